@@ -1,0 +1,59 @@
+"""The values that planning hands to the store: which bytes become which, and what is remembered of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+
+class PatchId(NamedTuple):
+    """What a patch is known by: the same id applied again replaces it, another one is added."""
+
+    target: str
+    stage: str
+    role: str = ""
+
+    def __str__(self) -> str:
+        """The id as it stands in markers and messages: ``vllm-ascend rollout``."""
+        return " ".join(part for part in self if part)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One file of a transaction.
+
+    ``path`` is relative to the root; ``before`` are the bytes that planning read; ``after`` those to be
+    written; ``pristine`` is ``before`` without any line of ours, which is ``after`` once the last patch is gone.
+    """
+
+    path: PurePosixPath
+    before: bytes
+    after: bytes
+    pristine: bytes
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the store remembers of an applied patch, so that ``status`` can tell the truth later.
+
+    ``files`` are the paths relative to the root that carry lines of this patch; ``options`` are the words of
+    the capture as the user would type them again.
+    """
+
+    patch: PatchId
+    version: str
+    options: tuple[str, ...]
+    files: tuple[str, ...]
+    applied_at: str
+    tool: str
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Everything that one transaction does below one root: the changed files and the patches added or removed."""
+
+    root: Path
+    changes: tuple[Change, ...]
+    add: tuple[Record, ...] = ()
+    remove: tuple[PatchId, ...] = ()
