@@ -1,0 +1,171 @@
+"""The marks around every line of ours, and the way back from a marked file to the one before.
+
+A block begins with ``# >>> rlpatch ID VERSION DIGEST`` and ends with ``# <<< rlpatch ID``; a line outside of it ends
+with ``# rlpatch: ID``. The digest covers all other lines of the patch, so that the marks alone are enough to take
+them out, or to see that somebody has changed them. Everything works on bytes: the files of a target come in any
+encoding, with any line ends, and what we insert is ASCII.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from patcher.change import PatchId
+from patcher.errors import Kind, Problem
+
+_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch (?P<id>[\w. -]+?) (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?")
+_END = re.compile(rb"[ \t]*# <<< rlpatch (?P<id>[\w. -]+?)[ \t]*\r?\n?")
+_LINE = re.compile(rb".*  # rlpatch: (?P<id>[\w. -]+?)[ \t]*\r?\n?", re.DOTALL)
+
+
+_UNSEALED = "0" * 16
+
+
+def begin(patch: PatchId, tool: str) -> str:
+    """The comment that opens the block of ``patch``, inserted by release ``tool``; ``seal`` fills in the digest."""
+    return f"# >>> rlpatch {patch} {tool} {_UNSEALED}"
+
+
+def end(patch: PatchId) -> str:
+    """The comment that closes the block of ``patch``."""
+    return f"# <<< rlpatch {patch}"
+
+
+def closes(comment: str) -> bool:
+    """Whether ``comment`` closes the block of some patch."""
+    return _END.fullmatch(comment.encode()) is not None
+
+
+def tag(patch: PatchId) -> str:
+    """The comment at the end of each line of ``patch`` outside of its block."""
+    return f"# rlpatch: {patch}"
+
+
+def _digest(block: Iterable[str], lines: Iterable[str]) -> str:
+    """A digest over the lines of a block (its first line left out) and, in any order, the lines outside of it.
+
+    White space at both ends of a line does not count: an editor that converts line ends changes nothing of ours.
+    """
+    from hashlib import sha256
+
+    text = "\n".join([*(line.strip() for line in block), *sorted(line.strip() for line in lines)])
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Marked:
+    """One patch as it stands in a file.
+
+    ``lines`` are the indices of its lines, that of the opening mark first; ``digest`` is the one written there,
+    ``actual`` that of the lines as they are now.
+    """
+
+    patch: PatchId
+    tool: str
+    lines: tuple[int, ...]
+    digest: str
+    actual: str
+
+    @property
+    def intact(self) -> bool:
+        """Whether nobody has changed our lines."""
+        return self.digest == self.actual
+
+
+def _name(match: re.Match[bytes]) -> PatchId:
+    return PatchId(*match["id"].decode("ascii", "replace").split(" ", 2))
+
+
+def marked(data: bytes) -> tuple[Marked, ...]:
+    """Every patch whose marks stand in ``data``, in the order of the file.
+
+    Raises :class:`Problem` (FOREIGN_EDIT) where marks do not pair: then nobody can tell which lines are ours.
+    """
+    if b"rlpatch" not in data:
+        return ()
+    lines = _split(data)
+    blocks: dict[PatchId, tuple[int, int, str, str]] = {}
+    calls: dict[PatchId, list[int]] = {}
+    opened: tuple[PatchId, int, str, str] | None = None
+    for index, line in enumerate(lines):
+        if b"rlpatch" not in line:
+            continue
+        if start := _BEGIN.fullmatch(line):
+            if opened or _name(start) in blocks:
+                raise _unpaired(index, "begins inside another block or a second time")
+            opened = (_name(start), index, start["tool"].decode(), start["digest"].decode())
+        elif stop := _END.fullmatch(line):
+            if not opened or opened[0] != _name(stop):
+                raise _unpaired(index, "ends a block that does not begin")
+            blocks[opened[0]] = (opened[1], index, opened[2], opened[3])
+            opened = None
+        elif opened is None and (call := _LINE.fullmatch(line)):
+            calls.setdefault(_name(call), []).append(index)
+    if opened:
+        raise _unpaired(opened[1], "begins and never ends")
+    if orphan := next((patch for patch in calls if patch not in blocks), None):
+        raise _unpaired(calls[orphan][0], "calls a block that is not there")
+    found = []
+    for patch, (first, last, tool, expected) in blocks.items():
+        inside = [line.decode("ascii", "replace") for line in lines[first + 1 : last + 1]]
+        outside = [lines[index].decode("ascii", "replace") for index in calls.get(patch, ())]
+        indices = (*range(first, last + 1), *calls.get(patch, ()))
+        found.append(Marked(patch, tool, indices, expected, _digest(inside, outside)))
+    return tuple(found)
+
+
+def seal(data: bytes, patch: PatchId) -> bytes:
+    """``data`` with the digest of the lines of ``patch`` in its opening mark."""
+    actual = next(found.actual for found in marked(data) if found.patch == patch)
+    mark = begin(patch, "").rstrip(_UNSEALED).encode()
+    start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
+    return data[:start] + actual.encode() + data[start + len(actual) :]
+
+
+def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
+    """``data`` without the lines of ``patches`` (None: of every patch); what others wrote stays as it is.
+
+    Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
+    we wrote.
+    """
+    wanted = None if patches is None else set(patches)
+    try:
+        ours = [patch for patch in marked(data) if wanted is None or patch.patch in wanted]
+    except Problem as problem:
+        problem.where = f"{where}:{problem.where}"
+        raise
+    for patch in ours:
+        if not patch.intact:
+            raise Problem(
+                Kind.FOREIGN_EDIT,
+                f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them",
+                f"{where}:{patch.lines[0] + 1}",
+                "undo the edit inside the marked lines, or remove by hand the block between the marks and every"
+                f" line that ends with “{tag(patch.patch)}”",
+            )
+    gone = {index for patch in ours for index in patch.lines}
+    if not gone:
+        return data
+    lines = _split(data)
+    kept = b"".join(line for index, line in enumerate(lines) if index not in gone)
+    if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
+        # The file had no newline at its end, so the block brought the one before it along.
+        kept = kept[: -2 if kept.endswith(b"\r\n") else -1]
+    return kept
+
+
+def _split(data: bytes) -> list[bytes]:
+    """Lines with their ends; only a line feed ends one here, a form feed or a lone carriage return does not."""
+    return re.findall(rb"[^\n]*\n|[^\n]+", data)
+
+
+def _unpaired(index: int, what: str) -> Problem:
+    return Problem(
+        Kind.FOREIGN_EDIT,
+        f"a mark of rlpatch {what}",
+        str(index + 1),
+        "restore the file from the package (pip install --force-reinstall --no-deps, git checkout) or remove the"
+        " marked lines by hand",
+    )

@@ -1,0 +1,185 @@
+"""Insertion: exactly the lines asked for, at exactly one place, or a refusal that says what was looked for."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import libcst as cst
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patcher import engine, markers
+from patcher.change import PatchId
+from patcher.errors import Kind, Problem
+from patcher.recipe import Recipe, Site
+from patches.vllm_ascend import V1
+
+PATCH = PatchId("vllm-ascend", "rollout")
+RECIPE = replace(
+    V1,
+    class_name="Worker",
+    method="run",
+    sites=(
+        Site("run", "probe(batch)", "counts", before="output = self.runner.run(...)", parameters=("batch",)),
+        Site("sleep", "ends()", "ends", optional=True),
+    ),
+)
+MEMBERS = (cst.ensure_type(cst.parse_statement("def _probe(self):\n    pass\n"), cst.FunctionDef),)
+SOURCE = '''\
+class Other:
+    def run(self): return 0
+
+
+class Worker(Base):
+    """A worker."""
+
+    def run(self, batch):
+        """Runs."""
+        prepare()
+
+        # the call
+        output = self.runner.run(batch, None)
+        return output
+
+    def sleep(self, level=1):
+        """Sleeps."""
+        allocator.sleep()
+
+
+after = 1
+'''
+PATCHED = '''\
+class Other:
+    def run(self): return 0
+
+
+class Worker(Base):
+    """A worker."""
+
+    def run(self, batch):
+        """Runs."""
+        prepare()
+
+        # the call
+        probe(batch)  # rlpatch: vllm-ascend rollout
+        output = self.runner.run(batch, None)
+        return output
+
+    def sleep(self, level=1):
+        """Sleeps."""
+        ends()  # rlpatch: vllm-ascend rollout
+        allocator.sleep()
+    # >>> rlpatch vllm-ascend rollout 0.1.0 DIGEST
+    # Inserted by rlpatch; `rlpatch revert vllm-ascend` takes it out again.
+    def _probe(self):
+        pass
+    # <<< rlpatch vllm-ascend rollout
+
+
+after = 1
+'''
+
+
+def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
+    data = source.encode() if isinstance(source, str) else source
+    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", where="/x/worker.py")
+
+
+def test_before_and_after() -> None:
+    after = insert(SOURCE)
+    digest = markers.marked(after)[0].digest
+    assert after.decode() == PATCHED.replace("DIGEST", digest)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        SOURCE.replace("\n", "\r\n"),
+        "\ufeff" + SOURCE,
+        SOURCE.replace("    ", "\t"),
+        "# -*- coding: gbk -*-\n".encode() + SOURCE.replace("A worker", "\u5de5\u4eba").encode("gbk"),
+        SOURCE.split("\n\n\nafter")[0],
+        SOURCE.split("\n\n\nafter")[0].replace("\n", "\r\n"),
+        SOURCE.replace("        allocator.sleep()\n", "        allocator.sleep()\n        # trailing\n    # of the class\n"),
+        SOURCE.replace("    def sleep", "    @decorated\n    def sleep"),
+        SOURCE.replace("self.runner.run(batch, None)", "self.runner.run(\n            batch,\n            *rest)"),
+        SOURCE.replace("output =", "output="),
+        SOURCE[: SOURCE.index("    def sleep")] + "\n\nafter = 1\n",
+        SOURCE + "if after:\n    class Worker2:\n        pass\n",
+        SOURCE.replace("after = 1", "x = '''\n# >>> not ours\n'''"),
+    ],
+)
+def test_only_lines_are_added_whatever_the_layout(source: str | bytes) -> None:
+    before = source.encode() if isinstance(source, str) else source
+    after = insert(before)
+    assert markers.strip(after) == before
+    compile(after, "worker.py", "exec")
+    assert after.count(b"# rlpatch:") == (2 if b"def sleep" in before else 1)
+
+
+def test_the_same_patch_may_be_inserted_beside_another() -> None:
+    other = PatchId("vllm-ascend", "graph-capture")
+    once = insert(SOURCE)
+    members = (MEMBERS[0].with_changes(name=cst.Name("_other")),)
+    twice = engine.insert(once, RECIPE, members, other, "0.1.0", where="")
+    compile(twice, "worker.py", "exec")
+    assert markers.strip(twice, [PATCH]) == engine.insert(SOURCE.encode(), RECIPE, members, other, "0.1.0", where="")
+    assert markers.strip(twice) == SOURCE.encode()
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (("class Worker(", "class Wrker("), "0 classes of that name; the file has: Other, Wrker"),
+        (("after = 1", "class Worker: pass"), "2 classes of that name"),
+        (("    def run(self, batch)", "    def walk(self, batch)"), "0 methods run; the class has: walk, sleep"),
+        (("    def sleep", "    def run(self, batch): pass\n    def sleep"), "2 methods run"),
+        (("self, batch)", "self, request)"), "run takes no parameter batch"),
+        (("output = self", "result = self"), "0 statements like “output = self.runner.run(...)”"),
+        (("self.runner.run", "self.runners.run"), "0 statements like"),
+        (("        return output", "        output = self.runner.run(1)"), "2 statements like"),
+        (("        output = ", "        if batch: output = "), "0 statements like"),
+        ((':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"), "Worker.sleep stands on one line"),
+        (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "_probe in the class already"),
+        (("after = 1", "after = = 1"), "not valid Python"),
+        (("after = 1", "after = 1\r\ra = 2"), ""),
+    ],
+)
+def test_any_other_structure_is_refused(edit: tuple[str, str], cause: str) -> None:
+    with pytest.raises(Problem) as caught:
+        insert(SOURCE.replace(*edit))
+    assert caught.value.kind is Kind.STRUCTURE
+    assert cause in caught.value.cause
+    assert caught.value.where.startswith("/x/worker.py")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("source", [b"\x00", b"# coding: nonsense\n", b"\xff\xfe=1\n", b"class Worker: pass\n", b"x = 1\n   "])
+def test_a_file_that_cannot_be_read_or_written_back_is_refused(source: bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        insert(source)
+    assert caught.value.kind is Kind.STRUCTURE
+
+
+def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:
+    base = engine.fingerprint(SOURCE.encode(), "Worker", "run")
+    layout = SOURCE.replace("        # the call\n", "").replace("(batch, None)", "(\n  batch, None)")
+    assert engine.fingerprint(layout.encode(), "Worker", "run") == base
+    assert engine.fingerprint(SOURCE.replace("None", "1").encode(), "Worker", "run") != base
+    assert engine.fingerprint(SOURCE.encode(), "Worker", "walk") == ""
+    # A constant of this test: the value must not depend on the Python that runs rlpatch.
+    assert engine.fingerprint(b"class A:\n def f(self, a=1, *, b: int = 2) -> str:\n  return f'{a!r}{b:>3}'\n", "A", "f") == "1fa79d79ba3b"
+
+
+@given(st.text(alphabet="abc =()\n\t :#'\"\\\r\x0c\x00é中", max_size=60), st.integers(0, len(SOURCE)))
+def test_any_text_anywhere_is_either_reversible_or_refused(text: str, at: int) -> None:
+    before = (SOURCE[:at] + text + SOURCE[at:]).encode()
+    try:
+        after = insert(before)
+    except Problem as problem:
+        assert problem.kind in (Kind.STRUCTURE, Kind.FOREIGN_EDIT)
+    else:
+        assert markers.strip(after) == before
+        ast.parse(after)

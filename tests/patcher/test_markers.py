@@ -1,0 +1,87 @@
+"""Marks: found, checked and taken out, in files of any encoding."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher import markers
+from patcher.change import PatchId
+from patcher.errors import Kind, Problem
+
+ONE = PatchId("vllm-ascend", "rollout")
+TWO = PatchId("verl", "update-policy", "actor")
+BODY = "class A:\n    def f(self):\n        return 1\n\n\nX = 1\n"
+
+
+def marked(text: str, patch: PatchId = ONE, at: str = "        return 1\n") -> bytes:
+    """``text`` with a line of ``patch`` before ``at`` and its block behind it."""
+    block = f"    {markers.begin(patch, '0.1.0')}\n    y = 2\n    {markers.end(patch)}\n"
+    line = f"        g()  {markers.tag(patch)}\n"
+    return markers.seal(text.replace(at, line + at + block).encode(), patch)
+
+
+def test_strip_is_the_inverse() -> None:
+    assert markers.strip(marked(BODY)) == BODY.encode()
+
+
+@pytest.mark.parametrize("first", [ONE, TWO])
+def test_one_patch_of_two_goes_and_the_other_stays(first: PatchId) -> None:
+    both = marked(marked(BODY).decode(), TWO)
+    second = TWO if first == ONE else ONE
+    assert markers.strip(both, [first]) == marked(BODY, second)
+    assert markers.strip(markers.strip(both, [first]), [second]) == BODY.encode()
+
+
+@pytest.mark.parametrize(
+    ("convert", "name"),
+    [
+        (lambda data: data.replace(b"\n", b"\r\n"), "CRLF"),
+        (lambda data: b"\xef\xbb\xbf" + data, "BOM"),
+        (lambda data: data.replace(b"X = 1", "X = '\u4e2d'".encode("gbk")), "gbk"),
+        (lambda data: data.replace(b"X = 1", b"X = '\xff\xfe'"), "not UTF-8"),
+        (lambda data: data.replace(b"\n\nX", b"\n\x0c\nX"), "form feed"),
+        (lambda data: b"import os\n" + data + b"Y = 2\n", "foreign lines above and below"),
+        (lambda data: data.replace(b"        return 1", b"        h()\n        return 1"), "a foreign line between ours"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_others_did_stays(convert, name) -> None:
+    assert markers.strip(convert(marked(BODY))) == convert(BODY.encode())
+
+
+def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() -> None:
+    for end in ("\n", "\r\n"):
+        text = f"class A:{end}    x = 1"
+        block = f"{end}    {markers.begin(ONE, '0')}{end}    y = 2{end}    {markers.end(ONE)}"
+        assert markers.strip(markers.seal((text + block).encode(), ONE)) == text.encode()
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause", "line"),
+    [
+        ((b"y = 2", b"y = 3"), "not as rlpatch wrote them", 5),
+        ((b"    y = 2\n", b""), "not as rlpatch wrote them", 5),
+        ((b"        g()  # rlpatch: vllm-ascend rollout\n", b""), "not as rlpatch wrote them", 4),
+        ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "begins and never ends", 5),
+        ((b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"), "begins inside another", 6),
+        ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that does not begin", 10),
+        ((b"X = 1", b"g()  # rlpatch: verl update-policy"), "calls a block that is not there", 10),
+    ],
+)
+def test_edits_of_our_own_lines_are_refused_with_the_line(edit: tuple[bytes, bytes], cause: str, line: int) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        markers.strip(marked(BODY).replace(*edit), where="/x/worker.py")
+    assert caught.value.kind is Kind.FOREIGN_EDIT
+    assert caught.value.where == f"/x/worker.py:{line}"
+    assert caught.value.hint
+
+
+def test_a_file_that_only_speaks_of_rlpatch_is_left_alone() -> None:
+    data = b"# rlpatch is a tool\nx = 'rlpatch'\n"
+    assert markers.strip(data) is data
+    assert markers.marked(data) == ()
+
+
+def test_what_is_found_names_patch_and_release() -> None:
+    (found,) = markers.marked(marked(BODY, TWO))
+    assert (found.patch, found.tool, found.intact, found.lines) == (TWO, "0.1.0", True, (4, 5, 6, 2))
