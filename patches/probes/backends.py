@@ -1,0 +1,81 @@
+"""The profilers: their construction reads like the guides, keyword by keyword."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Npu:
+    """``torch_npu.profiler``, with the keywords that every release from 2.1.0.post8 on accepts."""
+
+    TRACES = "*_ascend_pt/profiler_info*.json"
+    save_path: str
+    name: str
+
+    def build(self, wait: int, warmup: int, active: int) -> Any:
+        import torch_npu
+
+        experimental_config = torch_npu.profiler._ExperimentalConfig(
+            export_type=torch_npu.profiler.ExportType.Text,
+            profiler_level=torch_npu.profiler.ProfilerLevel.Level1,
+            aic_metrics=torch_npu.profiler.AiCMetrics.PipeUtilization,
+            l2_cache=False,
+            msprof_tx=False,
+        )
+        return torch_npu.profiler.profile(
+            activities=[torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU],
+            schedule=torch_npu.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
+            on_trace_ready=torch_npu.profiler.tensorboard_trace_handler(
+                self.save_path, worker_name=self.name, analyse_flag=False
+            ),
+            record_shapes=False,
+            profile_memory=False,
+            with_stack=False,
+            with_modules=False,
+            experimental_config=experimental_config,
+        )
+
+    def synchronize(self) -> None:
+        import torch_npu
+
+        torch_npu.npu.synchronize()
+
+    def occupied(self) -> str:
+        import os
+
+        on = {name: os.environ.get(name, "") for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")}
+        return "".join("%s=%s is set " % item for item in on.items() if item[1].lower() not in ("", "0", "false"))
+
+
+class Torch:
+    """``torch.profiler``, for CUDA and CPU."""
+
+    TRACES = ".*.pt.trace.json*"
+    save_path: str
+    name: str
+
+    def build(self, wait: int, warmup: int, active: int) -> Any:
+        import torch
+
+        return torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],
+            schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
+            on_trace_ready=torch.profiler.tensorboard_trace_handler(
+                self.save_path, worker_name=self.name, use_gzip=True
+            ),
+            record_shapes=False,
+            profile_memory=False,
+            with_stack=False,
+            with_modules=False,
+        )
+
+    def synchronize(self) -> None:
+        import torch
+
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    def occupied(self) -> str:
+        import torch
+
+        return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""

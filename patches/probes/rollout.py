@@ -1,0 +1,289 @@
+"""Counting the iterations of a rollout and recording those of the window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Window:
+    """Opens a profiler shortly before the window, steps it, and saves it where the window ends.
+
+    Every step comes from the head of an engine iteration, which ends the iteration before it: in all releases
+    the forward and the sampling of an iteration lie between two heads. This class knows no engine and no
+    profiler; ``place`` and ``observe`` come from the recipe, the other names below from the backend. The text
+    constants have the form of the environment variables that replace them.
+    """
+
+    KINDS: tuple[str, ...] = ("decode",)
+    WINDOW = "30:60"
+    LOWEST = 1
+    WARMUP = 1
+    ROLLOUT = "0"
+    REPEAT = 1
+    RANKS = "0"
+    SAVE_PATH = "/nowhere/rlpatch_traces"
+    LOGGER = "rlpatch"
+
+    place: Any
+    observe: Any
+    build: Any
+    synchronize: Any
+    occupied: Any
+    TRACES: str
+
+    def __init__(self, worker: Any) -> None:
+        import contextlib
+        import os
+
+        def setting(name: str) -> str:
+            return str(os.environ.get("RLPATCH_" + name) or getattr(self, name))
+
+        try:
+            on = {"0": False, "1": True}[os.environ.get("RLPATCH") or "1"]
+            self.first, self.end = map(int, setting("WINDOW").split(":"))
+            self.chosen, self.save_path = int(setting("ROLLOUT")), setting("SAVE_PATH")
+            ranks = None if setting("RANKS") == "all" else [int(rank) for rank in setting("RANKS").split(",")]
+            if not (self.LOWEST <= self.first < self.end and self.chosen >= 0 and self.save_path[0] == "/"):
+                raise ValueError
+        except (KeyError, ValueError):
+            asked = {name: value for name, value in os.environ.items() if name.startswith("RLPATCH")}
+            raise ValueError("one of these cannot be used here: %s" % asked) from None
+        replica, rank = self.place(worker)
+        host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
+        self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
+        self.prof: Any = None
+        self.uncounted_range = contextlib.ExitStack()
+        self.foreign, self.live, self.prefilling, self.counts, self.rollout = "", set(), {}, {}, 0  # type: ignore[var-annotated]
+        self.rewind()
+        self.done = not on or (ranks is not None and rank not in ranks)
+
+    def rewind(self) -> None:
+        self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
+        asked = self.chosen <= self.rollout < self.chosen + self.REPEAT
+        self.open_at: Any = max(self.first - self.WARMUP, 0) if asked else None
+        self.done = self.rollout >= self.chosen + self.REPEAT
+
+    def step(self, batch: Any) -> None:
+        kind = self.observe(batch)
+        if self.prof is not None:
+            self.advance(kind)
+        elif kind is not None:
+            counted = kind in self.KINDS
+            at = self.unit if counted else self.LOWEST - 1  # the warm-up of decode step 1 is the prefill
+            if self.open_at is not None and at >= self.open_at:
+                self.open(at)
+            self.unit += counted
+
+    def open(self, at: int) -> None:  # not in the worker's __init__, where every rank is still on device 0
+        from multiprocessing.util import Finalize
+
+        reason = self.foreign or self.occupied()
+        if reason:
+            self.finish("not recorded: %s" % reason)
+            return
+        self.earlier = self.traces()
+        self.synchronize()
+        self.prof = self.build(at, self.first - at, self.end - self.first)
+        self.at_exit = Finalize(None, self.close, ("the process ends",), exitpriority=100)
+        self.prof.start()
+        for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
+            self.prof.step()
+
+    def advance(self, kind: str | None) -> None:
+        from torch.profiler import record_function
+
+        self.uncounted_range.close()
+        if self.unit == self.end:
+            self.close("complete")
+        elif kind in self.KINDS:
+            if self.unit == self.first:
+                self.synchronize()  # kernels of the warm-up are not part of the first unit
+            self.prof.step()
+            self.unit += 1
+        elif kind is not None and self.unit > self.first:
+            self.uncounted += 1
+            self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+
+    def close(self, why: str) -> None:
+        prof, self.prof = self.prof, None
+        if prof is None:
+            return
+        self.at_exit.cancel()
+        self.uncounted_range.close()
+        self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
+        if self.unit == self.end:
+            prof.step()
+        prof.stop()
+        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
+        if count and not found:
+            raise RuntimeError("the profiler left no trace in %s" % self.save_path)
+        text = "%s, recorded %s of %s units with %s uncounted iterations between them: %s"
+        self.finish(text % (why, count, self.end - self.first, self.uncounted, ", ".join(found) or "no trace"))
+
+    def finish(self, report: str) -> None:
+        import logging
+
+        self.open_at = None
+        self.done = self.rollout + 1 >= self.chosen + self.REPEAT
+        window = "%s %s:%s of rollout %s" % ("+".join(self.KINDS), self.first, self.end, self.rollout)
+        logging.getLogger(self.LOGGER).warning("rlpatch: %s, %s: %s", self.name, window, report)
+
+    def traces(self) -> set[str]:
+        import glob
+
+        found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)  # noqa: PTH207
+        return {path.partition("/profiler_info")[0] for path in found}
+
+    def end_rollout(self, why: str) -> None:
+        self.live.clear()
+        self.prefilling.clear()
+        if self.prof is not None:
+            self.close(why)
+        elif self.busy and self.open_at is not None:
+            self.finish("not recorded: %s after %s units" % (why, self.unit - self.LOWEST))
+        if self.busy:
+            self.rollout += 1
+            self.rewind()
+
+    def yield_to(self, start: bool) -> None:
+        self.foreign = "the framework's own profiler is running" if start else ""
+        if start:
+            self.close("the framework's own profiler starts")
+
+
+class VllmRanks:
+    """The replica and the global rank of a vLLM worker."""
+
+    def place(self, worker: Any) -> tuple[int, int]:
+        import torch.distributed as dist
+
+        parallel = worker.vllm_config.parallel_config
+        replica = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
+        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
+        rank = dist.get_rank() if world else worker.rank
+        if world <= parallel.world_size:  # every data-parallel replica has a world of its own
+            rank += replica * parallel.world_size
+        return replica, rank
+
+
+class SchedulerOutputs:
+    """Tells decode from prefill by vLLM V1's ``SchedulerOutput`` (``vllm/v1/core/sched/output.py``).
+
+    An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one
+    token long, so the number of tokens tells nothing: the prompt's rest is tracked per request, and an iteration
+    in which no request comes or goes costs a look at a few lengths. A request that was preempted computes its
+    tokens again and prefills until it is given no more than a decode step needs.
+    """
+
+    live: set[str]
+    prefilling: dict[str, float]
+    counts: dict[str, int]
+    busy: bool
+    end_rollout: Any
+
+    def observe(self, batch: Any) -> str | None:
+        counts = batch.num_scheduled_tokens
+        if batch.finished_req_ids:
+            self.live.difference_update(batch.finished_req_ids)
+            for request in batch.finished_req_ids:
+                self.prefilling.pop(request, None)
+        if self.busy and not self.live:
+            self.end_rollout("all requests have finished")
+        for new in batch.scheduled_new_reqs:
+            tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
+            length = len(new.prompt_embeds if tokens is None else tokens)
+            self.prefilling[new.req_id] = length - new.num_computed_tokens
+            self.live.add(new.req_id)
+            self.busy = True
+        explained = len(self.counts) - len(batch.finished_req_ids) + len(batch.scheduled_new_reqs)
+        if len(counts) > explained:  # a request is back that was not scheduled before
+            for request in counts.keys() - self.counts.keys():
+                self.prefilling.setdefault(request, -1)
+        self.counts = counts
+        if not batch.total_num_scheduled_tokens:
+            return None
+        return self.prefill(counts, batch.scheduled_spec_decode_tokens) if self.prefilling else "decode"
+
+    def prefill(self, counts: dict[str, int], drafts: dict[str, list[int]]) -> str:
+        kind = "decode"
+        for request, rest in list(self.prefilling.items()):
+            count = counts.get(request, 0)
+            if rest < 0 and 0 < count <= 1 + len(drafts.get(request, ())):
+                del self.prefilling[request]
+            elif count:
+                kind = "prefill"
+                if rest > count:
+                    self.prefilling[request] = rest - count
+                elif rest >= 0:
+                    del self.prefilling[request]
+        return kind
+
+
+class ModelInputs:
+    """Tells decode from prefill by vLLM V0's model input (``vllm/worker/model_runner.py``, up to vLLM 0.9).
+
+    The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the requests of
+    the batch that still prefill, a last chunk of one token included.
+    """
+
+    live: set[str]
+    busy: bool
+    end_rollout: Any
+    model_input: Any = None
+
+    def prepare(self, inputs: Any) -> None:
+        if inputs is None:
+            self.end_rollout("no request is left")
+        else:
+            self.model_input = inputs[0]
+
+    def observe(self, batch: Any) -> str | None:
+        model_input, self.model_input = self.model_input, None
+        if not batch.num_seq_groups:
+            return None
+        if model_input is None:
+            raise RuntimeError("multi-step scheduling and Ray SPMD workers are not supported")
+        self.live.difference_update(model_input.finished_requests_ids or ())
+        if self.busy and not self.live:
+            self.end_rollout("all requests have finished")
+        if not model_input.attn_metadata.num_prefills:
+            return "decode"
+        self.live.update(model_input.request_ids_to_seq_ids)
+        self.busy = True
+        return "prefill"
+
+
+class Calls:
+    """What the patched class gets beside the probe; the call sites in its methods call ``_rlpatch_rollout``."""
+
+    _RlpatchRollout: Any
+    _rlpatch_rollout_probe: Any = False  # False: not called yet, None: nothing more to record
+
+    def _rlpatch_rollout(self, event: str, *args: Any) -> None:
+        probe = self._rlpatch_rollout_probe
+        if probe is None:
+            return
+        try:
+            if probe is False:
+                probe = self._rlpatch_rollout_probe = self._RlpatchRollout(self)
+            getattr(probe, event)(*args)
+            if probe.done:
+                self._rlpatch_rollout_probe = None
+        except Exception:  # profiling must not stop the run
+            import logging
+
+            self._rlpatch_rollout_probe = None
+            logging.getLogger(self._RlpatchRollout.LOGGER).exception("rlpatch: no profile, the run goes on")
+            if probe and probe.prof is not None:
+                probe.prof.stop()
+
+
+class PreparedInputs:
+    """V0 only: shows the probe what ``execute_worker`` is about to run."""
+
+    _rlpatch_rollout: Any
+
+    def prepare_input(self, execute_model_req: Any = None) -> Any:
+        inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
+        self._rlpatch_rollout("prepare", inputs)
+        return inputs

@@ -1,0 +1,51 @@
+"""The backends: from the user's choice to the keywords of the profiler's constructor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patcher.capture import Capture
+
+BACKENDS = {"npu": ("backends", "Npu"), "torch": ("backends", "Torch")}
+"""Backend → module below ``patches/probes`` and class of its part of the probe."""
+
+_LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
+_METRICS = {
+    "none": "AiCoreNone",
+    "pipe_utilization": "PipeUtilization",
+    "arithmetic_utilization": "ArithmeticUtilization",
+    "memory": "Memory",
+    "memory_l0": "MemoryL0",
+    "memory_ub": "MemoryUB",
+    "resource_conflict_ratio": "ResourceConflictRatio",
+    "l2_cache": "L2Cache",
+}
+_CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "with_stack", "module": "with_modules"}
+
+
+def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
+    """(function, keyword) → code, for the constructor in ``patches.probes.backends``.
+
+    The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
+    first of them and therefore not offered.
+    """
+    device = {"npu": "torch_npu.profiler.ProfilerActivity.NPU", "torch": "torch.profiler.ProfilerActivity.CUDA"}[capture.backend]
+    host = {"npu": "torch_npu.profiler.ProfilerActivity.CPU", "torch": "torch.profiler.ProfilerActivity.CPU"}[capture.backend]
+    activities = [code for word, code in (("cpu", host), ("npu", device)) if word in capture.contents]
+    keywords = {("profile", keyword): str(word in capture.contents) for word, keyword in _CONTENTS.items()}
+    keywords["profile", "activities"] = f"[{', '.join(activities)}]"
+    if capture.backend == "torch":
+        return keywords
+    level = capture.level or "level1"
+    # torch_npu drops AI Core metrics below level 1 with a warning.
+    metrics = capture.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
+    experimental = {
+        "export_type": f"torch_npu.profiler.ExportType.{(capture.export_type or 'text').capitalize()}",
+        "profiler_level": f"torch_npu.profiler.ProfilerLevel.{_LEVELS[level]}",
+        "aic_metrics": f"torch_npu.profiler.AiCMetrics.{_METRICS[metrics]}",
+        "l2_cache": str(capture.l2_cache),
+        "msprof_tx": str(capture.mstx),
+    }
+    keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
+    keywords["tensorboard_trace_handler", "analyse_flag"] = str(capture.analysis)
+    return keywords

@@ -1,0 +1,230 @@
+"""How other profilers are switched on: by a variable, an option, or a program that wraps the run.
+
+Declarations only; ``patcher.guards`` holds them against an environment, a launch script and a command. What
+counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data
+or end in a segfault. A profiler that waits for a request is ``ARMED``.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+
+class State(enum.Enum):
+    """What is known of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
+
+    OFF = "off"
+    ARMED = "armed"
+    UNKNOWN = "unknown"
+    ON = "on"
+
+    @property
+    def severity(self) -> int:
+        """0 for off to 3 for on."""
+        return list(State).index(self)
+
+
+class Form(enum.Enum):
+    """Where a switch is found."""
+
+    VARIABLE = "environment variable"
+    OPTION = "command line option"
+    PROGRAM = "program"
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One way in which one profiler is switched on.
+
+    ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
+    values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
+    ``keys`` are those that decide, and ``--name.key value`` is understood as well. ``asked_by`` tells which
+    launches make an armed profiler record: each alternative is a row of regular expressions, each of which
+    has to match one whole word of the command.
+    """
+
+    profiler: str
+    form: Form
+    name: str
+    otherwise: State
+    why: str
+    source: str
+    off: str
+    values: tuple[tuple[str, State], ...] = (("", State.OFF), ("0", State.OFF))
+    keys: tuple[str, ...] = ()
+    releases: str = ""
+    asked_by: tuple[tuple[str, ...], ...] = ()
+
+    def state(self, value: str | None) -> State:
+        """The state that a value means; None stands for a value that nobody can know before the run."""
+        if value is None:
+            return State.UNKNOWN
+        return dict(self.values).get(value.strip().lower(), self.otherwise)
+
+
+ENGINE = "the engine's own profiler"
+MSMONITOR = "msMonitor"
+DYNAMIC = "torch_npu's dynamic profiling"
+MSPROF = "CANN's msprof"
+
+_START_PROFILE = (
+    (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
+    (r"(.*/)?vllm", "bench", "--profile"),
+    (r"(.*/)?benchmark_\w+\.py", "--profile"),
+    (r"vllm\.benchmarks\.\w+", "--profile"),
+)
+
+_ENGINE_VARIABLE = Switch(
+    profiler=ENGINE,
+    form=Form.VARIABLE,
+    name="VLLM_TORCH_PROFILER_DIR",
+    otherwise=State.ARMED,
+    why="the worker builds a profiler for this directory when it starts, and records from /start_profile or "
+    "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so "
+    "unset it",
+    source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); "
+    "vllm/envs.py",
+    off="unset VLLM_TORCH_PROFILER_DIR",
+    asked_by=_START_PROFILE,
+)
+_ENGINE_DEPRECATED = replace(
+    _ENGINE_VARIABLE,
+    why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with "
+    "/start_profile or LLM.start_profile()",
+    source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
+)
+_ENGINE_OPTION = Switch(
+    profiler=ENGINE,
+    form=Form.OPTION,
+    name="--profiler-config",
+    keys=("profiler", "torch_profiler_dir"),
+    values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
+    otherwise=State.ARMED,
+    why="the worker may build a profiler, and records from /start_profile or LLM.start_profile() on",
+    source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from "
+    "0.20.2rc1",
+    off="leave out --profiler-config and --profiler-config.*",
+    asked_by=_START_PROFILE,
+)
+
+_DAEMON_VALUES = (("", State.OFF), ("0", State.OFF), ("1", State.ARMED))
+_DAEMON_ASKED = ((r"(.*/)?dyno", "nputrace|gputrace"),)
+_DAEMON = Switch(
+    profiler=MSMONITOR,
+    form=Form.VARIABLE,
+    name="MSMONITOR_USE_DAEMON",
+    values=_DAEMON_VALUES,
+    otherwise=State.UNKNOWN,
+    why="torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno "
+    "nputrace` "
+    "asks. Only 1 is understood, other numbers are not",
+    source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
+    off="unset MSMONITOR_USE_DAEMON",
+    asked_by=_DAEMON_ASKED,
+)
+_DAEMON_STEPPED = replace(
+    _DAEMON,
+    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
+    "nputrace` asks; "
+    "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker",
+    source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
+)
+_KINETO_DAEMON = replace(
+    _DAEMON,
+    name="KINETO_USE_DAEMON",
+    why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits "
+    "for dynolog",
+    source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
+    off="unset KINETO_USE_DAEMON",
+)
+_DAEMON_OPTION = Switch(
+    profiler=MSMONITOR,
+    form=Form.OPTION,
+    name="--additional-config",
+    keys=("msmonitor_use_daemon",),
+    values=(
+        ("", State.OFF), ("0", State.OFF), ("false", State.OFF), ("null", State.OFF),
+        ("1", State.ARMED), ("true", State.ARMED),
+    ),
+    otherwise=State.UNKNOWN,
+    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
+    "nputrace` asks; "
+    "it overrides the variable",
+    source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
+    off="leave msmonitor_use_daemon out of --additional-config",
+    releases=">=0.20.2rc1",
+    asked_by=_DAEMON_ASKED,
+)  # fmt: skip
+
+_DYNAMIC = Switch(
+    profiler=DYNAMIC,
+    form=Form.VARIABLE,
+    name="PROF_CONFIG_PATH",
+    otherwise=State.ARMED,
+    why="torch_npu watches profiler_config.json in this folder and records when the file changes during "
+    "the run; "
+    "a file that is already there does not start it",
+    source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
+    off="unset PROF_CONFIG_PATH",
+)
+
+_MSPROF_MODE = Switch(
+    profiler=MSPROF,
+    form=Form.VARIABLE,
+    name="PROFILING_MODE",
+    values=(("", State.OFF), ("0", State.OFF), ("false", State.UNKNOWN)),
+    otherwise=State.ON,
+    why="CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise "
+    "nothing; they "
+    "do so for every non-empty value, `false` and `0` among them, so unset it",
+    source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; "
+    "CANN, dynamic "
+    "profiling in attach mode",
+    off="unset PROFILING_MODE",
+)
+_MSPROF_SAMPLE = replace(
+    _MSPROF_MODE,
+    name="PROFILER_SAMPLECONFIG",
+    values=(("", State.OFF), ("0", State.OFF)),
+    why="msprof hands its settings to the program in this variable and records from the start; newer "
+    "torch_npu "
+    "profilers then record nothing and raise nothing",
+    off="unset PROFILER_SAMPLECONFIG",
+)
+_MSPROF_PROGRAM = replace(
+    _MSPROF_SAMPLE,
+    form=Form.PROGRAM,
+    name="msprof",
+    why="msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start",
+    source="CANN's msprof command; torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env",
+    off="start the program without msprof",
+)
+
+VLLM_ASCEND: tuple[Switch, ...] = (
+    replace(_ENGINE_VARIABLE, releases="<0.14.0rc0"),
+    replace(_ENGINE_DEPRECATED, releases=">=0.14.0rc0,<0.16.0rc0"),
+    replace(_ENGINE_OPTION, releases=">=0.14.0rc0"),
+    replace(_DAEMON_STEPPED, releases=">=0.11.0rc0,<0.27.0rc0"),
+    replace(_DAEMON, releases="<0.11.0rc0"),
+    replace(_DAEMON, releases=">=0.27.0rc0"),
+    _KINETO_DAEMON,
+    _DAEMON_OPTION,
+    _DYNAMIC,
+    _MSPROF_MODE,
+    _MSPROF_SAMPLE,
+    _MSPROF_PROGRAM,
+)
+
+VLLM: tuple[Switch, ...] = (
+    replace(_ENGINE_VARIABLE, releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),
+    replace(_ENGINE_DEPRECATED, releases=">=0.13.0rc0,<0.16.0rc0"),
+    replace(_ENGINE_OPTION, releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
+    replace(
+        _KINETO_DAEMON,
+        why="libkineto registers with the dynolog daemon and records when `dyno gputrace` asks",
+        source="PyTorch's libkineto, KINETO_USE_DAEMON",
+    ),
+)
+
+SWITCHES: dict[str, tuple[Switch, ...]] = {"vllm-ascend": VLLM_ASCEND, "vllm": VLLM}

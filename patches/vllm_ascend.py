@@ -1,0 +1,188 @@
+"""vllm-ascend: the rollout engine of verl on Ascend NPUs."""
+
+from __future__ import annotations
+
+from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patcher.targets import Project
+from patches import rollout
+from patches.profilers import BACKENDS, arguments
+from patches.switches import VLLM_ASCEND as SWITCHES
+
+PROJECT = Project("vllm-ascend", package="vllm_ascend", distributions=("vllm-ascend",))
+
+_SLEEP = Site(
+    "sleep",
+    'self._rlpatch_rollout("end_rollout", "sleep()")',
+    why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
+    optional=True,
+)
+_CONSTANTS = {"LOGGER": "vllm.rlpatch"}  # below vLLM's own logger, so that its handlers show our lines
+
+
+V1 = Recipe(
+    name="V1 worker",
+    stage="rollout",
+    class_name="NPUWorker",
+    method="execute_model",
+    windows=("decode", "prefill", "iterations"),
+    constants=rollout.constants,
+    arguments=arguments,
+    summary=rollout.summary,
+    probe=Probe(
+        module="rollout",
+        nested="_RlpatchRollout",
+        parts=("Window", "VllmRanks", "SchedulerOutputs"),
+        members=("Calls",),
+        backends=BACKENDS,
+        constants=_CONSTANTS,
+    ),
+    sites=(
+        Site(
+            "execute_model",
+            'self._rlpatch_rollout("step", scheduler_output)',
+            before="output = self.model_runner.execute_model(...)",
+            parameters=("scheduler_output",),
+            why="once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
+            " here to here, so it holds its forward and its sampling although sample_tokens() is called later",
+        ),
+        _SLEEP,
+        Site(
+            "profile",
+            'self._rlpatch_rollout("yield_to", is_start)',
+            before="if is_start: ...",
+            parameters=("is_start",),
+            why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
+        ),
+    ),
+    structures=(
+        Structure(
+            "A",
+            ("0.7.3rc2", "0.7.3", "0.7.3.post1", "0.8.4rc1", "0.8.4rc2", "0.8.5rc1",
+             "0.9.0rc1", "0.9.0rc2", "0.9.1rc1", "0.9.1rc2", "0.9.1rc3", "0.9.1"),
+            "vllm_ascend/worker/worker_v1.py",
+            ("50827d6b1b32", "ccbd84ddeb6c"),
+            "the call and one return",
+        ),
+        Structure(
+            "B",
+            ("0.9.2rc1", "0.10.0rc1", "0.10.1rc1", "0.10.2rc1"),
+            "vllm_ascend/worker/worker_v1.py",
+            ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
+            "receives from the pipeline before the call, two to four returns after it",
+        ),
+        Structure(
+            "C",
+            ("0.11.0rc0", "0.11.0rc1", "0.11.0rc2", "0.11.0rc3", "0.11.0"),
+            "vllm_ascend/worker/worker_v1.py",
+            ("10fbe039bb25",),
+            "B, with msMonitor's dp.step() at the head",
+        ),
+        Structure(
+            "D",
+            ("0.12.0rc1",),
+            "vllm_ascend/worker/worker_v1.py",
+            ("c7819df00f71",),
+            "sampling moved to sample_tokens(), execute_model() returns None before it",
+        ),
+        Structure(
+            "D",
+            ("0.13.0rc1", "0.13.0rc2", "0.13.0rc3", "0.13.0", "0.14.0rc1", "0.15.0rc1", "0.16.0rc1", "0.17.0rc1",
+             "0.18.0rc1", "0.18.0", "0.19.1rc1"),
+            "vllm_ascend/worker/worker.py",
+            ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
+            "as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on",
+        ),
+        Structure(
+            "E",
+            ("0.20.2rc1", "0.21.0rc1", "0.22.1rc1", "0.23.0rc1", "0.23.0", "0.23.0.post1", "0.24.0rc1", "0.25.1rc1",
+             "0.26.0rc1"),
+            "vllm_ascend/worker/worker.py",
+            ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
+            "D, with a step() of the engine's own profiler just before the call",
+        ),
+        Structure(
+            "F",
+            ("0.27.1rc1", "0.28.0rc1", "0.29.0rc1", "0.30.0rc1", "0.30.0rc2"),
+            "vllm_ascend/worker/worker.py",
+            ("51499718846d", "1a4b9b57fc99"),
+            "E, with branches for the second model runner after the call",
+        ),
+    ),
+    why="the guides put torch_npu.profiler with a schedule into NPUWorker by hand: started in __init__ and stepped at"
+    " the head it records 29..58 for 30:60, on every rank, prefill counted along",
+    how="one line before the call of the model runner, one in sleep(), one in profile(); the probe is one nested class"
+    " at the end of NPUWorker",
+    upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
+    remove_when="the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them",
+    builtin={
+        ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
+        " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
+        " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the right"
+        " moment. It can be switched on and off while the engine runs, without any patch.",
+    },
+)
+
+V0 = Recipe(
+    name="V0 worker",
+    stage="rollout",
+    class_name="NPUWorker",
+    method="execute_worker",
+    windows=("decode", "prefill", "iterations"),
+    constants=rollout.constants,
+    arguments=arguments,
+    summary=rollout.summary,
+    probe=Probe(
+        module="rollout",
+        nested="_RlpatchRollout",
+        parts=("Window", "VllmRanks", "ModelInputs"),
+        members=("Calls", "PreparedInputs"),
+        backends=BACKENDS,
+        constants=_CONSTANTS,
+    ),
+    sites=(
+        Site(
+            "execute_worker",
+            'self._rlpatch_rollout("step", worker_input)',
+            parameters=("worker_input",),
+            why="vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
+            " runner, which runs the forward and the sampling",
+        ),
+        _SLEEP,
+        Site(
+            "start_profile",
+            'self._rlpatch_rollout("yield_to", True)',
+            before="self.profiler.start()",
+            why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
+        ),
+        Site(
+            "stop_profile",
+            'self._rlpatch_rollout("yield_to", False)',
+            before="self.profiler.stop()",
+            why="after it the next rollout may be recorded again",
+        ),
+    ),
+    structures=(
+        Structure(
+            "V0",
+            ("0.7.1rc1",),
+            "vllm_ascend/worker.py",
+            ("3da1437e272b",),
+            "execute_worker() once per iteration, no own execute_model()",
+        ),
+        Structure(
+            "V0",
+            ("0.7.3rc1", "0.7.3rc2", "0.7.3", "0.7.3.post1", "0.8.4rc1", "0.8.4rc2", "0.8.5rc1",
+             "0.9.0rc1", "0.9.0rc2", "0.9.1rc1", "0.9.1rc2", "0.9.1rc3", "0.9.1", "0.9.2rc1"),
+            "vllm_ascend/worker/worker.py",
+            ("3da1437e272b", "45665f4d48e4"),
+            "as 0.7.1rc1 in another file",
+        ),
+    ),
+    why="V0 is the default engine below 0.9.2rc1; which of the two workers a run uses is decided by VLLM_USE_V1",
+    how="prepare_input() is overridden to see the model input, one line at the head of execute_worker() counts it,"
+    " one in sleep(), start_profile() and stop_profile() each",
+    upstream="vllm_ascend/worker.py in 0.7.1rc1, vllm_ascend/worker/worker.py up to 0.9.2rc1; vllm/worker/worker_base.py",
+    remove_when="nobody runs releases below 0.10.0rc1 any more",
+)
+
+UPSTREAM = Upstream(PROJECT, (V1, V0), SWITCHES, backend="npu", processes=("vllm", "VLLM::"))
