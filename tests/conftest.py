@@ -1,0 +1,29 @@
+"""What every test may ask for: environments built once, and how much of the release matrix to see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures import environments, releases
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all-releases",
+        action="store_true",
+        help="run tests that take an `ascend_release` for all 49 releases of vllm-ascend, not for a sample",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "ascend_release" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-releases")
+        metafunc.parametrize("ascend_release", releases.VLLM_ASCEND if everything else releases.SAMPLE)
+
+
+@pytest.fixture(scope="session")
+def npu_python() -> Path:
+    """A Python with torch_npu on the fake CANN; run it with ``environments.variables()``."""
+    return environments.torch_npu_env()
