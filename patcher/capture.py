@@ -35,15 +35,20 @@ class Window:
         """The window that ``text`` (``A:B``) names; :class:`Problem` (USAGE) where it names none."""
         match = re.fullmatch(r"(\d+):(\d+)", text.strip(), re.ASCII)
         if not match:
-            raise Problem(Kind.USAGE, f"--{unit} {text}: not a window", hint=f"--{unit} A:B, for example --{unit} 30:60")
+            raise Problem(
+                Kind.USAGE, f"--{unit} {text}: not a window", hint=f"--{unit} A:B, for example --{unit} 30:60"
+            )
         window = cls(unit, int(match[1]), int(match[2]))
         if window.first >= window.end:
-            swapped = f"--{unit} {window.end}:{window.first}"
-            hint = f"the end is not recorded: --{unit} {window.first}:{window.first + 1} records one, {swapped} may be meant"
+            hint = f"the end is not recorded: --{unit} {window.first}:{window.first + 1} records one unit"
             raise Problem(Kind.USAGE, f"--{unit} {text}: the window is empty", hint=hint)
         if unit == "decode" and window.first == 0:
             cause = f"--decode {text}: there is no decode step 0, because prefill produces token 0"
-            raise Problem(Kind.USAGE, cause, hint=f"--decode 1:{max(window.end, 2)}, or --prefill, or --iterations {text}")
+            raise Problem(
+                Kind.USAGE,
+                cause,
+                hint=f"--decode 1:{max(window.end, 2)}, or --prefill, or --iterations {text}",
+            )
         return window
 
     def __len__(self) -> int:
@@ -78,7 +83,14 @@ class Capture:
     mstx: bool = False
     analysis: bool = False
 
-    NPU_ONLY: ClassVar[tuple[str, ...]] = ("level", "export_type", "aic_metrics", "l2_cache", "mstx", "analysis")
+    NPU_ONLY: ClassVar[tuple[str, ...]] = (
+        "level",
+        "export_type",
+        "aic_metrics",
+        "l2_cache",
+        "mstx",
+        "analysis",
+    )
 
     def __post_init__(self) -> None:
         if self.backend == "torch":
@@ -86,9 +98,17 @@ class Capture:
         else:
             self._check_npu()
         if not {"npu", "cpu"} & set(self.contents):
-            raise Problem(Kind.USAGE, "--contents names neither npu nor cpu: nothing would be recorded", hint="--contents npu,cpu")
+            raise Problem(
+                Kind.USAGE,
+                "--contents names neither npu nor cpu: nothing would be recorded",
+                hint="--contents npu,cpu",
+            )
         if "memory" in self.contents and "cpu" not in self.contents:
-            raise Problem(Kind.USAGE, "--contents memory needs cpu: allocations are seen on the host", hint="--contents npu,cpu,memory")
+            raise Problem(
+                Kind.USAGE,
+                "--contents memory needs cpu: allocations are seen on the host",
+                hint="--contents npu,cpu,memory",
+            )
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         if not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
             raise Problem(
@@ -101,13 +121,17 @@ class Capture:
         for name in self.NPU_ONLY:
             if getattr(self, name):
                 option = name.replace("_", "-")
-                raise Problem(Kind.USAGE, f"--{option} does not exist in torch.profiler", hint=f"leave --{option} out, or take --backend npu")
+                raise Problem(
+                    Kind.USAGE,
+                    f"--{option} does not exist in torch.profiler",
+                    hint=f"leave --{option} out, or take --backend npu",
+                )
 
     def _check_npu(self) -> None:
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
             raise Problem(
                 Kind.USAGE,
-                f"--aic-metrics {self.aic_metrics}: torch_npu collects AI Core metrics from level1 on and would drop them",
+                f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them",
                 hint=f"--level level1, or leave --aic-metrics out at {self.level}",
             )
 
@@ -116,11 +140,15 @@ class Capture:
         """What the user should know of this choice; it is not wrong."""
         said = []
         if self.window.first == 0:
-            said.append(f"the window begins with unit 0, so there is no warm-up: its first {self.window.unit} unit shows the profiler's own start")
+            said.append(
+                "the window begins with unit 0, so there is no warm-up: this unit shows the profiler's own start, too"
+            )
         elif self.warmup == 0:
             said.append("without warm-up the first unit shows the profiler's own start")
         if len(self.window) > LONG_WINDOW:
-            said.append(f"{len(self.window)} units are a lot: traces beyond about {LONG_WINDOW} decode steps open slowly or not at all")
+            said.append(
+                f"{len(self.window)} units are a lot: a trace of more than {LONG_WINDOW} opens slowly or not at all"
+            )
         if not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
             said.append("torch_npu documents only letters, digits and underscores for the path of a trace")
         if self.ranks is None:
@@ -128,7 +156,10 @@ class Capture:
         if {"module", "stack"} & set(self.contents) and self.backend == "npu":
             said.append("stack and module crash with torch_npu 2.10.0.post4, and slow every release down")
         if self.analysis:
-            said.append("--analysis blocks the step that ends the window, and torch_npu refuses it in daemon processes, which vLLM's workers are")
+            said.append(
+                "--analysis blocks the run when the window ends, and torch_npu refuses it in daemon processes such as"
+                " vLLM's workers: without it, parse the trace later with torch_npu.profiler.profiler.analyse()"
+            )
         return tuple(said)
 
     @property

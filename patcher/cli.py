@@ -40,7 +40,7 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings=CONTEXT, no_args_is_help=True)
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    """Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
+    r"""Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
 
     \b
     Examples:
@@ -65,18 +65,27 @@ _output = _options(
     click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected failure."),
     click.option(
-        "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Default: on a terminal, unless NO_COLOR is set."
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Default: on a terminal, unless NO_COLOR is set.",
     ),
 )
 _where = _options(
     click.option(
-        "--path", type=click.Path(path_type=Path), metavar="DIR", help="Site-packages, unpacked wheel or checkout that holds the package."
+        "--path",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Site-packages, unpacked wheel or checkout that holds the package.",
     ),
     click.option("--python", metavar="EXE", help="Look in the environment of this interpreter."),
 )
 _dry_run = click.option("-n", "--dry-run", is_flag=True, help="Say what would be done and write nothing.")
 _launch = click.option(
-    "--script", type=click.Path(path_type=Path), metavar="FILE", help="The launch script to look for other profilers in."
+    "--script",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The launch script to look for other profilers in.",
 )
 _capture = _options(
     click.option("--stage", default="rollout", show_default=True, help="The part of the RL loop to record."),
@@ -85,13 +94,39 @@ _capture = _options(
     click.option("--prefill", metavar="A:B", help="Record iterations that still prefill something, counted from 0."),
     click.option("--iterations", metavar="A:B", help="Record iterations of any kind, counted from 0."),
     click.option("--ranks", default="0", show_default=True, metavar="LIST", help="Global ranks, such as 0,8, or all."),
-    click.option("--rollout", type=click.IntRange(0), default=0, show_default=True, help="Which rollout, counted from 0."),
-    click.option("--repeat", type=click.IntRange(1), default=1, show_default=True, help="Record the window in this many rollouts."),
-    click.option("--warmup", type=click.IntRange(0), default=1, show_default=True, help="Units of warm-up before the window."),
-    click.option("--backend", type=click.Choice(["npu", "torch"]), help="torch_npu.profiler or torch.profiler."),
-    click.option("--level", type=click.Choice(["level_none", "level0", "level1", "level2"]), help="Default for npu: level1."),
     click.option(
-        "--contents", metavar="LIST", default="npu,cpu", show_default=True, help="Of npu, cpu, memory, shapes, module, stack."
+        "--rollout",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="Which rollout, counted from 0.",
+    ),
+    click.option(
+        "--repeat",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Record the window in this many rollouts.",
+    ),
+    click.option(
+        "--warmup",
+        type=click.IntRange(0),
+        default=1,
+        show_default=True,
+        help="Units of warm-up before the window.",
+    ),
+    click.option("--backend", type=click.Choice(["npu", "torch"]), help="torch_npu.profiler or torch.profiler."),
+    click.option(
+        "--level",
+        type=click.Choice(["level_none", "level0", "level1", "level2"]),
+        help="Default for npu: level1.",
+    ),
+    click.option(
+        "--contents",
+        metavar="LIST",
+        default="npu,cpu",
+        show_default=True,
+        help="Of npu, cpu, memory, shapes, module, stack.",
     ),
     click.option("--export-type", type=click.Choice(["text", "db"]), help="Default for npu: text."),
     click.option("--aic-metrics", metavar="NAME", help="AI Core metrics; default from level1 on: pipe_utilization."),
@@ -118,7 +153,11 @@ def _capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
     metrics = words["aic_metrics"] or ""
     if metrics and metrics not in AIC_METRICS:
         missing = "" if metrics != "memory_access" else ", which torch_npu 2.1 does not have,"
-        raise Problem(Kind.USAGE, f"--aic-metrics {metrics}{missing} is not offered", hint=f"one of {', '.join(AIC_METRICS)}")
+        raise Problem(
+            Kind.USAGE,
+            f"--aic-metrics {metrics}{missing} is not offered",
+            hint=f"one of {', '.join(AIC_METRICS)}",
+        )
     same = ("stage", "role", "rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")
 
     def capture(upstream: Upstream) -> Capture:
@@ -140,7 +179,11 @@ def _capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
 def _list(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     items = tuple(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
     if unknown := [item for item in items if item not in allowed]:
-        raise Problem(Kind.USAGE, f"--{option} {text}: {', '.join(unknown)} is not known", hint=f"of {', '.join(allowed)}")
+        raise Problem(
+            Kind.USAGE,
+            f"--{option} {text}: {', '.join(unknown)} is not known",
+            hint=f"of {', '.join(allowed)}",
+        )
     return tuple(item for item in allowed if item in items)
 
 
@@ -185,7 +228,10 @@ def _run(command: str, options: dict[str, Any], work: Callable[[], Report]) -> N
         if verbose:
             raise
         cause = f"{type(error).__name__}: {error}"
-        report = Report(command, problems=[Problem(Kind.UNEXPECTED, cause, hint="the same command with -v shows where; please report it")])
+        report = Report(
+            command,
+            problems=[Problem(Kind.UNEXPECTED, cause, hint="the same command with -v shows where; please report it")],
+        )
     report.show(as_json=as_json, quiet=quiet, color={"always": True, "never": False}.get(color))
     sys.exit(report.exit_code)
 
@@ -203,7 +249,7 @@ def _wait(message: str) -> None:
 @_dry_run
 @_output
 def apply(targets: tuple[str, ...], **options: Any) -> None:
-    """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
+    r"""Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
     \b
     Examples:
@@ -230,7 +276,7 @@ def apply(targets: tuple[str, ...], **options: Any) -> None:
 @_where
 @_output
 def diff(targets: tuple[str, ...], **options: Any) -> None:
-    """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
+    r"""Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
     Examples:
@@ -243,7 +289,9 @@ def diff(targets: tuple[str, ...], **options: Any) -> None:
     def work() -> Report:
         asked = any(options[unit] is not None for unit in _UNITS)
         if asked and not targets:
-            raise Problem(Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60")
+            raise Problem(
+                Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
+            )
         return commands.diff(targets, _place(options), _capture_for(options) if asked else None)
 
     _run("diff", options, work)
@@ -256,7 +304,7 @@ def diff(targets: tuple[str, ...], **options: Any) -> None:
 @_dry_run
 @_output
 def revert(targets: tuple[str, ...], **options: Any) -> None:
-    """Take every patch out again, or those of TARGETs; lines of others stay as they are.
+    r"""Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
     \b
     Examples:
@@ -276,7 +324,7 @@ def revert(targets: tuple[str, ...], **options: Any) -> None:
 @_where
 @_output
 def status(targets: tuple[str, ...], **options: Any) -> None:
-    """Say what is patched where, since when, and whether it is still intact.
+    r"""Say what is patched where, since when, and whether it is still intact.
 
     \b
     Examples:
@@ -294,7 +342,7 @@ def status(targets: tuple[str, ...], **options: Any) -> None:
 @_where
 @_output
 def check(targets: tuple[str, ...], **options: Any) -> None:
-    """Look for other profilers that are, or could be, switched on: environment, script, command after `--`.
+    r"""Look for other profilers that are, or could be, switched on: environment, script, command after `--`.
 
     \b
     Examples:
@@ -314,7 +362,7 @@ def check(targets: tuple[str, ...], **options: Any) -> None:
 @rlpatch.command("list")
 @_output
 def list_(**options: Any) -> None:
-    """Show the targets, releases, stages and windows that there are recipes for.
+    r"""Show the targets, releases, stages and windows that there are recipes for.
 
     \b
     Example:
@@ -335,7 +383,7 @@ def list_(**options: Any) -> None:
 @_where
 @_output
 def explain(target: str, **options: Any) -> None:
-    """Say where the code goes in for TARGET and why, and what the release can do by itself.
+    r"""Say where the code goes in for TARGET and why, and what the release can do by itself.
 
     \b
     Examples:
@@ -355,7 +403,7 @@ def explain(target: str, **options: Any) -> None:
 @_where
 @_output
 def recover(**options: Any) -> None:
-    """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
+    r"""Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b
     Example:
@@ -369,7 +417,7 @@ def recover(**options: Any) -> None:
 @rlpatch.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for a shell.
+    r"""Print the completion script for a shell.
 
     \b
     Examples:

@@ -34,7 +34,13 @@ class Where:
         """The option as it would be typed again, with a space before it."""
         import shlex
 
-        return f" --path {shlex.quote(str(self.path))}" if self.path else f" --python {shlex.quote(self.python)}" if self.python else ""
+        return (
+            f" --path {shlex.quote(str(self.path))}"
+            if self.path
+            else f" --python {shlex.quote(self.python)}"
+            if self.python
+            else ""
+        )
 
 
 @dataclass(frozen=True)
@@ -105,12 +111,14 @@ def apply(
         return report
     outcome = store.Outcome() if dry_run else store.commit([plan.edit for _, plan in plans], on_wait=on_wait)
     _recovered(report, outcome.recovered)
-    for upstream, plan in plans:
-        _describe(report, upstream, plan, dry_run=dry_run)
+    for _, plan in plans:
+        _describe(report, plan, dry_run=dry_run)
     changed = any(plan.changed for _, plan in plans)
     again = f"rlpatch {{}} {' '.join(dict.fromkeys(plan.target.project.name for _, plan in plans))}{where.words}"
     if dry_run:
-        report.lines.append("next: the same without --dry-run; add the same options to `rlpatch diff` to see every line")
+        report.lines.append(
+            "next: the same without --dry-run; add the same options to `rlpatch diff` to see every line"
+        )
     else:
         report.lines.append(f"next: {again.format('diff')} shows every line, {again.format('revert')} takes it out")
     if changed and not dry_run:
@@ -119,9 +127,11 @@ def apply(
     return report
 
 
-def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) -> None:
+def _describe(report: Report, plan: Plan, *, dry_run: bool) -> None:
     target = plan.target
-    report.lines.append(f"{target.project.name} {target.version or '(unknown version)'}: {target.kind} in {target.root}")
+    report.lines.append(
+        f"{target.project.name} {target.version or '(unknown version)'}: {target.kind} in {target.root}"
+    )
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
     for change, place in zip(plan.edit.changes, plan.places, strict=True):
         added = change.after.count(b"\n") - change.pristine.count(b"\n")
@@ -150,7 +160,11 @@ def _guard(report: Report, upstream: Upstream, version: str, launch: Launch, *, 
     from patcher import guards
 
     findings = guards.look(
-        upstream.switches, version=version, environ=launch.environ, script=launch.script, command=launch.command
+        upstream.switches,
+        version=version,
+        environ=launch.environ,
+        script=launch.script,
+        command=launch.command,
     )
     for finding in findings:
         if finding.state is guards.State.ON and not force:
@@ -184,13 +198,21 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
                 raise
             report.messages.append(f"note: {upstream.project.name} is not installed here, so every known switch counts")
         findings = guards.look(
-            upstream.switches, version=version or "", environ=launch.environ, script=launch.script, command=launch.command
+            upstream.switches,
+            version=version or "",
+            environ=launch.environ,
+            script=launch.script,
+            command=launch.command,
         )
         report.lines.append(f"{upstream.project.name} {version or ''}".rstrip())
         for finding in findings:
             report.lines.append(f"  {finding.state.value:8} {finding.profiler} ({finding.where})")
             if finding.state is not guards.State.OFF:
-                report.lines += [f"           found: {finding.found}", f"           to switch it off: {finding.off}", f"           why: {finding.why}"]
+                report.lines += [
+                    f"           found: {finding.found}",
+                    f"           to switch it off: {finding.off}",
+                    f"           why: {finding.why}",
+                ]
         entries = [{**asdict(finding), "state": finding.state.value} for finding in findings]
         report.data[upstream.project.name] = {"version": version, "profilers": entries}
         _guard(report, upstream, version or "", launch, force=False)
@@ -236,7 +258,9 @@ def _roots(words: Sequence[str], where: Where) -> tuple[list[_Root], targets.Dis
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
         here = tuple((known[t.project.name], t) for t in found.targets if t.root == path)
         records = tuple(r for r in store.records(path) if not wanted or r.patch.target in wanted)
-        places = (s.file for u, _ in here if not wanted or u.project.name in wanted for r in u.recipes for s in r.structures)
+        places = (
+            s.file for u, _ in here if not wanted or u.project.name in wanted for r in u.recipes for s in r.structures
+        )
         files = dict.fromkeys([*(file for record in records for file in record.files), *places])
         roots.append(_Root(path, here, records, tuple(file for file in files if (path / file).is_file())))
     return [root for root in roots if root.records or any(root.marked().values()) or store.pending(root.path)], found
@@ -265,14 +289,23 @@ def status(words: Sequence[str], where: Where) -> Report:
             states = []
             for file in record.files:
                 path = PurePosixPath(file)
-                states.append(plan.file_state(root.read(path), store.backup(root.path, path) if (root.path / path).exists() else None, record.patch, file))
+                states.append(
+                    plan.file_state(
+                        root.read(path),
+                        store.backup(root.path, path) if (root.path / path).exists() else None,
+                        record.patch,
+                        file,
+                    )
+                )
             since = f"since {record.applied_at}" if record.applied_at else "not in the store (was .rlpatch removed?)"
             report.lines.append(f"{record.patch} on {record.version or '(unknown version)'} in {root.path}, {since}")
             if record.options:
                 report.lines.append(f"  rlpatch apply {record.patch.target} {' '.join(record.options)}")
             if now is not None and record.version and now != record.version:
                 report.lines.append(f"  note: {now or 'another version'} is installed there now")
-            report.lines += [f"  {state.state} {state.path}" + (f" ({state.detail})" if state.detail else "") for state in states]
+            report.lines += [
+                f"  {state.state} {state.path}" + (f" ({state.detail})" if state.detail else "") for state in states
+            ]
             entry = {
                 "target": record.patch.target, "stage": record.patch.stage, "role": record.patch.role,
                 "root": str(root.path), "version": record.version, "installed": now, "since": record.applied_at,
@@ -303,7 +336,9 @@ def diff(words: Sequence[str], where: Where, capture: CaptureFor | None) -> Repo
     if capture:
         plans = _plans(report, words, where, capture)
         for _, made in plans:
-            by_root.setdefault(made.target.root, []).extend((str(c.path), c.pristine, c.after) for c in made.edit.changes)
+            by_root.setdefault(made.target.root, []).extend(
+                (str(c.path), c.pristine, c.after) for c in made.edit.changes
+            )
         report.messages += [f"warning: {text}" for _, made in plans for text in made.warnings]
     else:
         roots, found = _roots(words, where)
@@ -324,7 +359,9 @@ def diff(words: Sequence[str], where: Where, capture: CaptureFor | None) -> Repo
     return report
 
 
-def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bool, on_wait: Callable[[str], None]) -> Report:
+def revert(
+    words: Sequence[str], where: Where, stage: str | None, *, dry_run: bool, on_wait: Callable[[str], None]
+) -> Report:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing."""
     from patcher import plan
 
@@ -347,7 +384,13 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
         _nothing(report, words, found)
     for edit in edits:
         changed = {str(change.path): change for change in edit.changes}
-        for record in (r for root in roots if root.path == edit.root for r in (*root.records, *_unregistered(root, words)) if r.patch in edit.remove):
+        for record in (
+            r
+            for root in roots
+            if root.path == edit.root
+            for r in (*root.records, *_unregistered(root, words))
+            if r.patch in edit.remove
+        ):
             for file in record.files:
                 change = changed.get(file)
                 text = (
@@ -356,7 +399,9 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
                     else "  {} {}: another patch of ours stays in it"
                 )  # fmt: skip
                 report.lines.append(f"{record.patch} in {edit.root}")
-                report.lines.append(text.format(*((file,) if change is None else ("would revert" if dry_run else "reverted", file))))
+                report.lines.append(
+                    text.format(*((file,) if change is None else ("would revert" if dry_run else "reverted", file)))
+                )
                 report.data["files"].append({"root": str(edit.root), "path": file, "reverted": change is not None})  # type: ignore[attr-defined]
     if edits and not dry_run:
         _restart(report, [upstream for root in roots for upstream, _ in root.targets])
@@ -379,7 +424,9 @@ def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
     for one in ended:
         state = "finished" if one.forward else "undone"
         report.lines.append(f"an interrupted run in {one.root} was {state}")
-        report.messages += [f"warning: {one.root / left} was changed by someone else since and was left alone" for left in one.left]
+        report.messages += [
+            f"warning: {one.root / left} was changed by someone else since and was left alone" for left in one.left
+        ]
 
 
 def _restart(report: Report, patched: Sequence[Upstream]) -> None:
@@ -431,15 +478,24 @@ def explain(word: str, where: Where, capture: CaptureFor) -> Report:
         lines.append(f"{upstream.project.name} {version or '(every release)'}")
     release = plan.published(upstream, version or "")
     if version and not release:
-        report.messages.append(f"note: {version} is not a published release that rlpatch knows; it is patched by structure")
+        report.messages.append(
+            f"note: {version} is not a published release that rlpatch knows; it is patched by structure"
+        )
     for recipe in upstream.recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if not structures:
             continue
-        lines += ["", f"{recipe.stage}: {recipe.name}, {recipe.class_name}", f"  why: {recipe.why}", f"  how: {recipe.how}"]
+        lines += [
+            "",
+            f"{recipe.stage}: {recipe.name}, {recipe.class_name}",
+            f"  why: {recipe.why}",
+            f"  how: {recipe.how}",
+        ]
         lines += [f"  upstream: {recipe.upstream}", f"  remove when: {recipe.remove_when}"]
         lines.append(f"  windows: {', '.join(f'--{unit} A:B' for unit in recipe.windows)}")
-        lines += [f"  structure {s.name} ({s.releases[0]} to {s.releases[-1]}, {s.file}): {s.shape}" for s in structures]
+        lines += [
+            f"  structure {s.name} ({s.releases[0]} to {s.releases[-1]}, {s.file}): {s.shape}" for s in structures
+        ]
         for site in recipe.sites:
             place = f"before `{site.before}`" if site.before else "at the head"
             lines += [f"  in {site.method}(), {place}: {site.line}", f"    {site.why}"]
@@ -454,7 +510,9 @@ def explain(word: str, where: Where, capture: CaptureFor) -> Report:
 
 
 def _call_sites(after: bytes) -> list[str]:
-    tagged = [(n, line) for n, line in enumerate(after.decode("utf-8", "replace").splitlines(), 1) if "  # rlpatch: " in line]
+    tagged = [
+        (n, line) for n, line in enumerate(after.decode("utf-8", "replace").splitlines(), 1) if "  # rlpatch: " in line
+    ]
     return [f"{number} {line.strip()}" for number, line in tagged]
 
 

@@ -65,7 +65,10 @@ def insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool
     opening = [cst.EmptyLine(comment=cst.Comment(text)) for text in (markers.begin(patch, tool), note)]
     closing = cst.EmptyLine(comment=cst.Comment(markers.end(patch)))
     # To LibCST the closing mark of an earlier patch is a comment behind the class's last statement.
-    earlier = 1 + max((i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)), default=-1)
+    earlier = 1 + max(
+        (i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)),
+        default=-1,
+    )
     opening[:0] = body.footer[:earlier]
     footer = [closing, *body.footer[earlier:]]
     statements += [members[0].with_changes(leading_lines=opening), *members[1:]]
@@ -105,10 +108,15 @@ def parse(source: bytes, where: str) -> cst.Module:
         module = cst.parse_module(source)
     except cst.ParserSyntaxError as error:
         raise Problem(
-            Kind.STRUCTURE, f"not valid Python: {error.message}", f"{where}:{error.raw_line}", "repair or reinstall the file"
+            Kind.STRUCTURE,
+            f"not valid Python: {error.message}",
+            f"{where}:{error.raw_line}",
+            "repair or reinstall the file",
         ) from None
     except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
-        raise Problem(Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file") from None
+        raise Problem(
+            Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file"
+        ) from None
     if module.bytes != source:
         raise Problem(
             Kind.STRUCTURE,
@@ -135,7 +143,9 @@ def _block(node: cst.ClassDef | cst.FunctionDef, where: str, what: str) -> cst.I
 
 
 def _method(statements: Sequence[cst.CSTNode], recipe: Recipe, site: Site, where: str) -> int | None:
-    found = [i for i, node in enumerate(statements) if isinstance(node, cst.FunctionDef) and node.name.value == site.method]
+    found = [
+        i for i, node in enumerate(statements) if isinstance(node, cst.FunctionDef) and node.name.value == site.method
+    ]
     if not found and site.optional:
         return None
     if len(found) != 1:
@@ -154,7 +164,11 @@ def _insert_line(node: cst.CSTNode, recipe: Recipe, site: Site, line: str, where
         pattern = cst.parse_statement(site.before)
         found = [i for i, statement in enumerate(block.body) if _matches(statement, pattern)]
         if len(found) != 1:
-            raise _unlike(recipe, where, f"{len(found)} statements like “{site.before}” at the top level of {site.method}")
+            raise _unlike(
+                recipe,
+                where,
+                f"{len(found)} statements like “{site.before}” at the top level of {site.method}",
+            )
         at = found[0]
     else:
         at = int(node.get_docstring() is not None)
@@ -192,7 +206,14 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
 
 
 def _significant(node: cst.CSTNode) -> list[cst.CSTNode]:
-    layout = (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.LeftParen, cst.RightParen, cst.Dot)
+    layout = (
+        cst.BaseParenthesizableWhitespace,
+        cst.TrailingWhitespace,
+        cst.EmptyLine,
+        cst.LeftParen,
+        cst.RightParen,
+        cst.Dot,
+    )
     return [child for child in node.children if not isinstance(child, layout)]
 
 

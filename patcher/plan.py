@@ -73,7 +73,9 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Iterabl
         )
     files = tuple(str(change.path) for change in changes)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
-    same = any((r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records)
+    same = any(
+        (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
+    )
     unchanged = same and all(change.before == change.after for change in changes)
     edit = Edit(target.root, tuple(changes), () if unchanged else (record,))
     return Plan(target, patch, capture, edit, tuple(done), (*target.notes, *capture.notes), tuple(warnings))
@@ -83,7 +85,11 @@ def _places(upstream: Upstream, target: Target, capture: Capture) -> tuple[list[
     recipes = [recipe for recipe in upstream.recipes if recipe.stage == capture.stage]
     if not recipes:
         stages = sorted({recipe.stage for recipe in upstream.recipes})
-        raise Problem(Kind.NO_RECIPE, f"{upstream.project.name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
+        raise Problem(
+            Kind.NO_RECIPE,
+            f"{upstream.project.name} has no stage {capture.stage}",
+            hint=f"one of: {', '.join(stages)}",
+        )
     for recipe in recipes:
         if capture.window.unit not in recipe.windows:
             offered = ", ".join(f"--{unit} A:B" for unit in recipe.windows)
@@ -122,7 +128,11 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     members = specialise(
-        recipe.probe, capture.backend, recipe.constants(capture), recipe.arguments(capture), recipe.summary(capture)
+        recipe.probe,
+        capture.backend,
+        recipe.constants(capture),
+        recipe.arguments(capture),
+        recipe.summary(capture),
     )
     after = engine.insert(without, recipe, members, patch, __version__, where=where)
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)

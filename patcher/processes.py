@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def running(words: Iterable[str], proc: Path = Path("/proc")) -> tuple[str, ...]:
-    """``PID COMMAND`` of each process of this host whose command line has one of ``words``; () where none can be seen."""
+    """``PID COMMAND`` of each process that can be seen and whose command line has one of ``words``."""
     import os
 
     wanted = [word.encode() for word in words]

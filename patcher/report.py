@@ -72,7 +72,7 @@ class Report:
 
     def _show_raw(self, color: bool | None) -> None:
         data = self.raw or b""
-        if color is None and sys.stdout.isatty() or color:
+        if (color is None and sys.stdout.isatty()) or color:
             for line in data.decode("utf-8", "replace").splitlines():
                 tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
                 click.echo(click.style(line, fg=tint, bold=line.startswith(("+++", "---", "diff"))), color=True)
@@ -87,7 +87,8 @@ def _color(wanted: bool | None) -> bool | None:
     return False if wanted is None and os.environ.get("NO_COLOR") else wanted
 
 
-_TINTS = {"warning": "yellow", "note": "cyan", "next": "cyan", "patched": "green", "reverted": "green", "intact": "green",
+_TINTS = {
+          "warning": "yellow", "note": "cyan", "next": "cyan", "patched": "green", "reverted": "green", "intact": "green",
           "edited": "yellow", "lost": "yellow", "missing": "yellow", "tampered": "red", "on": "red", "armed": "yellow",
           "unknown": "yellow", "off": "green"}  # fmt: skip
 

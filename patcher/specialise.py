@@ -32,10 +32,10 @@ def specialise(
     finish = _Finish(arguments, unused[1])
     nested = [_docstring(summary), *_flatten(bodies, {**probe.constants, **constants}, unused[0])]
     members = [_class(probe.nested, nested), *_flatten([classes[name] for name in probe.members], {}, set())]
-    result = [member.visit(finish) for member in members]
+    result = [_statement(member.visit(finish)) for member in members]
     if left := unused[0] | unused[1]:
         raise KeyError(f"the probe has no {sorted(map(str, left))}")
-    return result  # type: ignore[return-value]  (_Finish removes no whole statement at this level)
+    return result
 
 
 def _classes(module: str) -> dict[str, Sequence[cst.BaseStatement]]:
@@ -66,6 +66,11 @@ def _flatten(
             yield cst.SimpleStatementLine([small])
 
 
+def _statement(node: object) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
+    assert isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)  # noqa: S101  (_Finish keeps them)
+    return node
+
+
 def _docstring(text: str) -> cst.SimpleStatementLine:
     return cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{text}"""'))])
 
@@ -85,30 +90,34 @@ class _Finish(cst.CSTTransformer):
         self.arguments = arguments
         self.unused = unused
 
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:  # noqa: ARG002, N802, D102
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
         return updated_node.with_changes(annotation=None)
 
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:  # noqa: ARG002, N802, D102
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         return updated_node.with_changes(returns=None, leading_lines=[_BLANK])
 
-    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.BaseSmallStatement:  # noqa: ARG002, N802, D102
+    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.BaseSmallStatement:
         assert updated_node.value is not None  # noqa: S101  (a bare declaration inside a method would say nothing)
         return cst.Assign([cst.AssignTarget(updated_node.target)], updated_node.value)
 
-    def leave_EmptyLine(  # noqa: D102, N802
-        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine  # noqa: ARG002
+    def leave_EmptyLine(
+        self,
+        original_node: cst.EmptyLine,
+        updated_node: cst.EmptyLine,
     ) -> cst.EmptyLine | cst.RemovalSentinel:
         return updated_node if updated_node.comment else cst.RemoveFromParent()
 
-    def leave_TrailingWhitespace(  # noqa: D102, N802
-        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace  # noqa: ARG002
+    def leave_TrailingWhitespace(
+        self,
+        original_node: cst.TrailingWhitespace,
+        updated_node: cst.TrailingWhitespace,
     ) -> cst.TrailingWhitespace:
         comment = updated_node.comment
         if comment and comment.value.startswith(("# noqa", "# type:")):
             return cst.TrailingWhitespace(newline=updated_node.newline)
         return updated_node
 
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:  # noqa: ARG002, N802, D102
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
         name = getattr(updated_node.func, "attr", updated_node.func)
         args = list(updated_node.args)
         for position, arg in enumerate(args):

@@ -20,7 +20,12 @@ _METRICS = {
     "resource_conflict_ratio": "ResourceConflictRatio",
     "l2_cache": "L2Cache",
 }
-_CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "with_stack", "module": "with_modules"}
+_CONTENTS = {
+    "memory": "profile_memory",
+    "shapes": "record_shapes",
+    "stack": "with_stack",
+    "module": "with_modules",
+}
 
 
 def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
@@ -29,8 +34,13 @@ def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
     The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
     first of them and therefore not offered.
     """
-    device = {"npu": "torch_npu.profiler.ProfilerActivity.NPU", "torch": "torch.profiler.ProfilerActivity.CUDA"}[capture.backend]
-    host = {"npu": "torch_npu.profiler.ProfilerActivity.CPU", "torch": "torch.profiler.ProfilerActivity.CPU"}[capture.backend]
+    device = {
+        "npu": "torch_npu.profiler.ProfilerActivity.NPU",
+        "torch": "torch.profiler.ProfilerActivity.CUDA",
+    }[capture.backend]
+    host = {"npu": "torch_npu.profiler.ProfilerActivity.CPU", "torch": "torch.profiler.ProfilerActivity.CPU"}[
+        capture.backend
+    ]
     activities = [code for word, code in (("cpu", host), ("npu", device)) if word in capture.contents]
     keywords = {("profile", keyword): str(word in capture.contents) for word, keyword in _CONTENTS.items()}
     keywords["profile", "activities"] = f"[{', '.join(activities)}]"

@@ -83,8 +83,7 @@ _ENGINE_VARIABLE = Switch(
     why="the worker builds a profiler for this directory when it starts, and records from /start_profile or "
     "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so "
     "unset it",
-    source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); "
-    "vllm/envs.py",
+    source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
     asked_by=_START_PROFILE,
 )
@@ -102,8 +101,7 @@ _ENGINE_OPTION = Switch(
     values=(("", State.OFF), ("0", State.OFF), ("null", State.OFF), ("none", State.OFF)),
     otherwise=State.ARMED,
     why="the worker may build a profiler, and records from /start_profile or LLM.start_profile() on",
-    source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from "
-    "0.20.2rc1",
+    source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
     asked_by=_START_PROFILE,
 )
@@ -133,8 +131,7 @@ _DAEMON_STEPPED = replace(
 _KINETO_DAEMON = replace(
     _DAEMON,
     name="KINETO_USE_DAEMON",
-    why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits "
-    "for dynolog",
+    why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog",
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
 )

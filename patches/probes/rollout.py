@@ -266,16 +266,18 @@ class Calls:
         try:
             if probe is False:
                 probe = self._rlpatch_rollout_probe = self._RlpatchRollout(self)
-            getattr(probe, event)(*args)
+            if not probe.done:
+                getattr(probe, event)(*args)
             if probe.done:
                 self._rlpatch_rollout_probe = None
         except Exception:  # profiling must not stop the run
+            import contextlib
             import logging
 
             self._rlpatch_rollout_probe = None
             logging.getLogger(self._RlpatchRollout.LOGGER).exception("rlpatch: no profile, the run goes on")
-            if probe and probe.prof is not None:
-                probe.prof.stop()
+            with contextlib.suppress(Exception):
+                probe.close("failed")
 
 
 class PreparedInputs:

@@ -41,7 +41,10 @@ def test_one_patch_of_two_goes_and_the_other_stays(first: PatchId) -> None:
         (lambda data: data.replace(b"X = 1", b"X = '\xff\xfe'"), "not UTF-8"),
         (lambda data: data.replace(b"\n\nX", b"\n\x0c\nX"), "form feed"),
         (lambda data: b"import os\n" + data + b"Y = 2\n", "foreign lines above and below"),
-        (lambda data: data.replace(b"        return 1", b"        h()\n        return 1"), "a foreign line between ours"),
+        (
+            lambda data: data.replace(b"        return 1", b"        h()\n        return 1"),
+            "a foreign line between ours",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,0 +1,519 @@
+"""The counting of the probe as a table, with a profiler that writes down what it is told.
+
+What a real profiler then records is proven in ``test_on_torch_npu``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patches.probes.backends import Npu, Torch
+from patches.probes.rollout import Calls, ModelInputs, PreparedInputs, SchedulerOutputs, VllmRanks, Window
+
+
+class Profiler:
+    """Runs the schedule and writes down which iterations it would record."""
+
+    def __init__(self, wait: int, warmup: int, active: int) -> None:
+        self.schedule = (wait, warmup, active)
+        self.number = 0
+        self.recorded: dict[int, list[str]] = {}
+        self.calls: list[str] = []
+
+    @property
+    def recording(self) -> bool:
+        wait, warmup, active = self.schedule
+        return (
+            "start" in self.calls and "stop" not in self.calls and wait + warmup <= self.number < wait + warmup + active
+        )
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def step(self) -> None:
+        self.calls.append("step")
+        self.number += 1
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def run(self, label: str) -> None:
+        if self.recording:
+            self.recorded.setdefault(self.number, []).append(label)
+
+
+class Recording(Window, VllmRanks):
+    """The probe over that profiler; a trace appears when it stops while or after recording."""
+
+    TRACES = "*.trace"
+    SAVE_PATH = "/tmp/traces"
+    made: list[Profiler]
+    leaves_trace = True
+
+    def build(self, wait: int, warmup: int, active: int) -> Profiler:
+        self.made.append(Profiler(wait, warmup, active))
+        return self.made[-1]
+
+    def synchronize(self) -> None:
+        if self.made:
+            self.made[-1].calls.append("sync")
+
+    def occupied(self) -> str:
+        return ""
+
+    def traces(self) -> set[str]:
+        return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
+
+
+class V1Probe(Recording, SchedulerOutputs):
+    pass
+
+
+class V0Probe(Recording, ModelInputs):
+    pass
+
+
+class V1Worker(Calls):
+    """Calls the probe at the head of an iteration, as the patched execute_model() does."""
+
+    probe_class: type[Recording] = V1Probe
+
+    def __init__(self, rank: int = 0, replica: int = 0, size: int = 1, **constants: Any) -> None:
+        self.rank = rank
+        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica))
+        self.made: list[Profiler] = []
+        self._RlpatchRollout = type("Probe", (self.probe_class,), {**constants, "made": self.made})
+
+    def iterate(self, batch: Any, label: str) -> None:
+        self._rlpatch_rollout("step", batch)
+        for profiler in self.made:
+            profiler.run(label)
+
+
+@pytest.fixture(autouse=True)
+def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch, profiler, distributed = (
+        ModuleType("torch"),
+        ModuleType("torch.profiler"),
+        ModuleType("torch.distributed"),
+    )
+    profiler.record_function = lambda name: nullcontext(name)  # type: ignore[attr-defined]
+    distributed.is_available = lambda: False  # type: ignore[attr-defined]
+    torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
+    for module in (torch, profiler, distributed):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH"):
+        monkeypatch.delenv(f"RLPATCH{name}", raising=False)
+
+
+def batch(
+    counts: dict[str, int], new: dict[str, int] | None = None, done: tuple[str, ...] = (), drafts: Any = None
+) -> Any:
+    """A SchedulerOutput: tokens per request, prompt lengths of the new ones, ids that have finished."""
+    requests = [
+        SimpleNamespace(req_id=name, prompt_token_ids=[0] * length, num_computed_tokens=0)
+        for name, length in (new or {}).items()
+    ]
+    return SimpleNamespace(
+        num_scheduled_tokens=counts, scheduled_new_reqs=requests, finished_req_ids=set(done),
+        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {},
+    )  # fmt: skip
+
+
+def rollout(worker: V1Worker, steps: int, prompt: int = 1, done: tuple[str, ...] = (), name: str = "a") -> None:
+    """One request from its prefill to decode step ``steps``."""
+    worker.iterate(batch({name: prompt}, {name: prompt}, done), "prefill")
+    for n in range(1, steps + 1):
+        worker.iterate(batch({name: 1}), f"decode {n}")
+
+
+def recorded(worker: V1Worker) -> list[dict[int, list[str]]]:
+    return [profiler.recorded for profiler in worker.made]
+
+
+def steps(first: int, end: int) -> dict[int, list[str]]:
+    return {n: [f"decode {n}"] for n in range(first, end)}
+
+
+@pytest.mark.parametrize(
+    ("window", "constants", "expected"),
+    [
+        ("3:6", {}, steps(3, 6)),
+        ("1:3", {}, steps(1, 3)),
+        ("1:3", {"WARMUP": 0}, steps(1, 3)),
+        ("5:6", {"WARMUP": 0}, steps(5, 6)),
+        ("5:7", {"WARMUP": 3}, steps(5, 7)),
+        ("2:4", {"WARMUP": 9}, steps(2, 4)),
+        ("8:99", {}, steps(8, 11)),
+        ("0:1", {"KINDS": ("prefill",), "LOWEST": 0}, {0: ["prefill"]}),
+        (
+            "0:3",
+            {"KINDS": ("decode", "prefill"), "LOWEST": 0},
+            {0: ["prefill"], 1: ["decode 1"], 2: ["decode 2"]},
+        ),
+        ("2:4", {"KINDS": ("decode", "prefill"), "LOWEST": 0}, {2: ["decode 2"], 3: ["decode 3"]}),
+    ],
+)
+def test_exactly_the_window_with_its_own_numbers(
+    window: str, constants: dict[str, Any], expected: dict[int, list[str]]
+) -> None:
+    worker = V1Worker(WINDOW=window, **constants)
+    rollout(worker, 10)
+    worker.iterate(batch({}, done=("a",)), "empty")
+    assert recorded(worker) == [expected]
+    assert worker._rlpatch_rollout_probe is None, "after the window a call is a test for None"
+
+
+def test_the_schedule_is_that_of_the_guides() -> None:
+    worker = V1Worker()
+    rollout(worker, 61)
+    assert worker.made[0].schedule == (29, 1, 30)
+    assert recorded(worker) == [steps(30, 60)]
+
+
+def test_a_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="20:30")
+    rollout(worker, 10)
+    worker._rlpatch_rollout("end_rollout", "sleep()")
+    assert recorded(worker) == []
+    assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 units" in caplog.text
+    assert worker._rlpatch_rollout_probe is None
+
+
+@pytest.mark.parametrize("last", [1, 2, 128], ids="last chunk {}".format)
+def test_chunked_prefill_is_not_decode_however_short_its_last_chunk(last: int) -> None:
+    worker = V1Worker(WINDOW="1:3")
+    worker.iterate(batch({"a": 128}, {"a": 256 + last}), "prefill 1")
+    worker.iterate(batch({"a": 128}), "prefill 2")
+    worker.iterate(batch({"a": last}), "prefill 3")
+    for n in range(1, 5):
+        worker.iterate(batch({"a": 1}), f"decode {n}")
+    assert recorded(worker) == [steps(1, 3)]
+
+
+def test_a_prompt_that_was_cached_but_for_one_token_prefills_once() -> None:
+    worker = V1Worker(WINDOW="1:2")
+    first = batch({"a": 1}, {"a": 40})
+    first.scheduled_new_reqs[0].num_computed_tokens = 39
+    worker.iterate(first, "prefill")
+    for n in (1, 2):
+        worker.iterate(batch({"a": 1}), f"decode {n}")
+    assert recorded(worker) == [steps(1, 2)]
+
+
+def test_embeddings_instead_of_tokens_have_a_length_too() -> None:
+    worker = V1Worker(WINDOW="1:2")
+    first = batch({"a": 3}, {"a": 3})
+    first.scheduled_new_reqs[0].prompt_token_ids = None
+    first.scheduled_new_reqs[0].prompt_embeds = [0] * 4
+    for item, label in (
+        (first, "prefill"),
+        (batch({"a": 1}), "last chunk"),
+        (batch({"a": 1}), "decode 1"),
+        (batch({"a": 1}), "decode 2"),
+    ):
+        worker.iterate(item, label)
+    assert recorded(worker) == [steps(1, 2)]
+
+
+def test_speculative_tokens_are_decode() -> None:
+    worker = V1Worker(WINDOW="1:3")
+    worker.iterate(batch({"a": 8}, {"a": 8}), "prefill")
+    for n in range(1, 4):
+        worker.iterate(batch({"a": 4}, drafts={"a": [1, 2, 3]}), f"decode {n}")
+    assert recorded(worker) == [steps(1, 3)]
+
+
+def test_a_prefill_between_two_steps_is_marked_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 2)
+    worker.iterate(batch({"a": 1, "b": 9}, {"b": 9}), "mixed")
+    worker.iterate(batch({}), "empty")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
+    worker.iterate(batch({"a": 1, "b": 9}, {"c": 9}), "after")
+    assert recorded(worker) == [{2: ["decode 2", "mixed", "empty"], 3: ["decode 3"]}]
+    assert "recorded 2 of 2 units with 1 uncounted iterations between them" in caplog.text
+
+
+def test_a_resumed_request_prefills_until_it_needs_one_token() -> None:
+    worker = V1Worker(WINDOW="2:4")
+    worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 4}), "prefill")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 1")
+    worker.iterate(batch({"a": 1}), "decode 2")  # b is preempted
+    worker.iterate(batch({"a": 1, "b": 4}), "recompute")
+    worker.iterate(batch({"a": 1, "b": 2}), "recompute")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 4")
+    assert recorded(worker) == [{2: ["decode 2", "recompute", "recompute"], 3: ["decode 3"]}]
+
+
+def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 2)
+    again = batch({"a": 5}, {"a": 1})
+    again.scheduled_new_reqs[0].prefill_token_ids = [0] * 5
+    worker.iterate(again, "recompute")
+    worker.iterate(batch({"a": 1}), "decode 3")
+    worker.iterate(batch({"a": 1}), "decode 4")
+    assert recorded(worker) == [{2: ["decode 2", "recompute"], 3: ["decode 3"]}]
+
+
+def test_a_request_that_waits_for_its_next_chunk_still_has_prompt_left() -> None:
+    worker = V1Worker(WINDOW="1:3")
+    worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 9}), "prefill")
+    worker.iterate(batch({"a": 1}), "decode 1")
+    worker.iterate(batch({"a": 1, "b": 5}), "prefill of b")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 2")
+    worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
+    assert recorded(worker) == [{1: ["decode 1", "prefill of b"], 2: ["decode 2"]}]
+
+
+def test_a_request_that_is_aborted_in_its_prefill_leaves_nothing_behind() -> None:
+    worker = V1Worker(WINDOW="1:2")
+    worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 9}), "prefill")
+    worker.iterate(batch({"a": 1}, done=("b",)), "decode 1")
+    worker.iterate(batch({"a": 1}), "decode 2")
+    assert recorded(worker) == [steps(1, 2)]
+
+
+ENDS = {
+    "the next request": lambda worker: None,
+    "an empty batch": lambda worker: worker.iterate(batch({}, done=("a",)), "empty"),
+    "sleep()": lambda worker: worker._rlpatch_rollout("end_rollout", "sleep()"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    ("constants", "expected"),
+    [
+        ({}, [steps(2, 4)]),
+        ({"ROLLOUT": "1"}, [steps(2, 4)]),
+        ({"REPEAT": 2}, [steps(2, 4), steps(2, 4)]),
+        ({"WINDOW": "3:9"}, [steps(3, 6)]),
+        ({"WINDOW": "3:9", "REPEAT": 3}, [steps(3, 6)] * 3),
+        ({"ROLLOUT": "1", "REPEAT": 9}, [steps(2, 4)] * 2),
+        ({"WINDOW": "1:3", "REPEAT": 2}, [steps(1, 3)] * 2),
+    ],
+)
+def test_rollouts_are_told_apart(end: str, constants: dict[str, Any], expected: list[dict[int, list[str]]]) -> None:
+    worker = V1Worker(**{"WINDOW": "2:4", **constants})
+    for _ in range(3):
+        rollout(worker, 5, done=("a",))
+        ENDS[end](worker)
+    worker._rlpatch_rollout("end_rollout", "sleep()")
+    assert recorded(worker) == expected
+    assert all("stop" in profiler.calls for profiler in worker.made)
+
+
+def test_sleep_without_a_rollout_counts_nothing() -> None:
+    worker = V1Worker(WINDOW="1:2")
+    worker._rlpatch_rollout("end_rollout", "sleep()")
+    worker._rlpatch_rollout("end_rollout", "sleep()")
+    rollout(worker, 3)
+    assert recorded(worker) == [steps(1, 2)]
+
+
+def test_the_device_is_idle_before_the_first_unit_and_after_the_last() -> None:
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 6)
+    assert worker.made[0].calls == ["start", "step", "sync", "step", "step", "sync", "step", "stop"]
+
+
+def test_the_frameworks_profiler_comes_first(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:6", REPEAT=3)
+    rollout(worker, 3)
+    worker._rlpatch_rollout("yield_to", True)
+    assert worker.made[0].calls[-1] == "stop"
+    assert "the framework's own profiler starts, recorded 2 of 4 units" in caplog.text
+    rollout(worker, 7, done=("a",))
+    assert len(worker.made) == 1
+    assert "not recorded: the framework's own profiler is running" in caplog.text
+    worker._rlpatch_rollout("yield_to", False)
+    rollout(worker, 7, done=("a",))
+    assert recorded(worker)[1:] == [steps(2, 6)]
+
+
+@pytest.mark.parametrize(
+    ("worker", "ranks", "records"),
+    [
+        ({"rank": 0}, "0", True),
+        ({"rank": 1}, "0", False),
+        ({"rank": 1}, "all", True),
+        ({"rank": 3}, "1,3", True),
+        ({"rank": 0, "replica": 1, "size": 2}, "0", False),
+        ({"rank": 1, "replica": 2, "size": 2}, "5", True),
+    ],
+)
+def test_only_the_chosen_ranks(worker: dict[str, int], ranks: str, records: bool) -> None:
+    one = V1Worker(**worker, RANKS=ranks, WINDOW="1:2")
+    rollout(one, 3)
+    assert bool(one.made) is records
+    assert one._rlpatch_rollout_probe is None
+
+
+def test_the_rank_in_a_world_is_the_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = sys.modules["torch.distributed"]
+    for name, value in {
+        "is_available": True,
+        "is_initialized": True,
+        "get_world_size": 8,
+        "get_rank": 5,
+    }.items():
+        monkeypatch.setattr(world, name, lambda value=value: value, raising=False)
+    one = V1Worker(rank=1, size=2, RANKS="5", WINDOW="1:2")
+    rollout(one, 3)
+    assert one.made
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("", "0", []),
+        ("", "1", [steps(2, 4)]),
+        ("", "", [steps(2, 4)]),
+        ("_WINDOW", "3:5", [steps(3, 5)]),
+        ("_RANKS", "all", [steps(2, 4)]),
+        ("_RANKS", "1", []),
+        ("_ROLLOUT", "1", [steps(2, 4)]),
+        ("_SAVE_PATH", "/tmp/other", [steps(2, 4)]),
+    ],
+)
+def test_the_environment_steers(monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: Any) -> None:
+    monkeypatch.setenv(f"RLPATCH{name}", value)
+    worker = V1Worker(WINDOW="2:4")
+    for _ in range(2):
+        rollout(worker, 6, done=("a",))
+    assert recorded(worker) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("", "yes"), ("_WINDOW", "3"), ("_WINDOW", "5:3"), ("_WINDOW", "0:3"), ("_WINDOW", "a:b"), ("_WINDOW", "1:2:3"),
+        ("_RANKS", "x"), ("_RANKS", "0,"), ("_ROLLOUT", "-1"), ("_ROLLOUT", "x"), ("_SAVE_PATH", "relative"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_switches_the_probe_off_with_one_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"RLPATCH{name}", value)
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 6)
+    assert recorded(worker) == []
+    (error,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert f"'RLPATCH{name}': '{value}'" in caplog.text
+    assert error.exc_info
+
+
+@pytest.mark.parametrize("method", ["build", "start", "step", "stop", "traces"])
+def test_a_failure_is_logged_once_and_the_run_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    def fail(*_args: Any) -> None:
+        raise OSError("no space left")
+
+    worker = V1Worker(WINDOW="2:4")
+    owner = worker._RlpatchRollout if method in ("build", "traces") else Profiler
+    monkeypatch.setattr(owner, method, fail)
+    rollout(worker, 8)
+    assert worker._rlpatch_rollout_probe is None
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    assert "the run goes on" in caplog.text
+
+
+def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:4", leaves_trace=False)
+    rollout(worker, 8)
+    assert "the profiler left no trace in /tmp/traces" in caplog.text
+
+
+def test_the_end_of_the_process_closes_the_window() -> None:
+    from multiprocessing import util
+
+    worker = V1Worker(WINDOW="2:9")
+    rollout(worker, 4)
+    probe = worker._rlpatch_rollout_probe
+    finalizer = util._finalizer_registry[probe.at_exit._key]
+    finalizer()
+    assert worker.made[0].calls[-1] == "stop"
+    assert recorded(worker) == [steps(2, 5)]
+
+
+class V0Base:
+    def prepare_input(self, request: Any = None) -> Any:
+        return request
+
+
+class V0Worker(PreparedInputs, V1Worker, V0Base):
+    """As vLLM V0 runs a worker: prepare_input(), then execute_worker(), then the model runner."""
+
+    probe_class = V0Probe
+
+    def execute(self, request: Any, label: str, groups: int = 1) -> None:
+        inputs = self.prepare_input(request)
+        if inputs is not None:
+            self.iterate(SimpleNamespace(num_seq_groups=groups), label)
+
+
+def model_input(prefills: int, names: tuple[str, ...] = ("a",), done: tuple[str, ...] = ()) -> Any:
+    metadata = SimpleNamespace(num_prefills=prefills)
+    return (
+        SimpleNamespace(
+            attn_metadata=metadata,
+            request_ids_to_seq_ids={name: [0] for name in names},
+            finished_requests_ids=list(done),
+        ),
+        None,
+        {},
+    )
+
+
+@pytest.mark.parametrize("ends", ["the next request", "no request is left", "an empty batch"])
+def test_v0_tells_by_the_model_input(ends: str) -> None:
+    worker = V0Worker(WINDOW="2:4", REPEAT=2)
+    for _ in range(2):
+        worker.execute(model_input(1, done=("a",)), "prefill")
+        worker.execute(model_input(1), "last chunk")
+        for n in range(1, 4):
+            worker.execute(model_input(0), f"decode {n}")
+        if ends == "no request is left":
+            worker.execute(None, "")
+        elif ends == "an empty batch":
+            worker.execute(model_input(0), "empty", groups=0)
+    worker.execute(None, "")
+    assert recorded(worker) == [steps(2, 4)] * 2
+
+
+def test_v0_says_what_it_cannot_count(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V0Worker(WINDOW="1:2")
+    worker.iterate(SimpleNamespace(num_seq_groups=1), "a multi-step worker prepares its input by itself")
+    assert "multi-step scheduling and Ray SPMD workers are not supported" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, ""), ({"PROFILING_MODE": "false"}, ""), ({"PROFILER_SAMPLECONFIG": "0"}, ""),
+        ({"PROFILING_MODE": "true"}, "PROFILING_MODE=true is set"), ({"PROFILER_SAMPLECONFIG": "{}"}, "PROFILER_SAMPLECONFIG={} is set"),
+    ],
+)  # fmt: skip
+def test_npu_sees_cann_profiling(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], expected: str) -> None:
+    for name in ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert Npu().occupied().strip() == expected
+
+
+@pytest.mark.parametrize("recording", [True, False])
+def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording: bool) -> None:
+    torch = sys.modules["torch"]
+    monkeypatch.setattr(torch, "autograd", SimpleNamespace(_profiler_enabled=lambda: recording), raising=False)
+    assert bool(Torch().occupied()) is recording
