@@ -14,7 +14,7 @@ from patcher.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
-    from patcher.commands import Launch, Where
+    from patcher.commands.asked import Launch, Where
     from patcher.recipe import Upstream
     from patcher.report import Report
 
@@ -200,7 +200,7 @@ def _ranks(text: str) -> tuple[int, ...] | None:
 
 
 def _place(options: dict[str, Any]) -> Where:
-    from patcher.commands import Where
+    from patcher.commands.asked import Where
 
     return Where(options.pop("path"), options.pop("python"))
 
@@ -208,7 +208,7 @@ def _place(options: dict[str, Any]) -> Where:
 def _start(options: dict[str, Any]) -> Launch:
     import os
 
-    from patcher.commands import Launch
+    from patcher.commands.asked import Launch
 
     return Launch(os.environ, options.pop("script"), click.get_current_context().find_root().meta.get("launch", ()))
 
@@ -258,12 +258,12 @@ def apply(targets: tuple[str, ...], **options: Any) -> None:
       rlpatch apply vllm-ascend --decode 30:60 --path /vllm-workspace/vllm-ascend
       rlpatch apply vllm-ascend --decode 30:60 -- bash run_grpo.sh
     """
-    from patcher import commands
+    from patcher.commands import applying
 
     def work() -> Report:
         place, launch = _place(options), _start(options)
         capture = _capture_for(options)
-        return commands.apply(
+        return applying.apply(
             targets, place, capture, launch, dry_run=options["dry_run"], force=options["force"], on_wait=_wait
         )
 
@@ -284,7 +284,7 @@ def diff(targets: tuple[str, ...], **options: Any) -> None:
       rlpatch diff vllm-ascend --decode 30:60
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
-    from patcher import commands
+    from patcher.commands import looking
 
     def work() -> Report:
         asked = any(options[unit] is not None for unit in _UNITS)
@@ -292,7 +292,7 @@ def diff(targets: tuple[str, ...], **options: Any) -> None:
             raise Problem(
                 Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
             )
-        return commands.diff(targets, _place(options), _capture_for(options) if asked else None)
+        return looking.diff(targets, _place(options), _capture_for(options) if asked else None)
 
     _run("diff", options, work)
 
@@ -311,10 +311,10 @@ def revert(targets: tuple[str, ...], **options: Any) -> None:
       rlpatch revert
       rlpatch revert vllm-ascend --path /vllm-workspace/vllm-ascend
     """
-    from patcher import commands
+    from patcher.commands import applying
 
     def work() -> Report:
-        return commands.revert(targets, _place(options), options["stage"], dry_run=options["dry_run"], on_wait=_wait)
+        return applying.revert(targets, _place(options), options["stage"], dry_run=options["dry_run"], on_wait=_wait)
 
     _run("revert", options, work)
 
@@ -331,9 +331,9 @@ def status(targets: tuple[str, ...], **options: Any) -> None:
       rlpatch status
       rlpatch status --python /opt/venv/bin/python --json
     """
-    from patcher import commands
+    from patcher.commands import looking
 
-    _run("status", options, lambda: commands.status(targets, _place(options)))
+    _run("status", options, lambda: looking.status(targets, _place(options)))
 
 
 @rlpatch.command()
@@ -350,11 +350,11 @@ def check(targets: tuple[str, ...], **options: Any) -> None:
       rlpatch check vllm-ascend --script run_grpo.sh
       rlpatch check vllm-ascend -- bash run_grpo.sh
     """
-    from patcher import commands
+    from patcher.commands import guarding
 
     def work() -> Report:
         place, launch = _place(options), _start(options)
-        return commands.check(targets, place, launch)
+        return guarding.check(targets, place, launch)
 
     _run("check", options, work)
 
@@ -368,10 +368,11 @@ def list_(**options: Any) -> None:
     Example:
       rlpatch list
     """
-    from patcher import commands, tables
+    from patcher import tables
+    from patcher.commands import knowledge
 
     def work() -> Report:
-        report = commands.listing()
+        report = knowledge.listing()
         report.lines = tables.releases(report.data)
         return report
 
@@ -390,13 +391,13 @@ def explain(target: str, **options: Any) -> None:
       rlpatch explain vllm-ascend
       rlpatch explain vllm-ascend==0.30.0rc2
     """
-    from patcher import commands
     from patcher.capture import Capture, Window
+    from patcher.commands import knowledge
 
     def capture(upstream: Upstream) -> Capture:
         return Capture(Window("decode", 30, 60), "/tmp/rlpatch_traces", backend=upstream.backend)  # noqa: S108  (never opened)
 
-    _run("explain", options, lambda: commands.explain(target, _place(options), capture))
+    _run("explain", options, lambda: knowledge.explain(target, _place(options), capture))
 
 
 @rlpatch.command()
@@ -409,9 +410,9 @@ def recover(**options: Any) -> None:
     Example:
       rlpatch recover
     """
-    from patcher import commands
+    from patcher.commands import applying
 
-    _run("recover", options, lambda: commands.recover(_place(options), _wait))
+    _run("recover", options, lambda: applying.recover(_place(options), _wait))
 
 
 @rlpatch.command()

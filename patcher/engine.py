@@ -81,7 +81,12 @@ def insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool
 
 def _verify(source: bytes, after: bytes, patch: PatchId, where: str) -> None:
     if markers.strip(after, [patch], where=where) != source:
-        raise Problem(Kind.STRUCTURE, "the patched file without our lines is not the original", where, _REPORT)
+        raise Problem(
+            Kind.STRUCTURE,
+            "LibCST does not write this file back to the byte (white space behind the last line, for example)",
+            where,
+            "reinstall the package, or let an editor remove the white space",
+        )
     # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
     if _tree(after) is None and _tree(source) is not None:
         raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
@@ -98,7 +103,7 @@ _REPORT = "nothing was written; please report the file, it is one that rlpatch s
 
 
 def parse(source: bytes, where: str) -> cst.Module:
-    """The module of ``source``, provided that it can be written back to the byte; else :class:`Problem`."""
+    """The module of ``source``; :class:`Problem` (STRUCTURE) where it is not Python, or has odd line ends."""
     if b"\0" in source:
         raise Problem(Kind.STRUCTURE, "the file holds a NUL byte", where, "reinstall the package")
     if b"\r" in source.replace(b"\r\n", b""):
@@ -117,13 +122,6 @@ def parse(source: bytes, where: str) -> cst.Module:
         raise Problem(
             Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file"
         ) from None
-    if module.bytes != source:
-        raise Problem(
-            Kind.STRUCTURE,
-            "LibCST does not reproduce this file to the byte (white space behind the last line, for example)",
-            where,
-            "reinstall the package, or let an editor remove the white space",
-        )
     return module
 
 

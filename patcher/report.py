@@ -88,9 +88,11 @@ def _color(wanted: bool | None) -> bool | None:
 
 
 _TINTS = {
-          "warning": "yellow", "note": "cyan", "next": "cyan", "patched": "green", "reverted": "green", "intact": "green",
-          "edited": "yellow", "lost": "yellow", "missing": "yellow", "tampered": "red", "on": "red", "armed": "yellow",
-          "unknown": "yellow", "off": "green"}  # fmt: skip
+    **dict.fromkeys(("patched", "reverted", "intact", "off"), "green"),
+    **dict.fromkeys(("warning", "edited", "lost", "missing", "armed", "unknown"), "yellow"),
+    **dict.fromkeys(("tampered", "on"), "red"),
+    **dict.fromkeys(("note", "next"), "cyan"),
+}
 
 
 def _tinted(line: str) -> str:

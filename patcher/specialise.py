@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -13,6 +14,8 @@ from patcher.recipe import Probe
 Arguments = Mapping[tuple[str, str], str]
 """(name of the function called, keyword) → the expression that the keyword gets, as code."""
 
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
 
 def specialise(
     probe: Probe, backend: str, constants: Mapping[str, object], arguments: Arguments, summary: str
@@ -20,108 +23,99 @@ def specialise(
     """The members that ``probe`` appends to its target class, with the user's choice filled in.
 
     ``constants`` replace the values of the class attributes of that name, as literals whatever they hold;
-    ``arguments`` those of keywords in calls. ``summary`` becomes the docstring of the nested class. Raises
-    ``KeyError`` for a constant or a keyword that the probe does not have: a mistake in a recipe, not of a user.
+    ``arguments`` those of keywords in the calls of the backend. ``summary`` becomes the docstring of the nested
+    class. Raises ``KeyError`` for a constant or a keyword that the probe does not have: a mistake in a recipe.
     """
-    classes = {}
-    backend_module, backend_part = probe.backends[backend]
-    for module in dict.fromkeys((probe.module, backend_module)):
-        classes.update(_classes(module))
-    bodies = [classes[name] for name in (*probe.parts, backend_part)]
-    unused = {*constants}, {*arguments}
-    finish = _Finish(arguments, unused[1])
-    nested = [_docstring(summary), *_flatten(bodies, {**probe.constants, **constants}, unused[0])]
-    members = [_class(probe.nested, nested), *_flatten([classes[name] for name in probe.members], {}, set())]
-    result = [_statement(member.visit(finish)) for member in members]
-    if left := unused[0] | unused[1]:
-        raise KeyError(f"the probe has no {sorted(map(str, left))}")
-    return result
+    module, part = probe.backends[backend]
+    classes = _classes(probe.module, {*probe.parts, *probe.members}) | _classes(module, {part})
+    fill = _Arguments(arguments)
+    classes[part] = [_statement(statement.visit(fill)) for statement in classes[part]]
+    constants = {**probe.constants, **constants}
+    nested = list(_flatten([classes[name] for name in (*probe.parts, part)], constants))
+    if missing := {*constants} - {name for statement in nested for name in _assigned(statement)} | fill.unused:
+        raise KeyError(f"the probe has no {sorted(map(str, missing))}")
+    docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{summary}"""'))])
+    body = cst.IndentedBlock([docstring, *nested])
+    return [cst.ClassDef(cst.Name(probe.nested), body), *_flatten([classes[name] for name in probe.members], {})]
 
 
-def _classes(module: str) -> dict[str, Sequence[cst.BaseStatement]]:
-    """Name → statements of the classes at the top level of ``patches/probes/<module>.py``."""
+def _classes(module: str, names: set[str]) -> dict[str, Sequence[Statement]]:
+    """Name → statements of the classes ``names`` at the top level of ``patches/probes/<module>.py``.
+
+    Blank lines inside methods and the comments for our linters are left out: what goes into other people's files
+    is as short as it can be.
+    """
     import patches.probes
 
-    text = (Path(patches.probes.__path__[0]) / f"{module}.py").read_bytes()
-    nodes = [node for node in cst.parse_module(text).body if isinstance(node, cst.ClassDef)]
-    return {node.name.value: node.body.body for node in nodes}  # type: ignore[misc]
+    text = (Path(patches.probes.__path__[0]) / f"{module}.py").read_text("utf-8")
+    # Only the classes that are wanted: LibCST takes 50 µs a line.
+    chunks = [chunk for chunk in re.split(r"^(?=class )", text, flags=re.MULTILINE) if _class_name(chunk) in names]
+    lean = re.sub(r"  # (noqa|type:).*", "", "".join(chunks))
+    lean = re.sub(r"\n+(?=\n)", "", lean)
+    nodes = [cst.ensure_type(node, cst.ClassDef) for node in cst.parse_module(lean).body]
+    return {node.name.value: [_statement(inner) for inner in node.body.body] for node in nodes}
 
 
-def _flatten(
-    bodies: Sequence[Sequence[cst.BaseStatement]], constants: Mapping[str, object], unused: set[str]
-) -> Iterator[cst.BaseStatement]:
-    """The statements of all ``bodies`` without docstrings and bare declarations, constants replaced, each kept once."""
-    for statement in (statement for body in bodies for statement in body):
-        if isinstance(statement, cst.FunctionDef):
-            yield statement
-            continue
-        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        if isinstance(small, cst.AnnAssign) and small.value is not None:
-            small = cst.Assign([cst.AssignTarget(small.target)], small.value)
-        if isinstance(small, cst.Assign):
-            name = cst.ensure_type(small.targets[0].target, cst.Name).value
-            if name in constants:
-                small = small.with_changes(value=cst.parse_expression(ascii(constants[name])))
-                unused.discard(name)
-            yield cst.SimpleStatementLine([small])
+def _class_name(chunk: str) -> str:
+    match = re.match(r"class (\w+)", chunk)
+    return match[1] if match else ""
 
 
-def _statement(node: object) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-    assert isinstance(node, cst.SimpleStatementLine | cst.BaseCompoundStatement)  # noqa: S101  (_Finish keeps them)
+def _statement(node: object) -> Statement:
+    assert isinstance(node, Statement)  # noqa: S101  (a class of a probe has an indented body)
     return node
 
 
-def _docstring(text: str) -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{text}"""'))])
+def _flatten(bodies: Iterable[Sequence[Statement]], constants: Mapping[str, object]) -> Iterator[Statement]:
+    """The statements of ``bodies`` without docstrings, bare declarations and annotations, and with ``constants``."""
+    for statement in (statement for body in bodies for statement in body):
+        if isinstance(statement, cst.FunctionDef):
+            yield _plain(statement)
+        elif isinstance(statement, cst.SimpleStatementLine) and (assign := _assignment(statement.body[0])):
+            name = cst.ensure_type(assign.targets[0].target, cst.Name).value
+            literal = cst.parse_expression(ascii(constants[name])) if name in constants else assign.value
+            yield statement.with_changes(body=[assign.with_changes(value=literal)], leading_lines=())
 
 
-def _class(name: str, body: Sequence[cst.BaseStatement]) -> cst.ClassDef:
-    return cst.ClassDef(cst.Name(name), cst.IndentedBlock(body))
+def _assignment(small: object) -> cst.Assign | None:
+    if isinstance(small, cst.AnnAssign) and small.value is not None:
+        return cst.Assign([cst.AssignTarget(small.target)], small.value)
+    return small if isinstance(small, cst.Assign) else None
+
+
+def _assigned(statement: Statement) -> Iterator[str]:
+    if isinstance(statement, cst.SimpleStatementLine):
+        for small in statement.body:
+            yield cst.ensure_type(cst.ensure_type(small, cst.Assign).targets[0].target, cst.Name).value
 
 
 _BLANK = cst.EmptyLine(indent=False)
 
 
-class _Finish(cst.CSTTransformer):
-    """Puts the user's arguments in; takes out annotations, our linters' comments, and blank lines inside methods."""
+def _plain(function: cst.FunctionDef) -> cst.FunctionDef:
+    """``function`` without annotations, which would need imports, and with one blank line above it."""
+    params = function.params
+    star = params.star_arg
+    bare = params.with_changes(
+        params=[param.with_changes(annotation=None) for param in params.params],
+        star_arg=star.with_changes(annotation=None) if isinstance(star, cst.Param) else star,
+    )
+    return function.with_changes(params=bare, returns=None, leading_lines=[_BLANK])
 
-    def __init__(self, arguments: Arguments, unused: set[tuple[str, str]]) -> None:
+
+class _Arguments(cst.CSTTransformer):
+    """Puts the user's choice into keyword arguments."""
+
+    def __init__(self, arguments: Arguments) -> None:
         super().__init__()
         self.arguments = arguments
-        self.unused = unused
-
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
-        return updated_node.with_changes(annotation=None)
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        return updated_node.with_changes(returns=None, leading_lines=[_BLANK])
-
-    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.BaseSmallStatement:
-        assert updated_node.value is not None  # noqa: S101  (a bare declaration inside a method would say nothing)
-        return cst.Assign([cst.AssignTarget(updated_node.target)], updated_node.value)
-
-    def leave_EmptyLine(
-        self,
-        original_node: cst.EmptyLine,
-        updated_node: cst.EmptyLine,
-    ) -> cst.EmptyLine | cst.RemovalSentinel:
-        return updated_node if updated_node.comment else cst.RemoveFromParent()
-
-    def leave_TrailingWhitespace(
-        self,
-        original_node: cst.TrailingWhitespace,
-        updated_node: cst.TrailingWhitespace,
-    ) -> cst.TrailingWhitespace:
-        comment = updated_node.comment
-        if comment and comment.value.startswith(("# noqa", "# type:")):
-            return cst.TrailingWhitespace(newline=updated_node.newline)
-        return updated_node
+        self.unused = set(arguments)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        name = getattr(updated_node.func, "attr", updated_node.func)
+        function = getattr(updated_node.func, "attr", updated_node.func)
         args = list(updated_node.args)
         for position, arg in enumerate(args):
-            key = (getattr(name, "value", ""), arg.keyword.value if arg.keyword else "")
+            key = (getattr(function, "value", ""), arg.keyword.value if arg.keyword else "")
             if key in self.arguments:
                 args[position] = arg.with_changes(value=cst.parse_expression(self.arguments[key]))
                 self.unused.discard(key)

@@ -17,7 +17,7 @@ from fixtures import releases
 from patcher.cli import rlpatch
 from patches.registry import UPSTREAMS
 from patches.vllm_ascend import UPSTREAM
-from tests.patcher.store_tree import age, picture
+from tests.patcher.store.tree import age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
 LOAD = """

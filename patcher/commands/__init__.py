@@ -1,0 +1,1 @@
+"""What each command does: from the user's words to a report. Nothing here prints, and only the store writes."""

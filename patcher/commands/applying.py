@@ -1,0 +1,184 @@
+"""``apply``, ``revert`` and ``recover``: the commands that let the store write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from patcher import targets
+from patcher.change import Edit
+from patcher.commands.asked import CaptureFor, Launch, Where, find, upstreams
+from patcher.commands.guarding import guard
+from patcher.commands.roots import Root, nothing, patched_roots
+from patcher.errors import Problem
+from patcher.recipe import Upstream
+from patcher.report import Report
+from patcher.store import transaction as store
+
+if TYPE_CHECKING:
+    from patcher.plan import Plan
+
+OnWait = Callable[[str], None]
+
+
+def plans_for(
+    report: Report, words: Sequence[str], where: Where, capture: CaptureFor
+) -> list[tuple[Upstream, Plan]]:
+    """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once."""
+    from patcher import plan
+
+    plans = []
+    for word in dict.fromkeys(words):
+        try:
+            upstream, target = find(word, where, "apply")
+            plans.append((upstream, plan.apply(upstream, target, capture(upstream), store.records(target.root))))
+        except Problem as problem:
+            report.problems.append(problem)
+    if report.problems and len(words) > 1:
+        report.messages.append("note: nothing was written, because not every target can be patched")
+    return plans
+
+
+def apply(
+    words: Sequence[str],
+    where: Where,
+    capture: CaptureFor,
+    launch: Launch,
+    *,
+    dry_run: bool,
+    force: bool,
+    on_wait: OnWait,
+) -> Report:
+    """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
+    entries: list[dict[str, object]] = []
+    report = Report("apply", data={"dry_run": dry_run, "targets": entries})
+    plans = plans_for(report, words, where, capture)
+    if not report.problems:
+        for upstream, plan in plans:
+            guard(report, upstream, plan.target.version, launch, force=force)
+    if report.problems:
+        return report
+    outcome = store.Outcome() if dry_run else store.commit([plan.edit for _, plan in plans], on_wait=on_wait)
+    _recovered(report, outcome.recovered)
+    entries.extend(_describe(report, plan, dry_run=dry_run) for _, plan in plans)
+    if dry_run:
+        report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
+        return report
+    names = " ".join(dict.fromkeys(plan.target.project.name for _, plan in plans))
+    shown, out = (f"`rlpatch {command} {names}{where.words}`" for command in ("diff", "revert"))
+    report.lines.append(f"next: {shown} shows every line, {out} takes it out again")
+    if any(plan.changed for _, plan in plans):
+        _restart(report, [upstream for upstream, _ in plans])
+    return report
+
+
+def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]:
+    target, capture, pairs = plan.target, plan.capture, list(zip(plan.edit.changes, plan.places, strict=True))
+    name = f"{target.project.name} {target.version or '(unknown version)'}"
+    report.lines.append(f"{name}: {target.kind} in {target.root}")
+    report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
+    for change, place in pairs:
+        added = change.after.count(b"\n") - change.pristine.count(b"\n")
+        verb = "unchanged" if change.before == change.after else "would patch" if dry_run else "patched"
+        shape = f"structure {place.structure.name}" if place.structure else "by its structure"
+        report.lines.append(f"  {verb} {change.path}, {added} lines inserted ({place.recipe.name}, {shape})")
+    report.lines.append(f"  {plan.places[0].recipe.summary(capture)}")
+    report.lines.append(f"  traces go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
+    report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
+    files = [
+        {"path": str(change.path), "changed": change.before != change.after, "recipe": place.recipe.name,
+         "structure": place.structure.name if place.structure else None}
+        for change, place in pairs
+    ]  # fmt: skip
+    return {
+        "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.kind,
+        "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
+        "options": list(capture.words), "save_path": capture.save_path, "files": files,
+        "warnings": list(plan.warnings), "notes": list(plan.notes),
+    }  # fmt: skip
+
+
+def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bool, on_wait: OnWait) -> Report:
+    """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing."""
+    entries: list[dict[str, object]] = []
+    report = Report("revert", data={"dry_run": dry_run, "files": entries})
+    roots, found = patched_roots(words, where)
+    if any(root.pending for root in roots) and not dry_run:
+        # What the store says of an interrupted run is true only once that has been ended.
+        _recovered(report, store.recover(found.stores, on_wait=on_wait))
+        roots, found = patched_roots(words, where)
+    edits = [(root, edit) for root in roots if (edit := _edit(report, root, stage))]
+    if report.problems:
+        return report
+    if not dry_run:
+        store.commit([edit for _, edit in edits], on_wait=on_wait)
+    if not edits:
+        nothing(report, words, found)
+        return report
+    for root, edit in edits:
+        entries.extend(_reverted(report, root, edit, dry_run=dry_run))
+    if not dry_run:
+        _restart(report, [upstream for root, _ in edits for upstream, _ in root.targets])
+    return report
+
+
+def _edit(report: Report, root: Root, stage: str | None) -> Edit | None:
+    from patcher import plan
+
+    patches = [record.patch for record in root.records if stage in (None, record.patch.stage)]
+    try:
+        return plan.revert(root.path, root.read, root.records, patches) if patches else None
+    except Problem as problem:
+        report.problems.append(problem)
+        return None
+
+
+def _reverted(report: Report, root: Root, edit: Edit, *, dry_run: bool) -> list[dict[str, object]]:
+    changed = {str(change.path): change for change in edit.changes}
+    entries: list[dict[str, object]] = []
+    for record in (record for record in root.records if record.patch in edit.remove):
+        report.lines.append(f"{record.patch} in {root.path}")
+        for file in record.files:
+            change = changed.get(file)
+            verb = "would revert" if dry_run else "reverted"
+            if change is None:
+                report.lines.append(f"  forgotten: {file} was replaced meanwhile and has no line of ours")
+            elif change.after == change.pristine:
+                report.lines.append(f"  {verb} {file}: none of our lines is left")
+            else:
+                report.lines.append(f"  {verb} {file}: the lines of another patch stay")
+            entries.append({"root": str(root.path), "path": file, "reverted": change is not None})
+    return entries
+
+
+def recover(where: Where, on_wait: OnWait) -> Report:
+    """End the runs that were interrupted below every root that was found."""
+    found = targets.discover([u.project for u in upstreams()], path=where.path, python=where.python, git=False)
+    ended = store.recover(found.stores, on_wait=on_wait)
+    roots = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
+    report = Report("recover", data={"roots": roots})
+    _recovered(report, ended)
+    if not ended:
+        report.lines.append(f"nothing to recover; looked in: {'; '.join(found.looked)}")
+    return report
+
+
+def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
+    for one in ended:
+        state = "finished" if one.forward else "undone"
+        report.lines.append(f"an interrupted run in {one.root} was {state}")
+        report.messages += [
+            f"warning: {one.root / left} was changed by someone else since and was left alone" for left in one.left
+        ]
+
+
+def _restart(report: Report, patched: Sequence[Upstream]) -> None:
+    from patcher import processes
+
+    running = processes.running({word for upstream in patched for word in upstream.processes})
+    if running:
+        report.lines.append("note: these processes may hold the code as it was; restart them:")
+        report.lines += [f"  {process}" for process in running]
+    else:
+        report.lines.append("note: an engine that runs already holds the code as it was; restart it")
+    report.data["restart"] = list(running)

@@ -1,0 +1,72 @@
+"""What was asked for: targets by their names, where to look for them, and how the run will be started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patcher import targets
+from patcher.recipe import Upstream
+from patcher.targets import Target
+
+if TYPE_CHECKING:
+    from patcher.capture import Capture
+
+CaptureFor = Callable[[Upstream], "Capture"]
+"""The user's choice, completed by what is the default for a project."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where to look for targets: ``--path``, ``--python``, or neither."""
+
+    path: Path | None = None
+    python: str | None = None
+
+    @property
+    def words(self) -> str:
+        """The option as it would be typed again, with a space before it."""
+        import shlex
+
+        return (
+            f" --path {shlex.quote(str(self.path))}"
+            if self.path
+            else f" --python {shlex.quote(self.python)}"
+            if self.python
+            else ""
+        )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the run will be started, as far as the user says."""
+
+    environ: Mapping[str, str]
+    script: Path | None = None
+    command: tuple[str, ...] = ()
+
+
+def upstreams() -> tuple[Upstream, ...]:
+    """Every project that there are recipes for."""
+    from patches.registry import UPSTREAMS
+
+    return UPSTREAMS
+
+
+def upstream_of(word: str) -> tuple[Upstream, str | None]:
+    """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other."""
+    known = {upstream.project.name: upstream for upstream in upstreams()}
+    name, version = targets.parse(word, [upstream.project for upstream in known.values()])
+    return known[name], version
+
+
+def find(word: str, where: Where, command: str) -> tuple[Upstream, Target]:
+    """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
+    upstream, version = upstream_of(word)
+    known = [other.project for other in upstreams()]
+    found = targets.find(
+        upstream.project, path=where.path, python=where.python, version=version, known=known, command=command
+    )
+    return upstream, found

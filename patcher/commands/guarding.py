@@ -1,0 +1,69 @@
+"""``check``, and the look for other profilers that ``apply`` begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
+from patcher.errors import Kind, Problem
+from patcher.guards import Finding, State, look
+from patcher.recipe import Upstream
+from patcher.report import Report
+
+
+def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
+    """Look for every other profiler that is, or could be, switched on beside ours."""
+    report = Report("check")
+    for word in words or [upstream.project.name for upstream in upstreams()]:
+        upstream, version = upstream_of(word)
+        name = upstream.project.name
+        try:
+            version = find(word, where, "check")[1].version
+        except Problem as problem:
+            if problem.kind is not Kind.NO_TARGET:
+                raise
+            counted = f"those of {version} count" if version else "the switches of every release count"
+            report.messages.append(f"note: {name} was not found here, so {counted}")
+        findings = _look(upstream, version or "", launch)
+        report.lines.append(f"{name} {version or ''}".rstrip())
+        for finding in findings:
+            report.lines += _lines(finding)
+        entries = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+        report.data[name] = {"version": version, "profilers": entries}
+        report.problems += [_problem(upstream, finding) for finding in findings if finding.state is State.ON]
+    return report
+
+
+def guard(report: Report, upstream: Upstream, version: str, launch: Launch, *, force: bool) -> None:
+    """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be."""
+    for finding in _look(upstream, version, launch):
+        if finding.state is State.ON and not force:
+            report.problems.append(_problem(upstream, finding))
+        elif finding.state is not State.OFF:
+            seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {finding.found})"
+            report.messages.append(f"warning: {seen}; to switch it off: {finding.off}")
+
+
+def _look(upstream: Upstream, version: str, launch: Launch) -> tuple[Finding, ...]:
+    return look(
+        upstream.switches, version=version, environ=launch.environ, script=launch.script, command=launch.command
+    )
+
+
+def _lines(finding: Finding) -> list[str]:
+    lines = [f"  {finding.state.value} {finding.profiler} ({finding.where})"]
+    if finding.state is not State.OFF:
+        said = {"found": finding.found, "why": finding.why, "to switch it off": finding.off}
+        lines += [f"    {key}: {text}" for key, text in said.items() if text]
+    return lines
+
+
+def _problem(upstream: Upstream, finding: Finding) -> Problem:
+    return Problem(
+        Kind.PROFILER_ON,
+        f"{finding.profiler} is switched on for {upstream.project.name}: {finding.found}",
+        finding.where,
+        f"{finding.off}; or --force: then the inserted code decides while the engine runs",
+        (finding.why,),
+    )

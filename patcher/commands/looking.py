@@ -1,0 +1,99 @@
+"""``status`` and ``diff``: what is there, and what would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePosixPath
+
+from patcher.change import Record
+from patcher.commands.asked import CaptureFor, Where
+from patcher.commands.roots import Root, nothing, patched_roots
+from patcher.errors import Kind, Problem
+from patcher.report import Report
+
+
+def status(words: Sequence[str], where: Where) -> Report:
+    """What is patched where, since when, and whether it is still as rlpatch left it."""
+    entries: list[dict[str, object]] = []
+    report = Report("status", data={"patches": entries})
+    roots, found = patched_roots(words, where)
+    if not roots:
+        nothing(report, words, found)
+    for root in roots:
+        if root.pending:
+            report.messages.append(f"warning: {root.path} holds an interrupted run; next: rlpatch recover{where.words}")
+        entries.extend(_state(report, root, record) for record in root.records)
+    return report
+
+
+def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
+    from patcher import plan
+    from patcher.store import transaction as store
+
+    installed = next((t.version for _, t in root.targets if t.project.name == record.patch.target), None)
+    states = []
+    for path in map(PurePosixPath, record.files):
+        data = root.read(path)
+        pristine = None if data is None else store.backup(root.path, path)
+        states.append(plan.file_state(data, pristine, record.patch, str(path)))
+    since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
+    release = record.version or installed or "(unknown version)"
+    report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")
+    if record.options:
+        report.lines.append(f"  rlpatch apply {record.patch.target} {' '.join(record.options)}")
+    if installed is not None and record.version and installed != record.version:
+        report.lines.append(f"  warning: {installed or 'an unknown version'} is installed there now")
+    for state in states:
+        report.lines.append(f"  {state.state} {state.path}" + (f": {state.detail}" if state.detail else ""))
+    return {
+        "target": record.patch.target, "stage": record.patch.stage, "role": record.patch.role, "root": str(root.path),
+        "version": record.version, "installed": installed, "since": record.applied_at, "options": list(record.options),
+        "files": [asdict(state) for state in states],
+    }  # fmt: skip
+
+
+def diff(words: Sequence[str], where: Where, capture: CaptureFor | None) -> Report:
+    """A diff from pristine to patched: of what is applied, or with ``capture`` of what would be."""
+    from patcher import plan
+
+    report = Report("diff")
+    files = _planned(report, words, where, capture) if capture else _applied(report, words, where)
+    if len(files) > 1:
+        choose = " or ".join(f"--path {root}" for root in files)
+        raise Problem(Kind.USAGE, "the patched files lie below several roots, and a diff has only one", hint=choose)
+    report.raw = b"".join(plan.diff(*file) for below in files.values() for file in below)
+    report.data = {"root": str(next(iter(files), "")), "diff": report.raw.decode("utf-8", "replace")}
+    return report
+
+
+Files = dict[Path, list[tuple[str, bytes, bytes]]]
+"""Root → path, pristine and patched bytes of each file."""
+
+
+def _planned(report: Report, words: Sequence[str], where: Where, capture: CaptureFor) -> Files:
+    from patcher.commands.applying import plans_for
+
+    files: Files = {}
+    for _, made in plans_for(report, words, where, capture):
+        changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
+        files.setdefault(made.target.root, []).extend(changes)
+        report.messages += [f"warning: {text}" for text in made.warnings]
+    return files
+
+
+def _applied(report: Report, words: Sequence[str], where: Where) -> Files:
+    from patcher import markers
+
+    files: Files = {}
+    roots, found = patched_roots(words, where)
+    for root in roots:
+        wanted = {file for record in root.records for file in record.files}
+        for file, data in root.marked().items():
+            if file in wanted:
+                pristine = markers.strip(data, where=str(root.path / file))
+                files.setdefault(root.path, []).append((file, pristine, data))
+    if not files:
+        nothing(report, words, found)
+        report.messages += [f"note: {line}" for line in report.lines]
+    return files

@@ -1,0 +1,89 @@
+"""The roots that hold patches of ours, registered in their store or only marked in their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from patcher import targets
+from patcher.change import PatchId, Record
+from patcher.commands.asked import Where, upstream_of, upstreams
+from patcher.errors import Problem
+from patcher.recipe import Upstream
+from patcher.report import Report
+from patcher.store.shelf import Shelf
+from patcher.targets import Discovery, Target
+
+
+@dataclass(frozen=True)
+class Root:
+    """One root with patches.
+
+    ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
+    file while the store does not know it. ``files`` are those that exist and may carry marks, ``pending`` says that
+    a run was interrupted here.
+    """
+
+    path: Path
+    targets: tuple[tuple[Upstream, Target], ...]
+    records: tuple[Record, ...]
+    files: tuple[str, ...]
+    pending: bool
+
+    def read(self, path: PurePosixPath) -> bytes | None:
+        """The bytes of a file below the root, None where it is gone."""
+        try:
+            return (self.path / path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def marked(self) -> dict[str, bytes]:
+        """The files in which something of ours stands, and their bytes."""
+        return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b" rlpatch " in data}
+
+
+def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Discovery]:
+    """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
+    wanted = {upstream_of(word)[0].project.name for word in words}
+    known = {upstream.project.name: upstream for upstream in upstreams()}
+    found = targets.discover([u.project for u in known.values()], path=where.path, python=where.python, git=False)
+    roots = []
+    for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
+        here = tuple((known[t.project.name], t) for t in found.targets if t.root == path)
+        shelf = Shelf(path)
+        records = tuple(r for r in shelf.records() if not wanted or r.patch.target in wanted)
+        places = (s.file for upstream, _ in here for r in upstream.recipes for s in r.structures)
+        files = dict.fromkeys([*(file for record in records for file in record.files), *places])
+        root = Root(path, here, records, tuple(file for file in files if (path / file).is_file()), shelf.unfinished())
+        lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
+        if records or lost or root.pending:
+            roots.append(Root(path, here, (*records, *lost), root.files, root.pending))
+    return roots, found
+
+
+def _unregistered(root: Root) -> list[Record]:
+    """A record for each patch that only its marks tell of, as after `git clean -xdf`."""
+    marked = root.marked()
+    if not marked:
+        return []
+    from patcher import markers
+
+    known = {(record.patch, file) for record in root.records for file in record.files}
+    lost: dict[PatchId, list[str]] = {}
+    for file, data in marked.items():
+        try:
+            found = markers.marked(data)
+        except Problem:  # broken marks: `status` says so of the record, and without one nobody knows what they were
+            continue
+        for patch in (mark.patch for mark in found):
+            if (patch, file) not in known:
+                lost.setdefault(patch, []).append(file)
+    return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
+
+
+def nothing(report: Report, words: Sequence[str], found: Discovery) -> None:
+    """Say that no patch was found, and where was looked."""
+    what = f"no patch of {', '.join(words)}" if words else "nothing is patched"
+    report.lines.append(f"{what}; looked in: {'; '.join(found.looked)}")
+    report.messages += [f"warning: {problem}" for problem in found.problems]

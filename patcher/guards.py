@@ -1,0 +1,238 @@
+"""Is another profiler switched on? The declared switches held against environment, script and command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+from patcher.launch import read
+from patcher.scope import Argument, Launch, Setting, quoted
+from patches.switches import Form, State, Switch
+
+__all__ = ["Finding", "Guard", "State", "Switch", "look", "worst"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is known of one profiler at one place.
+
+    ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
+    if nothing was; ``off`` what to type or change.
+    """
+
+    profiler: str
+    state: State
+    where: str
+    found: str
+    off: str
+    why: str
+
+
+# A check of one project that no variable or option can express, such as verl's Hydra configuration: it gets
+# the target's version and the launches, and answers like a switch.
+Guard = Callable[[str, tuple[Launch, ...]], Iterable[Finding]]
+
+
+def look(
+    switches: Iterable[Switch],
+    *,
+    version: str,
+    environ: Mapping[str, str],
+    script: Path | None = None,
+    command: Sequence[str] = (),
+    guards: Iterable[Guard] = (),
+) -> tuple[Finding, ...]:
+    """One finding per profiler and place, the severest first; a profiler that is off everywhere gives one
+    OFF.
+
+    ``version`` is the target's; with one that is no version every switch counts. ``guards`` are asked
+    besides. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
+    """
+    declared = tuple(switches)
+    launches = read(environ, script, command)
+    places = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
+    found: list[Finding] = []
+    for profiler in dict.fromkeys(switch.profiler for switch in declared):
+        active = [one for one in declared if one.profiler == profiler and _exists(one, version)]
+        found += _profiler(profiler, active, launches, ", ".join(places))
+    for guard in guards:
+        found += guard(version, launches)
+    return tuple(sorted(found, key=lambda finding: -finding.state.severity))
+
+
+def worst(findings: Iterable[Finding]) -> State:
+    """The severest state: on before unknown before armed before off."""
+    return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
+
+
+def _exists(switch: Switch, version: str) -> bool:
+    from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return SpecifierSet(switch.releases).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return True
+
+
+def _profiler(
+    profiler: str, switches: Sequence[Switch], launches: Sequence[Launch], places: str
+) -> list[Finding]:
+    by_place: dict[str, Finding] = {}
+    for switch in switches:
+        asked = _asked(switch, launches)
+        for launch in launches:
+            for hit in _hits(switch, launch):
+                finding = _if_asked(hit, asked)
+                known = by_place.get(finding.where)
+                if known is None or known.state.severity < finding.state.severity:
+                    by_place[finding.where] = finding
+    findings = list(by_place.values())
+    severe = [finding for finding in findings if finding.state is not State.OFF]
+    if severe:
+        return severe
+    if findings:
+        return findings[:1]
+    # Not seen anywhere: the reasons of the first switch stand for the profiler.
+    why = switches[0].why if switches else "no switch of it exists in this release"
+    return [Finding(profiler, State.OFF, places, "", "nothing to do", why)]
+
+
+def _asked(switch: Switch, launches: Sequence[Launch]) -> Launch | None:
+    """The launch that makes an armed profiler record; one that surely runs before one that may."""
+    asking = [
+        launch
+        for launch in launches
+        if any(
+            all(any(word and re.fullmatch(pattern, word) for word in launch.argv) for pattern in patterns)
+            for patterns in switch.asked_by
+        )
+    ]
+    return next((launch for launch in asking if launch.sure), asking[0] if asking else None)
+
+
+def _if_asked(finding: Finding, asked: Launch | None) -> Finding:
+    if asked is None or finding.state is not State.ARMED:
+        return finding
+    call = f"{quoted(asked.argv)[:200]} at {asked.where}"
+    if asked.sure:
+        off = f"{finding.off}; or leave out {call}"
+        return replace(finding, state=State.ON, found=f"{finding.found}; {call}", off=off)
+    why = f"{finding.why} (whether this call is reached is only known when the script runs)"
+    return replace(finding, state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why)
+
+
+def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
+    if switch.form is Form.VARIABLE:
+        settings = launch.settings.get(switch.name)
+        if settings is None:
+            settings = launch.settings.get("*", ())
+        return [_variable(switch, settings)] if settings else []
+    if switch.form is Form.OPTION:
+        return [_option(switch, launch, words) for words in _values(switch, launch.argv)]
+    programs = [word for word in launch.argv[:1] if word is not None and PurePath(word).name == switch.name]
+    return [
+        _finding(switch, _at_most(switch.otherwise, launch.sure), launch.where, word, "") for word in programs
+    ]
+
+
+def _at_most(state: State, sure: bool) -> State:
+    return state if sure or state is State.OFF else State.UNKNOWN
+
+
+def _variable(switch: Switch, settings: Sequence[Setting]) -> Finding:
+    """The state of a variable that may be any of ``settings``."""
+    states = {
+        setting: switch.state(setting.text) if setting.present and setting.exported else State.OFF
+        for setting in settings
+    }
+    state, reason = max(states.values(), key=lambda one: one.severity), ""
+    # The place to change is where the severest setting stands, the latest if there are several.
+    shown = [setting for setting, one in states.items() if one is state][-1]
+    if len(set(states.values())) > 1:
+        state, reason = State.UNKNOWN, "it depends on the branch that the script takes"
+    elif state is not State.OFF and any(setting.depth for setting in settings):
+        state, reason = State.UNKNOWN, "it is set in a branch, a loop or a function that may not run"
+    elif state is State.UNKNOWN:
+        reason = (
+            "the value is only known when it runs" if shown.text is None else "nobody documents this value"
+        )
+    return _finding(switch, state, shown.where, shown.found, reason)
+
+
+def _finding(switch: Switch, state: State, where: str, found: str, reason: str) -> Finding:
+    off = switch.off
+    if state is State.OFF:
+        off = "nothing to do"
+    elif where != "environment":
+        place = where.replace("command after", "the command after")
+        variable = switch.form is Form.VARIABLE
+        off = f"take it out at {place}, or {switch.off} behind it" if variable else f"{switch.off} at {place}"
+    why = f"{switch.why} ({reason})" if reason else switch.why
+    return Finding(switch.profiler, state, where, found, off, why)
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What one launch says about the deciding keys of an option: their values, and the words that say so."""
+
+    texts: tuple[Argument, ...]
+    found: str
+
+
+def _values(switch: Switch, argv: Sequence[Argument]) -> list[_Value]:
+    """The option in ``argv`` in all of vLLM's spellings; at most one value, since later words override."""
+    texts: dict[str, Argument] = {}
+    words: list[Argument] = []
+    seen = False
+    for at, word in enumerate(argv):
+        if word is None or not word.startswith("--"):
+            continue
+        head, equals, value = word.partition("=")
+        option, _, key = head.partition(".")
+        # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
+        if option.replace("_", "-") != switch.name:
+            continue
+        following = argv[at + 1] if at + 1 < len(argv) else None
+        text: Argument = value if equals else following
+        words += [word] if equals else [word, following]
+        seen = True
+        if key:
+            texts[key] = text
+        else:
+            texts.update(_object(switch, text))
+    if not seen:
+        return []
+    decisive = tuple(texts[key] for key in switch.keys if key in texts)
+    return [_Value(decisive, quoted(words)[:300])]
+
+
+def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
+    """The keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
+    try:
+        loaded = json.loads(text) if text is not None else None
+    except (ValueError, RecursionError):
+        loaded = None
+    if isinstance(loaded, dict):
+        return {key: value if isinstance(value, str) else json.dumps(value) for key, value in loaded.items()}
+    if text is not None and text.strip() in {"null", ""}:
+        return {}
+    return dict.fromkeys(switch.keys)
+
+
+def _option(switch: Switch, launch: Launch, value: _Value) -> Finding:
+    states = [switch.state(text) for text in value.texts]
+    # A key that is known to arm decides, whatever the others may turn out to be.
+    known = [one for one in states if one is not State.UNKNOWN]
+    state = max(known, key=lambda one: one.severity, default=State.OFF)
+    if state is State.OFF and State.UNKNOWN in states:
+        state = State.UNKNOWN
+    reason = ""
+    if state is State.UNKNOWN:
+        reason = "the value is no JSON object, or only known when it runs"
+    elif not launch.sure and state is not State.OFF:
+        reason = "it stands in a branch, a loop or a function that may not run"
+    return _finding(switch, _at_most(state, launch.sure), launch.where, value.found, reason)

@@ -1,0 +1,65 @@
+"""Where top-level packages lie, asked of the interpreter that would import them, without importing them.
+
+The text of this module is also sent to other interpreters with ``-c``, so it runs alone, on Python 3.7 or
+newer, and knows nothing of the rest of rlpatch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from typing import Any
+
+# What sitecustomize or a .pth file prints comes before our answer on the same stream.
+MARKER = "<<rlpatch-locate>>"
+
+
+def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
+    """Those of the packages ``names`` that the finders of this interpreter know, searched along ``path``.
+
+    Out: per name its ``origin`` (None for a folder without ``__init__.py``) and its ``locations`` (empty for
+    a single module). For a top-level name a finder imports nothing.
+    """
+    found = {}
+    for name in names:
+        spec = _spec(name, path)
+        if spec is not None:
+            origin = spec.origin if spec.has_location else None
+            found[name] = {
+                "origin": origin,
+                "locations": [str(p) for p in spec.submodule_search_locations or ()],
+            }
+    return found
+
+
+def _spec(name: str, path: list[str]) -> Any:
+    for finder in list(sys.meta_path):
+        try:
+            # The hooks of editable installs are finders of their own; only that for sys.path takes our path.
+            spec = finder.find_spec(name, None) if finder is not PathFinder else finder.find_spec(name, path)
+        except Exception:  # noqa: S112  (somebody else's hook; the import system asks the next one)
+            continue
+        if spec is not None:
+            return spec
+    return None
+
+
+def main() -> None:
+    """Answer for the names on the command line, as JSON behind the marker on stdout."""
+    import json  # not for the running interpreter, which calls `locate` itself
+
+    # `-c` puts '' first: the working directory would shadow what is installed.
+    path = [entry for entry in sys.path if entry]
+    answer = {
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "prefix": sys.prefix,
+        "path": [os.path.abspath(entry) for entry in path if os.path.exists(entry)],  # noqa: PTH100, PTH110
+        "found": locate(sys.argv[1:], path),
+    }
+    # Past sys.stdout, which a sitecustomize may have replaced.
+    os.write(1, ("\n" + MARKER + json.dumps(answer) + "\n").encode("ascii"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What a package folder is: its real root, the release in it, and how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from patcher import checkout, sources, versions
+from patcher.errors import Kind, Problem
+from patcher.versions import Distribution
+
+if TYPE_CHECKING:
+    from patcher.targets import Project
+
+_SITES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """See ``patcher.targets.Target``, which has the same fields."""
+
+    root: Path
+    version: str
+    kind: str
+    version_from: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _WorkTree:
+    """Whether a root is the project's own checkout, what git says of it (None: not asked, or refused), notes.
+
+    A package that merely lies inside somebody's repository has other tags than that repository.
+    """
+
+    own: bool = False
+    state: checkout.Checkout | None = None
+    notes: tuple[str, ...] = ()
+
+
+def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Provenance:
+    """What the package folder ``package`` is.
+
+    In: the folder as Python or the user names it; ``search``, the folders in which metadata of an editable
+    install may lie; ``git``, whether git may be asked. Raises: Problem(ENVIRONMENT) if it cannot be patched.
+    """
+    sources.refuse_other_forms(package / "__init__.py")
+    root, notes = _root(project, package)
+    literal = versions.from_files(root, project.package, project.version_files)
+    claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
+    own, ambiguous = versions.choose([d for d in claims if _beside(d, root)], literal)
+    installed, tree = own, _WorkTree()
+    if own is None:
+        installed, ambiguous = versions.choose([d for d in claims if _stands_for(d, root)], literal)
+        tree = _work_tree(project, root, git)
+    metadata = installed.source if installed else None
+    pkg_info = versions.from_pkg_info(root, project.distributions)
+    believed, doubts = versions.decide((metadata, pkg_info, literal), tree.state)
+    if own is not None:
+        kind = "wheel" if own.installed or root.name in _SITES else "unpacked"
+    elif installed is not None or _egg_linked(project, search):
+        kind = "editable"
+    elif tree.own:
+        kind = "checkout"
+    else:
+        kind = "wheel" if root.name in _SITES else "unpacked"
+    shadowed = [d for d in claims if not _beside(d, root) and not _stands_for(d, root)]
+    notes += tuple(f"this folder shadows what {d.folder} stands for" for d in shadowed)
+    return Provenance(root, believed.version, kind, believed.says, notes + ambiguous + tree.notes + doubts)
+
+
+def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
+    """The dist-info folders of the project in ``folders``."""
+    names, package = project.distributions, project.package
+    return [found for folder in folders for found in versions.distributions(folder, names, package)]
+
+
+def _beside(found: Distribution, root: Path) -> bool:
+    return found.folder.parent == root and found.checkout is None
+
+
+def _stands_for(found: Distribution, root: Path) -> bool:
+    """Whether a dist-info elsewhere is that of an editable install of ``root``."""
+    if found.checkout is None:
+        return found.folder.parent != root and found.lists_package is False
+    return root.is_relative_to(found.checkout.resolve())
+
+
+def _egg_linked(project: Project, search: Iterable[str]) -> bool:
+    """Whether ``setup.py develop`` left its link, the editable install of old."""
+    wanted = {versions.normalise(name) for name in project.distributions}
+    links = (e for folder in search for e in sources.entries(Path(folder)) if e.endswith(".egg-link"))
+    return any(versions.distribution_name(link) in wanted for link in links)
+
+
+def _root(project: Project, package: Path) -> tuple[Path, tuple[str, ...]]:
+    """The real folder that holds the package, and what to say if links led there.
+
+    In a strict editable install and where a link leads into a checkout that is the source; where links lead
+    into an installer's cache, which other environments share, it stays the folder of the links.
+    """
+    init = package / "__init__.py"
+    try:
+        real = init.resolve(strict=True).parent
+    except (OSError, RuntimeError):
+        cause = f"{package.name}/__init__.py is a link that leads nowhere"
+        raise Problem(Kind.ENVIRONMENT, cause, str(init), f"install {project.name} again") from None
+    here = package.parent.resolve()
+    strict = any(part.startswith("__editable__") for part in here.parts)
+    if real.parent == here:
+        hard = "a strict editable install of hard links: the patch stays in this build folder"
+        return here, (hard,) if strict else ()
+    if real.name != project.package:
+        return here, (f"{package} is a link to {real}",)
+    if not strict and _is_cache(project, real.parent, here):
+        return here, (f"its files are links into the installer's cache {real.parent}",)
+    return real.parent, (f"{package} holds links into {real.parent}",)
+
+
+def _is_cache(project: Project, linked: Path, here: Path) -> bool:
+    """Whether ``linked`` is where an installer keeps wheels: unpacked with metadata, or marked as a cache."""
+    if distributions(project, [linked]) and distributions(project, [here]):
+        return True
+    tagged = any((folder / "CACHEDIR.TAG").is_file() for folder in (linked, *linked.parents))
+    return tagged and checkout.top_of(linked) is None
+
+
+def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
+    top = checkout.top_of(root)
+    if top is None or (top / project.checkout).resolve() != root:
+        return _WorkTree()
+    if not git:
+        return _WorkTree(own=True)
+    init = PurePosixPath(project.package, "__init__.py")
+    try:
+        state = checkout.describe(root, [init])
+    except Problem as problem:
+        return _WorkTree(own=True, notes=(f"{problem.cause}: {problem.hint}",))
+    if state is None or init in state.unknown:
+        return _WorkTree()
+    return _WorkTree(True, state, (replace(state, dirty=()).note,))

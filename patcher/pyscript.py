@@ -1,0 +1,335 @@
+"""Python launch scripts: the environment that they change, the programs and engines that they start."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patcher.scope import Argument, Scope, merged
+
+if TYPE_CHECKING:
+    from patcher.launch import Reading
+
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
+# Calls that only talk about what their words name.
+_TALK = frozenset(
+    {
+        "print",
+        "info",
+        "warning",
+        "warn",
+        "error",
+        "debug",
+        "exception",
+        "add_argument",
+        "getenv",
+        "get",
+        "Exception",
+    }
+)
+_RUNS = frozenset({"run", "Popen", "call", "check_call", "check_output"})
+
+
+def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
+    """Follow the statements; a text that is no Python leaves every variable that it names unknown."""
+    try:
+        tree = ast.parse(text)
+        _Python(reading, scope, name, line, folder, tree).run()
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        for number, row in enumerate(text.split("\n"), line):
+            for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
+                scope.put(variable, [None], f"{name}:{number}", row.strip()[:200], export=True, depth=0)
+        reading.launch(f"{name}:{line}", (), scope.settings, reading.sure)
+
+
+class _Python:
+    def __init__(
+        self, reading: Reading, scope: Scope, name: str, line: int, folder: Path, tree: ast.Module
+    ) -> None:
+        self.reading, self.scope, self.name, self.folder, self.tree = reading, scope, name, folder, tree
+        self.first = max(line, 1) if line else 0
+        self.depth = 0
+        self.names: dict[str, ast.expr | None] = {}
+        self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
+            node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+        }
+
+    def run(self) -> None:
+        self._block(self.tree.body)
+        last = self.tree.body[-1].lineno if self.tree.body else 1
+        self.reading.launch(self._line(last), (), self.scope.settings, self.reading.sure)
+
+    def _where(self, node: ast.expr | ast.stmt) -> str:
+        return self._line(node.lineno)
+
+    def _line(self, number: int) -> str:
+        return f"{self.name}:{number + self.first - 1}" if self.first else self.name
+
+    # --- statements ---
+
+    def _block(self, statements: Sequence[ast.stmt]) -> None:
+        for statement in statements:
+            self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # A function that something in the file names is taken as called; others may never run.
+            self._block(node.body) if node.name in self.used else self._branches([node.body, []])
+        elif isinstance(node, ast.ClassDef):
+            self._block(node.body)
+        elif isinstance(node, ast.If):
+            self._expressions(node.test)
+            if _is_main(node.test):
+                self._block(node.body)
+            else:
+                self._branches([node.body, node.orelse])
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            self._expressions(node.test if isinstance(node, ast.While) else node.iter)
+            self._branches([node.body, []])
+            self._block(node.orelse)
+        elif isinstance(node, ast.With | ast.AsyncWith):
+            for item in node.items:
+                self._expressions(item.context_expr)
+            self._block(node.body)
+        elif isinstance(node, ast.Try):
+            self._block(node.body)
+            self._branches([*(handler.body for handler in node.handlers), []])
+            self._block([*node.orelse, *node.finalbody])
+        elif isinstance(node, ast.Match):
+            self._expressions(node.subject)
+            self._branches([*(case.body for case in node.cases), []])
+        else:
+            self._simple(node)
+
+    def _branches(self, blocks: Sequence[Sequence[ast.stmt]]) -> None:
+        entry, ends = self.scope.copy(), []
+        self.depth += 1
+        for block in blocks:
+            self.scope.settings = dict(entry.settings)
+            self._block(block)
+            ends.append(self.scope.copy())
+        self.depth -= 1
+        self.scope.settings = merged(ends, self.depth).settings
+
+    def _simple(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    known = target.id not in self.names and not self.depth
+                    self.names[target.id] = node.value if known or target.id not in self.names else None
+                elif isinstance(target, ast.Subscript) and _is_environ(target.value):
+                    self._put(target.slice, node.value, node)
+        elif isinstance(node, ast.Delete):
+            for target in node.targets:
+                if isinstance(target, ast.Subscript) and _is_environ(target.value):
+                    self._drop(target.slice, node)
+        self._expressions(node)
+
+    # --- expressions ---
+
+    def _expressions(self, node: ast.AST) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call):
+                self._call(inner)
+            elif isinstance(inner, ast.Dict):
+                pairs = [(key, value) for key, value in zip(inner.keys, inner.values, strict=True) if key]
+                self._mapping([(_constant(key), value, value) for key, value in pairs])
+
+    def _call(self, node: ast.Call) -> None:
+        dotted = _dotted(node.func)
+        name = dotted.rpartition(".")[2]
+        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        if (owner is not None and _is_environ(owner)) or dotted in {"os.putenv", "os.unsetenv"}:
+            self._environ_call(name, node)
+            return
+        if not name or name in _TALK:
+            return
+        if (dotted.startswith("subprocess.") and name in _RUNS) or dotted in {
+            "os.system",
+            "Popen",
+            "os.popen",
+        }:
+            self._starts(node)
+        words: list[Argument] = [dotted]
+        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
+            words.extend(
+                one.value for one in ast.walk(argument)
+                if isinstance(one, ast.Constant) and isinstance(one.value, str) and "/" in one.value
+            )  # fmt: skip
+        self.reading.launch(self._where(node), words, {}, self._sure())
+        self._mapping([(keyword.arg, keyword.value, keyword.value) for keyword in node.keywords])
+
+    def _sure(self) -> bool:
+        return self.reading.sure and not self.depth
+
+    def _environ_call(self, name: str, node: ast.Call) -> None:
+        arguments = node.args
+        if name in {"setdefault", "putenv", "__setitem__"} and len(arguments) > 1:
+            key = self._text(arguments[0])
+            old = self.scope.settings.get(key or "", ())
+            if name == "setdefault" and old and all(one.present for one in old):
+                return
+            self._put(arguments[0], arguments[1], node)
+            if name == "setdefault" and key and any(one.present for one in old):
+                self.scope.settings[key] = (*(one for one in old if one.present), *self.scope.settings[key])
+        elif name in {"pop", "unsetenv"} and arguments:
+            self._drop(arguments[0], node)
+        elif name == "clear":
+            self.scope.settings.clear()
+        elif name == "update":
+            for argument in arguments:
+                given = self._resolved(argument)
+                if isinstance(given, ast.Dict):
+                    for place, value in zip(given.keys, given.values, strict=True):
+                        if place is not None:
+                            self._put(place, value, node)
+            for keyword in node.keywords:
+                if keyword.arg:
+                    self._put(ast.Constant(keyword.arg), keyword.value, node)
+
+    def _starts(self, node: ast.Call) -> None:
+        """``subprocess.run([...])`` and ``os.system("…")``."""
+        if not node.args:
+            return
+        given = self._resolved(node.args[0])
+        where, scope = self._where(node), self.scope.copy()
+        if isinstance(given, ast.List | ast.Tuple):
+            argv = [self._text(element) for element in given.elts]
+            self.reading.command(argv, scope, where, self._sure(), folder=self.folder)
+        else:
+            text = self._text(given)
+            if text is not None:
+                self.reading.command(["sh", "-c", text], scope, where, self._sure(), folder=self.folder)
+
+    def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr, ast.expr]]) -> None:
+        """Variables for a child (``env=``, Ray's ``env_vars``) and engine settings (``…_config=``)."""
+        child, words = self.scope.copy(), list[Argument]()
+        where, changed = "", False
+        for name, value, node in pairs:
+            if name is None:
+                continue
+            if _VARIABLE.fullmatch(name):
+                text = self._text(value)
+                found = f"{name}: {ast.unparse(value)[:200]}"
+                child.put(name, [text], self._where(node), found, export=True, depth=self.depth)
+                changed = True
+            elif name.endswith("_config"):
+                words += self._options("--" + name.replace("_", "-"), value)
+            where = where or self._where(node)
+        if changed:
+            self.reading.launch(where, (), child.settings, self.reading.sure)
+        if words:
+            self.reading.launch(where, words, {}, self._sure())
+
+    def _options(self, option: str, value: ast.expr) -> list[Argument]:
+        """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
+        given = self._resolved(value)
+        if isinstance(given, ast.Constant) and given.value is None:
+            return [option, "null"]
+        pairs: list[tuple[Argument, ast.expr]]
+        if isinstance(given, ast.Dict):
+            items = zip(given.keys, given.values, strict=True)
+            pairs = [(_constant(key) if key else None, one) for key, one in items]
+        elif (
+            isinstance(given, ast.Call)
+            and _dotted(given.func).endswith(("Config", "dict"))
+            and not given.args
+        ):
+            pairs = [(keyword.arg, keyword.value) for keyword in given.keywords]
+        else:
+            return [option, self._text(given)]
+        words: list[Argument] = [] if pairs else [option, "{}"]
+        for key, one in pairs:
+            words += [option, None] if key is None else [f"{option}.{key}", self._text(one)]
+        return words
+
+    # --- values ---
+
+    def _put(self, key: ast.expr, value: ast.expr, node: ast.stmt | ast.expr) -> None:
+        name = self._text(key)
+        if name is None:
+            return
+        found = ast.unparse(node)[:200]
+        self.scope.put(name, [self._text(value)], self._where(node), found, export=True, depth=self.depth)
+
+    def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
+        name = self._text(key)
+        if name is not None:
+            self.scope.drop(name, self._where(node), ast.unparse(node)[:200], self.depth)
+
+    def _resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
+        while isinstance(node, ast.Name) and steps:
+            known = self.names.get(node.id)
+            if known is None:
+                break
+            node, steps = known, steps - 1
+        return node
+
+    def _text(self, node: ast.expr, steps: int = 8) -> Argument:
+        """The text of an expression, as far as it can be told without running it."""
+        node = self._resolved(node)
+        if isinstance(node, ast.Constant):
+            if node.value is None:
+                return "null"
+            return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
+        if not steps:
+            return None
+        if isinstance(node, ast.JoinedStr):
+            parts = [self._text(part, steps - 1) for part in node.values]
+            return None if any(part is None for part in parts) else "".join(str(part) for part in parts)
+        if isinstance(node, ast.FormattedValue):
+            plain = node.conversion == -1 and node.format_spec is None
+            return self._text(node.value, steps - 1) if plain else None
+        if isinstance(node, ast.Call):
+            return self._call_text(node, steps)
+        if isinstance(node, ast.Subscript) and _is_environ(node.value):
+            return self._variable(self._text(node.slice, steps - 1))
+        return None
+
+    def _call_text(self, node: ast.Call, steps: int) -> Argument:
+        dotted = _dotted(node.func)
+        texts = [self._text(argument, steps - 1) for argument in node.args]
+        if dotted == "str" and len(texts) == 1:
+            return texts[0]
+        if dotted in {"json.dumps", "dumps"} and len(node.args) == 1:
+            try:
+                return json.dumps(ast.literal_eval(self._resolved(node.args[0])))
+            except (ValueError, TypeError):
+                return None
+        if dotted.endswith(("environ.get", "getenv")) and texts and texts[0] is not None:
+            settings = self.scope.settings.get(texts[0], ())
+            if any(one.present for one in settings):
+                return self._variable(texts[0])
+            return texts[1] if len(texts) > 1 else None
+        return None
+
+    def _variable(self, name: Argument) -> Argument:
+        settings = self.scope.settings.get(name or "", ())
+        return settings[0].text if len(settings) == 1 else None
+
+
+def _constant(node: ast.expr) -> Argument:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _dotted(node: ast.expr) -> str:
+    """``a.b.c`` of an attribute; a call or subscript in between ends it: ``.c``."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    parts.append(node.id if isinstance(node, ast.Name) else "")
+    return ".".join(reversed(parts))
+
+
+def _is_environ(node: ast.expr) -> bool:
+    return _dotted(node) in {"os.environ", "environ"}
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"

@@ -1,0 +1,64 @@
+"""The source of a module as Python would load it, or the reason why it would load something else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from patcher.errors import Kind, Problem
+
+_EXTENSIONS = (".so", ".pyd")
+
+
+def there(file: Path) -> bool:
+    """Whether the module ``file`` is there, also in a form that `read` refuses."""
+    return os.path.lexists(file) or bool(_compiled(file))
+
+
+def read(file: Path) -> bytes:
+    """The bytes of the module ``file``.
+
+    Raises: Problem(ENVIRONMENT) if Python would load something else (see `refuse_other_forms`) or if the file
+    cannot be read; Problem(STRUCTURE) if there is no such module.
+    """
+    refuse_other_forms(file)
+    try:
+        if file.exists() and not file.is_file():
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file", str(file))
+        return file.read_bytes()
+    except FileNotFoundError:
+        if file.is_symlink():
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is a link to nothing", str(file)) from None
+        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file)) from None
+    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError up to Python 3.12
+        reason = getattr(error, "strerror", None) or error
+        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be read: {reason}", str(file)) from None
+
+
+def refuse_other_forms(file: Path) -> None:
+    """Raise Problem(ENVIRONMENT) if Python would load an extension, bytecode or a package for ``file``."""
+    others = _compiled(file)
+    package = file.with_suffix("")
+    if file.is_file() and (package / "__init__.py").is_file():
+        others.append(package)
+    if others:
+        other = others[0].name
+        found = f"Python loads {other} in its place" if os.path.lexists(file) else f"only {other} is there"
+        hint = "install the project with its Python sources"
+        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be patched: {found}", str(others[0]), hint)
+
+
+def entries(folder: Path) -> list[str]:
+    """The names in a folder, none if it cannot be listed."""
+    try:
+        return os.listdir(folder)  # noqa: PTH208  (names only: site-packages has thousands of them)
+    except OSError:
+        return []
+
+
+def _compiled(file: Path) -> list[Path]:
+    """The forms of the module that are no source: extensions, and bytecode where the source is missing."""
+    names = [name for name in entries(file.parent) if name.partition(".")[0] == file.stem]
+    extensions = [name for name in names if name.endswith(_EXTENSIONS)]
+    alone = [] if file.name in names else [name for name in names if name == f"{file.stem}.pyc"]
+    return [file.parent / name for name in sorted(extensions) + alone]

@@ -1,0 +1,37 @@
+"""Which compiled files belong to a source file, so that no interpreter goes on with the code of before.
+
+A ``.pyc`` is taken for current when the second and the size of the source are equal, and one with an
+unchecked hash (PEP 552) always: so none may outlive a change, whatever its tag or optimisation level.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from patcher.store.files import BYTECODE
+
+
+def beside(source: Path) -> list[Path]:
+    """The ``.pyc`` files of ``source`` in its ``__pycache__`` and, as of old, next to it."""
+    found = [path for path in (source.with_suffix(".pyc"),) if os.path.lexists(path)]
+    return found + _of(source.stem, source.parent / BYTECODE)
+
+
+def elsewhere(source: Path) -> list[Path]:
+    """The ``.pyc`` files of ``source`` below PYTHONPYCACHEPREFIX; empty when that is not set."""
+    prefix = os.environ.get("PYTHONPYCACHEPREFIX") or sys.pycache_prefix
+    if not prefix:
+        return []
+    folder = source.parent
+    return _of(source.stem, Path(prefix).absolute() / folder.relative_to(folder.anchor))
+
+
+def _of(stem: str, folder: Path) -> list[Path]:
+    try:
+        names = sorted(path.name for path in folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = (folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc"))
+    return [path for path in found if path.is_symlink() or path.is_file()]

@@ -1,0 +1,165 @@
+"""Bringing unfinished transactions to an end: exactly before, or exactly after, never between.
+
+A journal is on the disk before the first file is replaced. Until the commit mark every file can go back to
+its bytes of before; the mark is set only when all files of all roots hold the new ones, so going ahead has
+nothing left to do but to swap in the registry and to tidy up. Both can be killed and started again anywhere.
+
+Over several roots the mark of the first root, in sorted order, decides for all: it is set first, and its
+journal is removed last. A root therefore knows its fate from its own mark or from the first root. Where the
+first root was not given, or would have to forget a mark that others may need, nothing is decided and nothing
+is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patcher.errors import Kind, Problem
+from patcher.store import bytecode, files
+from patcher.store.files import look, place, remove, same, sync
+from patcher.store.registry import Journal, Move
+from patcher.store.shelf import COMMITTED, JOURNAL, NEXT, STATE, Shelf
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A root whose unfinished transaction has been ended.
+
+    ``forward`` tells whether it holds the state after the transaction or the one before; ``left`` are the
+    files, relative to the root, that somebody else changed since and that were therefore not touched.
+    """
+
+    root: Path
+    forward: bool
+    left: tuple[str, ...] = ()
+
+
+def settle(shelves: Sequence[Shelf], given: Sequence[Path]) -> list[Recovered]:
+    """End every unfinished transaction of the locked ``shelves``; ``given`` are all roots that are known.
+
+    Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
+    """
+    pending = {str(shelf.root): journal for shelf in shelves if (journal := shelf.journal())}
+    known = {os.path.realpath(root) for root in given}
+    done, open_ends = [], []
+    # The first root of a transaction decides, so its journal goes last.
+    for shelf in sorted(shelves, key=lambda shelf: str(shelf.root), reverse=True):
+        journal = pending.get(str(shelf.root))
+        if journal is None:
+            continue
+        forward = _verdict(journal, pending, known)
+        if forward is None:
+            open_ends.append((shelf, journal))
+        else:
+            left = _ahead(shelf, journal) if forward else _back(shelf, journal)
+            done.append(Recovered(shelf.root, forward, tuple(left)))
+    for shelf, journal in open_ends:
+        others = [path for path in journal.participants if path not in known]
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            "an interrupted run over several roots can only be ended with all of them",
+            where=str(shelf.root),
+            hint=f"run `rlpatch recover` where these are found too: {', '.join(others)}",
+        )
+    return done
+
+
+def _verdict(journal: Journal, pending: dict[str, Journal], known: set[str]) -> bool | None:
+    """Ahead, back, or (None) not to be decided with what is known."""
+    first, *others = journal.participants
+    if journal.index == 0:
+        if not journal.committed:
+            return False
+        return True if known.issuperset(others) else None
+    if journal.committed:
+        return True
+    if first not in known:
+        return None
+    decider = pending.get(first)
+    return decider is not None and decider.transaction == journal.transaction and decider.committed
+
+
+def _ahead(shelf: Shelf, journal: Journal) -> list[str]:
+    for source in _sources(shelf, journal):
+        _forget_elsewhere(source)
+    if journal.empties:
+        remove(shelf.folder / STATE)
+    else:
+        with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
+            os.replace(shelf.folder / NEXT, shelf.folder / STATE)  # noqa: PTH105
+    sync(shelf.folder)
+    _end(shelf, journal, journal.ahead)
+    return []
+
+
+def _back(shelf: Shelf, journal: Journal) -> list[str]:
+    left = [move.path for move in journal.moves if not _undo(shelf, move)]
+    for source in _sources(shelf, journal):
+        _forget_elsewhere(source)
+    _end(shelf, journal, journal.back)
+    return left
+
+
+def _undo(shelf: Shelf, move: Move) -> bool:
+    """Put back what the path held before; False when it holds somebody else's file."""
+    path = shelf.inside(move.path)
+    cache = path.suffix == ".pyc"
+    now = look(path)[0]
+    if same(now, move.before):
+        return True
+    if not cache and not same(now, move.after):
+        return False
+    if move.before is None:
+        remove(path)
+        return True
+    content = b"" if move.before.link is not None else shelf.blob(move.before.digest)
+    if content is None:
+        if cache:  # it can be compiled again
+            remove(path)
+            return True
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            "its backup is gone or damaged",
+            where=str(path),
+            hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
+        )
+    if path.parent.is_dir() or not cache:
+        place(path, move.before, content)
+    return True
+
+
+def _end(shelf: Shelf, journal: Journal, times: dict[str, files.Folder | None]) -> None:
+    folders = {shelf.inside(move.path).parent for move in journal.moves}
+    for folder in folders:
+        files.clean(folder)
+    rewound = {_folder(shelf, text): kept for text, kept in times.items()}
+    # The deepest first: a bytecode folder that is removed moves the time of its parent.
+    for folder in sorted(rewound, key=lambda path: len(path.parts), reverse=True):
+        files.rewind(folder, rewound[folder])
+    for folder in folders:
+        if folder.is_dir():
+            sync(folder)
+    remove(shelf.folder / (COMMITTED if journal.committed else JOURNAL))
+    sync(shelf.folder)
+
+
+def _folder(shelf: Shelf, text: str) -> Path:
+    return shelf.root if text == "." else shelf.inside(text)
+
+
+def _sources(shelf: Shelf, journal: Journal) -> Iterator[Path]:
+    """The source files of the transaction, by the root's real name and by the one that was given."""
+    for move in journal.moves:
+        if not move.path.endswith(".pyc"):
+            yield shelf.inside(move.path)
+            yield shelf.given / move.path
+
+
+def _forget_elsewhere(source: Path) -> None:
+    for path in bytecode.elsewhere(source):
+        with contextlib.suppress(OSError):  # perhaps not ours to remove; its time makes it stale in any case
+            remove(path)

@@ -1,0 +1,245 @@
+"""What the store remembers, as values and as JSON. Pure: nothing here touches a disk.
+
+The text comes back from a folder that others can write, so every field is checked: a path is relative, plain
+and without ``..``, a digest is one, a mode has permission bits only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+
+from patcher.change import PatchId, Record
+from patcher.store.files import STORE, Folder, Node
+
+VERSION = 1
+_HEX = frozenset("0123456789abcdef")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files."""
+
+    digest: str
+    pristine: Node
+    bytecode: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class State:
+    """The registry of a root; ``folders`` is how folders were before the first change (None: not there)."""
+
+    records: tuple[Record, ...] = ()
+    files: dict[str, Entry] = field(default_factory=dict)
+    folders: dict[str, Folder | None] = field(default_factory=dict)
+
+    def digests(self) -> set[str]:
+        """The backups that are still needed."""
+        found = {entry.digest for entry in self.files.values()}
+        return found | {node.digest for entry in self.files.values() for node in entry.bytecode.values()}
+
+
+@dataclass(frozen=True)
+class Move:
+    """One path of a transaction and what it holds before and after; only bytecode may be absent (None)."""
+
+    path: str
+    before: Node | None
+    after: Node | None
+
+
+@dataclass(frozen=True)
+class Journal:
+    """One root's part of a transaction.
+
+    ``participants`` are the roots in their sorted order, ``index`` is this one's; the first decides for all.
+    They are compared with the roots that a command found by itself and never visited from here. ``back`` and
+    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
+    """
+
+    transaction: str
+    participants: tuple[str, ...]
+    index: int
+    moves: tuple[Move, ...]
+    back: dict[str, Folder | None]
+    ahead: dict[str, Folder | None]
+    empties: bool
+    committed: bool = False
+
+
+def state_text(state: State) -> bytes:
+    """The registry as it lies on the disk."""
+    files = {
+        path: {
+            "digest": entry.digest,
+            "pristine": vars(entry.pristine),
+            "bytecode": {name: vars(node) for name, node in entry.bytecode.items()},
+        }
+        for path, entry in state.files.items()
+    }
+    records = [{**vars(record), "patch": list(record.patch)} for record in state.records]
+    return _text({"records": records, "files": files, "folders": _folders_text(state.folders)})
+
+
+def journal_text(journal: Journal) -> bytes:
+    """The journal as it lies on the disk; the commit mark is in its name."""
+    moves = [
+        {
+            "path": move.path,
+            "before": move.before and vars(move.before),
+            "after": move.after and vars(move.after),
+        }
+        for move in journal.moves
+    ]
+    return _text(
+        {
+            "transaction": journal.transaction,
+            "participants": list(journal.participants),
+            "index": journal.index,
+            "moves": moves,
+            "back": _folders_text(journal.back),
+            "ahead": _folders_text(journal.ahead),
+            "empties": journal.empties,
+        }
+    )
+
+
+def _text(top: dict[str, Any]) -> bytes:
+    return json.dumps({"version": VERSION, **top}, indent=1).encode() + b"\n"
+
+
+def _folders_text(folders: dict[str, Folder | None]) -> dict[str, Any]:
+    return {path: kept and vars(kept) for path, kept in folders.items()}
+
+
+def read_state(content: bytes) -> State:
+    """The registry from its text; raises ValueError with the reason when it is not one."""
+    return _read(content, _state)
+
+
+def read_records(content: bytes) -> tuple[Record, ...]:
+    """Only the applied patches of a registry, for `status`; raises ValueError."""
+    return _read(content, _records)
+
+
+def read_journal(content: bytes, *, committed: bool) -> Journal:
+    """The journal from its text; raises ValueError with the reason when it is not one."""
+
+    def parse(top: dict[str, Any]) -> Journal:
+        participants, index = _strings(top["participants"]), _whole(top["index"])
+        participants[index]
+        return Journal(
+            transaction=_string(top["transaction"]),
+            participants=participants,
+            index=index,
+            moves=tuple(_move(move) for move in top["moves"]),
+            back=_folders(top["back"]),
+            ahead=_folders(top["ahead"]),
+            empties=bool(top["empties"]),
+            committed=committed,
+        )
+
+    return _read(content, parse)
+
+
+def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        top = json.loads(content)
+        if top["version"] != VERSION:
+            raise ValueError(f"its version is {top['version']!r}, this rlpatch reads {VERSION}")
+        return parse(top)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _state(top: dict[str, Any]) -> State:
+    files = {
+        _path(path): Entry(
+            digest=_digest(entry["digest"]),
+            pristine=_node(entry["pristine"]),
+            bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
+        )
+        for path, entry in top["files"].items()
+    }
+    return State(_records(top), files, _folders(top["folders"]))
+
+
+def _records(top: dict[str, Any]) -> tuple[Record, ...]:
+    return tuple(
+        Record(
+            patch=PatchId(*_strings(record["patch"])),
+            version=_string(record["version"]),
+            options=_strings(record["options"]),
+            files=tuple(_path(path) for path in record["files"]),
+            applied_at=_string(record["applied_at"]),
+            tool=_string(record["tool"]),
+        )
+        for record in top["records"]
+    )
+
+
+def _move(move: dict[str, Any]) -> Move:
+    before, after = (_node(node) if node is not None else None for node in (move["before"], move["after"]))
+    path = _path(move["path"])
+    if (before is None or after is None) and not path.endswith(".pyc"):
+        raise ValueError(f"{path}: only bytecode comes or goes")
+    return Move(path, before, after)
+
+
+def _node(node: dict[str, Any]) -> Node:
+    link = node["link"]
+    return Node(
+        digest=_digest(node["digest"]) if link is None else "",
+        link=None if link is None else _string(link),
+        mode=_whole(node["mode"]) & 0o7777,
+        uid=_whole(node["uid"]),
+        gid=_whole(node["gid"]),
+        atime_ns=None if node["atime_ns"] is None else _whole(node["atime_ns"]),
+        mtime_ns=None if node["mtime_ns"] is None else _whole(node["mtime_ns"]),
+    )
+
+
+def _folders(folders: dict[str, Any]) -> dict[str, Folder | None]:
+    return {
+        _path(path, folder=True): kept
+        and Folder(_digest(kept["names"]), _whole(kept["atime_ns"]), _whole(kept["mtime_ns"]))
+        for path, kept in folders.items()
+    }
+
+
+def _path(text: Any, *, folder: bool = False) -> str:
+    pure = PurePosixPath(_string(text))
+    if folder and text == ".":
+        return "."
+    plain = pure.parts and str(pure) == text and "\0" not in text and not pure.is_absolute()
+    if not plain or ".." in pure.parts or pure.parts[0] == STORE:
+        raise ValueError(f"{text!r} is not a path below the root")
+    return str(pure)
+
+
+def _digest(text: Any) -> str:
+    if len(_string(text)) != 64 or not _HEX.issuperset(text):
+        raise ValueError(f"{text!r} is not a digest")
+    return str(text)
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _strings(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError(f"{values!r} is not a list")
+    return tuple(_string(value) for value in values)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise TypeError(f"{value!r} is not a number")
+    return value

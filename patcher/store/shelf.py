@@ -1,0 +1,180 @@
+"""The store folder ``.rlpatch`` of one root, read as something that anybody may have put there.
+
+    .gitignore      "*": the folder ignores itself
+    lock            see `patcher.store.lock`
+    state.json      the registry: applied patches in the order of application, patched files, folder times
+    <sha256>        the bytes of a pristine file or of a removed .pyc
+    journal.json    an unfinished transaction, and next.json the registry that it leads to
+    committed.json  the same journal once the transaction counts
+
+No symlink is followed here, and every path that is read here must resolve inside the root when it is used.
+"""
+
+# The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
+# ruff: noqa: PTH100, PTH101, PTH102, PTH104, PTH106, PTH116, PTH208
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from patcher.change import Record
+from patcher.errors import Kind, Problem
+from patcher.store import lock, registry
+from patcher.store.files import STORE, TEMPORARY, Node, digest, place, read, remove, sync
+from patcher.store.registry import Journal, State
+
+STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
+    "state.json",
+    "next.json",
+    "journal.json",
+    "committed.json",
+    ".gitignore",
+)
+_STANDING = frozenset({lock.NAME, lock.CLAIM, IGNORE})
+_HEX = frozenset("0123456789abcdef")
+
+
+class Shelf:
+    """The store folder of one root. Nothing in it is followed if it is a symlink."""
+
+    def __init__(self, root: Path) -> None:
+        self.given = Path(os.path.abspath(root))
+        self.root = Path(os.path.realpath(root))
+        self.folder = self.root / STORE
+
+    def exists(self) -> bool:
+        """Whether the folder is there; raises Problem(ENVIRONMENT) when something else has its name."""
+        try:
+            status = os.lstat(self.folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if not stat.S_ISDIR(status.st_mode):
+            _refuse(self.folder, "is not a folder of its own")
+        return True
+
+    def unfinished(self) -> bool:
+        """Whether a journal lies here, or a run was stopped before there was a registry."""
+        if not self.exists():
+            return False
+        names = set(os.listdir(self.folder))
+        if names & {JOURNAL, COMMITTED}:
+            return True
+        return STATE not in names and all(name in _STANDING or _ours(name) for name in names)
+
+    def prepare(self) -> None:
+        """Make the folder when it is not there, and leave the times of the root as they are."""
+        if self.exists():
+            return
+        root = os.stat(self.root)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.folder, 0o700)
+            os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
+            # Not the umask's business: whoever can write here can have any text put into the target.
+            os.chmod(self.folder, 0o700 | root.st_mode & 0o755)
+
+    def read(self, name: str) -> bytes | None:
+        """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
+        path = self.folder / name
+        if not self.exists():
+            return None
+        try:
+            return read(path)[1]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
+                _refuse(path, "is not a regular file")
+            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
+
+    def write(self, name: str, content: bytes, mode: int = 0o644) -> None:
+        """Put one file into the store; raises OSError."""
+        place(self.folder / name, Node("", None, mode, os.geteuid(), os.getegid()), content)
+
+    def keep(self, content: bytes, mode: int) -> str:
+        """Back ``content`` up, readable for nobody who cannot read the original; gives its digest."""
+        name = digest(content)
+        if self.blob(name) is None:
+            self.write(name, content, mode & 0o777)
+        return name
+
+    def blob(self, name: str) -> bytes | None:
+        """The backup of that digest; None when it is not there or damaged."""
+        content = self.read(name)
+        return content if content is not None and digest(content) == name else None
+
+    def state(self) -> State:
+        """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
+        content = self.read(STATE)
+        try:
+            return State() if content is None else registry.read_state(content)
+        except ValueError as error:
+            _refuse(self.folder / STATE, f"cannot be read: {error}")
+
+    def records(self) -> tuple[Record, ...]:
+        """The applied patches alone, quickly; raises Problem(ENVIRONMENT) when they are damaged."""
+        content = self.read(STATE)
+        try:
+            return () if content is None else registry.read_records(content)
+        except ValueError as error:
+            _refuse(self.folder / STATE, f"cannot be read: {error}")
+
+    def journal(self) -> Journal | None:
+        """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""
+        for name in (COMMITTED, JOURNAL):
+            content = self.read(name)
+            try:
+                if content is not None:
+                    return registry.read_journal(content, committed=name == COMMITTED)
+            except ValueError as error:
+                _refuse(self.folder / name, f"cannot be read: {error}")
+        return None
+
+    def commit(self) -> None:
+        """Set the commit mark: one rename, there or not there."""
+        os.rename(self.folder / JOURNAL, self.folder / COMMITTED)
+        sync(self.folder)
+
+    def inside(self, text: str) -> Path:
+        """The path that a text of the store means; Problem(ENVIRONMENT) if it leads out of the root."""
+        pure = PurePosixPath(text)
+        parent = Path(os.path.realpath(self.root / pure.parent))
+        if parent != self.root and self.root not in parent.parents:
+            _refuse(self.root / pure, "leads out of the root")
+        return parent / pure.name
+
+    def sweep(self) -> None:
+        """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""
+        if not self.exists() or self.journal() is not None:
+            return
+        state = self.state()
+        needed = state.digests()
+        empty = state == State()
+        for name in os.listdir(self.folder):
+            if name not in needed and _ours(name):
+                remove(self.folder / name)
+        if empty:
+            root = os.stat(self.root)
+            for name in (STATE, IGNORE, lock.CLAIM, lock.NAME):
+                remove(self.folder / name)
+            with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
+                os.rmdir(self.folder)
+                os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
+
+
+def _ours(name: str) -> bool:
+    if name.startswith((TEMPORARY, f"{lock.CLAIM}.")) or name == NEXT:
+        return True
+    return len(name) == 64 and _HEX.issuperset(name)
+
+
+def _refuse(path: Path, why: str) -> NoReturn:
+    raise Problem(
+        Kind.ENVIRONMENT,
+        f"{path.name} {why}; rlpatch did not make it so",
+        where=str(path),
+        hint=f"look at it, then move {STORE} away; the markers suffice for `rlpatch revert`",
+    )

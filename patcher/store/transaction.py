@@ -1,0 +1,432 @@
+"""The only code that writes to a target: all files of all roots, or none.
+
+A transaction goes: lock every root (sorted); compare every file with what planning read; put the backups and
+the next registry into each store; write and sync each journal; replace the files; set the commit mark, in
+the first root first; swap in the registries and tidy up. Whatever stops it in between, `patcher.store.journal`
+brings the roots back to before, or ahead to after once the mark is set: at once when the process lives, else
+with the next command. Applying, replacing and reverting a patch are all the same transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from patcher.change import Change, Edit, PatchId, Record
+from patcher.errors import Kind, Problem
+from patcher.store import bytecode, files, lock
+from patcher.store.files import BYTECODE, Node, digest, look, place, remove, same, sync
+from patcher.store.journal import Recovered, settle
+from patcher.store.preflight import current, locate, preflight
+from patcher.store.registry import Entry, Journal, Move, State, journal_text, state_text
+from patcher.store.shelf import IGNORE, JOURNAL, NEXT, Shelf
+
+__all__ = ["Outcome", "Recovered", "backup", "commit", "pending", "preflight", "records", "recover"]
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a commit did: the files that now hold other bytes, and the interrupted runs it ended before."""
+
+    written: tuple[Path, ...] = ()
+    recovered: tuple[Recovered, ...] = ()
+
+
+class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
+    """A store was removed by its last user while its lock was waited for."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One root's part of a transaction, complete before anything is written.
+
+    ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept with the mode of
+    their original.
+    """
+
+    shelf: Shelf
+    moves: tuple[Move, ...]
+    contents: dict[str, bytes]
+    backups: tuple[tuple[bytes, int], ...]
+    state: State
+    back: dict[str, files.Folder | None]
+    ahead: dict[str, files.Folder | None]
+
+
+def commit(
+    edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> Outcome:
+    """Do all of ``edits`` or nothing, and say which files hold other bytes now.
+
+    When no file and no registry would change, nothing is written, and no lock is taken. An added record takes
+    the place of one with the same id, or comes last. ``on_wait`` gets a line for each owner of a lock that is
+    waited for, ``wait`` seconds at most.
+
+    Raises Problem: ENVIRONMENT (permissions, lock, damaged store), FOREIGN_EDIT (a file is not as planned),
+    ROLLED_BACK or INTERRUPTED (failed on the way, everything as before), ROLLBACK_INCOMPLETE. Raises
+    ValueError for two changes of one file.
+    """
+    ended: list[Recovered] = []
+    roots = [edit.root for edit in edits]
+    try:
+        ended += recover(roots, wait=wait, on_wait=on_wait)
+        merged = [(shelf, edit) for shelf, edit in _merged(edits) if not _idle(shelf, edit)]
+        if not merged:
+            return Outcome(recovered=tuple(ended))
+        preflight([edit for _shelf, edit in merged])
+        shelves = [shelf for shelf, _edit in merged]
+        with _locked(shelves, wait, on_wait, make=True):
+            ended += settle(shelves, roots)
+            written = _transact([_draft(shelf, edit) for shelf, edit in merged])
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+    except OSError as error:
+        raise _failed(error) from error
+    except Problem as problem:
+        if ended:
+            problem.notes += ("an interrupted run was brought to its end before, so plan again",)
+        raise
+    return Outcome(tuple(written), tuple(ended))
+
+
+def records(root: Path) -> tuple[Record, ...]:
+    """The patches applied below ``root`` in their order; () without a store. Reads one file and writes none.
+
+    Raises Problem(ENVIRONMENT) when the registry is damaged.
+    """
+    return Shelf(root).records()
+
+
+def pending(root: Path) -> bool:
+    """Whether an interrupted run, or one that is still on its way, has left something below ``root``."""
+    return Shelf(root).unfinished()
+
+
+def backup(root: Path, path: PurePosixPath) -> bytes | None:
+    """The pristine bytes of a file as they were backed up; None when there is no good backup of it.
+
+    Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
+    """
+    shelf = Shelf(root)
+    entry = shelf.state().files.get(_key(shelf, locate(shelf, path)))
+    return None if entry is None else shelf.blob(entry.digest)
+
+
+def recover(
+    roots: Sequence[Path], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> list[Recovered]:
+    """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
+
+    Only these roots are visited, whatever paths a journal names. Roots without one are neither locked nor
+    written. Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
+    ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
+    """
+    shelves = list({shelf.root: shelf for shelf in map(Shelf, roots)}.values())
+    while any(pending(shelf.root) for shelf in shelves):
+        present = [shelf for shelf in shelves if shelf.exists()]
+        try:
+            with _locked(present, wait, on_wait, make=False):
+                # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
+                if present == [shelf for shelf in shelves if shelf.exists()]:
+                    with _shielded():
+                        return settle(present, roots)
+        except _Gone:  # the owner of the lock has ended it and removed the store
+            continue
+        except OSError as error:
+            raise _incomplete(error, present) from error
+        except KeyboardInterrupt:
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
+    return []
+
+
+def _failed(error: BaseException) -> Problem:
+    where = str(error.filename or "") if isinstance(error, OSError) else ""
+    return Problem(
+        Kind.ROLLED_BACK,
+        f"{_reason(error)}; everything is as it was",
+        where=where,
+        hint="remove the cause and try again",
+    )
+
+
+def _incomplete(error: BaseException, shelves: Sequence[Shelf]) -> Problem:
+    if isinstance(error, Problem):
+        return replace(error, kind=Kind.ROLLBACK_INCOMPLETE)
+    return Problem(
+        Kind.ROLLBACK_INCOMPLETE,
+        f"{_reason(error)}; an unfinished change is still there",
+        where=", ".join(str(shelf.root) for shelf in shelves),
+        hint="rlpatch recover",
+    )
+
+
+def _reason(error: BaseException) -> str:
+    return (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
+
+
+@contextlib.contextmanager
+def _locked(
+    shelves: Sequence[Shelf], wait: float, on_wait: Callable[[str], None], *, make: bool
+) -> Iterator[None]:
+    """Hold the locks of all shelves, and leave no store behind that has nothing to remember."""
+    with contextlib.ExitStack() as stack:
+        for shelf in sorted(shelves, key=lambda shelf: str(shelf.root)):  # two commands must not cross
+            prepare = shelf.prepare if make else _present(shelf)
+            stack.enter_context(lock.hold(shelf.folder, prepare=prepare, wait=wait, on_wait=on_wait))
+            stack.callback(_sweep, shelf)
+        yield
+
+
+def _present(shelf: Shelf) -> Callable[[], None]:
+    def check() -> None:
+        if not shelf.exists():
+            raise _Gone
+
+    return check
+
+
+def _sweep(shelf: Shelf) -> None:
+    with _shielded(), contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
+        shelf.sweep()
+
+
+@contextlib.contextmanager
+def _shielded() -> Iterator[None]:
+    """Do not let a second Ctrl-C stop what puts things in order: it takes milliseconds."""
+    import signal
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread only
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _merged(edits: Sequence[Edit]) -> list[tuple[Shelf, Edit]]:
+    """One edit per root, sorted by the root's real name."""
+    found: dict[Path, tuple[Shelf, Edit]] = {}
+    for edit in edits:
+        shelf = Shelf(edit.root)
+        if shelf.root in found:
+            shelf, first = found[shelf.root]
+            edit = Edit(
+                first.root, first.changes + edit.changes, first.add + edit.add, first.remove + edit.remove
+            )
+        found[shelf.root] = (shelf, edit)
+    return [found[root] for root in sorted(found, key=str)]
+
+
+def _idle(shelf: Shelf, edit: Edit) -> bool:
+    """Whether nothing would change; raises Problem(FOREIGN_EDIT) when a file is not as planned."""
+    for change in edit.changes:
+        current(locate(shelf, change.path), change)
+    if any(change.before != change.after for change in edit.changes):
+        return False
+    now = shelf.records()
+    return _undated(_registered(now, edit)) == _undated(now)
+
+
+def _undated(applied: tuple[Record, ...]) -> list[Record]:
+    return [replace(record, applied_at="") for record in applied]
+
+
+def _registered(now: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
+    kept: dict[PatchId, Record] = {record.patch: record for record in now if record.patch not in edit.remove}
+    kept.update({record.patch: record for record in edit.add})
+    return tuple(kept.values())
+
+
+def _key(shelf: Shelf, path: Path) -> str:
+    return path.relative_to(shelf.root).as_posix()
+
+
+@dataclass
+class _Sheet:
+    """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need."""
+
+    shelf: Shelf
+    entries: dict[str, Entry]
+    sources: list[Move]
+    caches: list[Move]
+    contents: dict[str, bytes]
+    backups: list[tuple[bytes, int]]
+    pristine_now: set[str]
+
+
+def _draft(shelf: Shelf, edit: Edit) -> Draft:
+    """Everything that will be done below one root; compares every file with what planning read."""
+    state = shelf.state()
+    sheet = _Sheet(shelf, dict(state.files), [], [], {}, [], set())
+    for change in edit.changes:
+        _enter(sheet, change)
+    applied = _registered(state.records, edit)
+    touched = {move.path for move in sheet.sources}
+    # Without any patch, an entry that is left is of a file that was upgraded under us.
+    entries = sheet.entries if applied else {k: entry for k, entry in sheet.entries.items() if k in touched}
+    # How a folder was at first is remembered as long as a file in it carries lines of ours without a break.
+    alive = _folders(state.files.keys() - sheet.pristine_now) & state.folders.keys()
+    now = {name: files.folder(_at(shelf, name)) for name in _folders(touched) | _folders(entries.keys())}
+    first = {name: state.folders[name] if name in alive else now[name] for name in now}
+    return Draft(
+        shelf=shelf,
+        moves=(*sheet.sources, *sheet.caches),
+        contents=sheet.contents,
+        backups=tuple(sheet.backups),
+        state=State(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
+        back={name: now[name] for name in _folders(touched)},
+        ahead={name: first[name] for name in _folders(touched)},
+    )
+
+
+def _enter(sheet: _Sheet, change: Change) -> None:
+    """Work one change out: its file, its bytecode, and what the registry will remember of them."""
+    path = locate(sheet.shelf, change.path)
+    key = _key(sheet.shelf, path)
+    if key in sheet.contents:
+        raise ValueError(f"{change.path}: two changes of one file")
+    node, _content = current(path, change)
+    plain = replace(node, link=None, mode=os.stat(path).st_mode & 0o7777, atime_ns=None)  # noqa: PTH116
+    compiled = _compiled(sheet, path)
+    entry = sheet.entries.pop(key, None)
+    fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
+    if change.before == change.pristine:
+        sheet.pristine_now.add(key)
+        entry = Entry(digest(change.pristine), node, compiled)
+    elif entry is None or not fits:
+        # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
+        entry = Entry(digest(change.pristine), replace(plain, digest=digest(change.pristine), mtime_ns=None))
+    sheet.contents[key] = change.after
+    reverts = change.after == change.pristine
+    if not reverts:
+        sheet.entries[key] = entry
+        sheet.backups.append((change.pristine, plain.mode))
+    if change.before == change.after:
+        return
+    patched = replace(plain, digest=digest(change.after), mtime_ns=_fresh(node))
+    sheet.sources.append(Move(key, node, entry.pristine if reverts and fits else patched))
+    sheet.backups.append((change.before, plain.mode))
+    _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
+
+
+def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
+    """The bytecode of ``source`` that is there, its bytes kept for the way back."""
+    found = {}
+    for path in bytecode.beside(source):
+        node, content = look(path)
+        if node is not None:
+            found[_key(sheet.shelf, path)] = node
+            sheet.backups.append((content, node.mode))
+    return found
+
+
+def _enter_bytecode(sheet: _Sheet, there: dict[str, Node], wanted: dict[str, Node]) -> None:
+    """Remove all that was compiled from the bytes of before, and put back what belongs to those of after."""
+    for key in sorted({*there, *wanted}):
+        before, after = there.get(key), wanted.get(key)
+        if after is not None and after.link is None:
+            content = sheet.shelf.blob(after.digest)
+            if content is None or not sheet.shelf.inside(key).parent.is_dir():
+                after = None  # a cache: somebody removed it, and Python makes it again
+            else:
+                sheet.contents[key] = content
+        if not same(before, after):
+            sheet.caches.append(Move(key, before, after))
+
+
+def _fresh(node: Node) -> int:
+    """A time of change in a later second than before: bytecode is told apart by the second and the size.
+
+    Whoever keeps bytecode where we do not find it (another PYTHONPYCACHEPREFIX) then sees that it is stale.
+    """
+    before = (node.mtime_ns or 0) // _SECOND
+    now = time.time_ns()
+    return now if now // _SECOND > before else (before + 1) * _SECOND
+
+
+def _folders(keys: Iterable[str]) -> set[str]:
+    """The folders that change with these files, as texts relative to the root."""
+    parents = {PurePosixPath(key).parent for key in keys}
+    return {str(folder) for parent in parents for folder in (parent, parent / BYTECODE)}
+
+
+def _at(shelf: Shelf, name: str) -> Path:
+    return shelf.root / name
+
+
+def _transact(drafts: Sequence[Draft]) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are held."""
+    shelves = [draft.shelf for draft in drafts]
+    roots = [shelf.root for shelf in shelves]
+    failure: BaseException | None = None
+    try:
+        for draft in drafts:
+            _stock(draft)
+        transaction = os.urandom(8).hex()
+        for index, draft in enumerate(drafts):
+            _announce(draft, transaction, tuple(map(str, roots)), index)
+        for draft in drafts:
+            _perform(draft)
+        for shelf in shelves:
+            shelf.commit()
+    except BaseException as error:  # also Ctrl-C: it is raised again below
+        failure = error
+    try:
+        with _shielded():
+            ended = settle(shelves, roots)
+    except (OSError, Problem) as error:
+        raise _incomplete(error, shelves) from (failure or error)
+    # An error after the first mark has stopped nothing: the transaction counts and has been ended.
+    if failure is not None and not any(one.forward for one in ended):
+        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
+    return [draft.shelf.inside(move.path) for draft in drafts for move in draft.moves if not _cache(move)]
+
+
+def _stock(draft: Draft) -> None:
+    """Put all that the way back needs, and the registry of after, into the store."""
+    shelf = draft.shelf
+    if shelf.read(IGNORE) is None:
+        shelf.write(IGNORE, b"*\n")
+    for content, mode in draft.backups:
+        shelf.keep(content, mode)
+    if draft.state != State():
+        shelf.write(NEXT, state_text(draft.state))
+
+
+def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], index: int) -> None:
+    journal = Journal(
+        transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.state == State()
+    )
+    draft.shelf.write(JOURNAL, journal_text(journal))
+    sync(draft.shelf.folder)
+
+
+def _perform(draft: Draft) -> None:
+    for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
+        path = draft.shelf.inside(move.path)
+        if not _cache(move) and not same(look(path)[0], move.before):
+            raise Problem(
+                Kind.FOREIGN_EDIT,
+                "somebody changed the file while rlpatch was at work; everything is as it was",
+                where=str(path),
+                hint="run the command again",
+            )
+        if move.after is None:
+            remove(path)
+        else:
+            place(path, move.after, draft.contents.get(move.path, b""))
+    for folder in {draft.shelf.inside(move.path).parent for move in draft.moves}:
+        sync(folder)
+
+
+def _cache(move: Move) -> bool:
+    return move.path.endswith(".pyc")

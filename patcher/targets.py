@@ -1,0 +1,391 @@
+"""The targets that are there: which project, which release, in which folder; found without an import."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from patcher import interpreters, provenance, sources, versions
+from patcher.errors import Kind, Problem
+from patcher.interpreters import Environment
+from patcher.store.files import STORE
+
+
+@dataclass(frozen=True)
+class Project:
+    """An upstream project, declared by ``patches``; the engine knows none by name.
+
+    ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
+    the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top),
+    and ``version_files`` text files below the root that hold just the version.
+    """
+
+    name: str
+    package: str
+    distributions: tuple[str, ...]
+    checkout: str = ""
+    version_files: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A project that is there.
+
+    ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
+    ``kind`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
+    known.
+    """
+
+    project: Project
+    version: str
+    root: Path
+    kind: str
+    version_from: str
+    found_by: str
+    notes: tuple[str, ...] = ()
+
+    def exists(self, path: PurePosixPath) -> bool:
+        """Whether the module ``path`` (relative to the root) is there, also in a form that `read` refuses."""
+        return sources.there(self.root / path)
+
+    def read(self, path: PurePosixPath) -> bytes:
+        """The bytes of the module ``path``, relative to the root.
+
+        Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
+        a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
+        """
+        return sources.read(self.root / path)
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
+    projects that are there but cannot be patched, and where was looked.
+    """
+
+    targets: tuple[Target, ...]
+    stores: tuple[Path, ...]
+    problems: tuple[Problem, ...]
+    looked: tuple[str, ...]
+
+
+def parse(text: str, projects: Sequence[Project] = ()) -> tuple[str, str | None]:
+    """The project's name and the asserted version in ``vllm-ascend==0.11.0rc1`` or ``VLLM_Ascend``.
+
+    In: the user's word, and the projects there are. Out: the project's own spelling of the name.
+    Raises: Problem(USAGE) for bad syntax, Problem(NO_TARGET) for a project that is none of ``projects``.
+    """
+    name, equals, version = (part.strip() for part in text.partition("=="))
+    names = {versions.normalise(p.name): p.name for p in projects}
+    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+        raise _syntax(text, names)
+    if equals and versions.understood(version) is None:
+        raise Problem(
+            Kind.USAGE,
+            f"{version!r} in {text!r} is no version",
+            hint=f"one release, such as {name}==0.11.0rc1",
+        )
+    if names and versions.normalise(name) not in names:
+        word = _published(name, projects) or _closest(name, names)
+        hint = f"did you mean {word}{equals}{version}?" if word else "rlpatch list"
+        raise Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
+    return names.get(versions.normalise(name), versions.normalise(name)), version if equals else None
+
+
+def find(
+    project: Project,
+    *,
+    path: Path | None = None,
+    python: str | None = None,
+    version: str | None = None,
+    known: Sequence[Project] = (),
+    command: str = "apply",
+) -> Target:
+    """The target of a project.
+
+    In: ``path``, a folder that holds the package, or ``python``, an interpreter; without both, the
+    interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
+    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed.
+    Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
+    """
+    option = _option(path, python)
+    everyone = (project, *(p for p in known if p != project))
+    if path is not None:
+        target = _at(project, path)
+        if target is None:
+            raise _absent(project, [_folder(path)], [p.name for p in known if _there(p, path)])
+    elif python is not None:
+        environment = interpreters.ask(python, [p.package for p in everyone], f"--python {python}")
+        target = _imported(project, environment)
+        if target is None:
+            there = [p.name for p in known if p.package in environment.found]
+            raise _absent(project, [Path(entry) for entry in environment.path], there)
+    else:
+        target = _first(project, command)
+    if version is not None and not versions.holds(target.version, version):
+        raise _mismatch(target, version, f"rlpatch {command} {project.name}", option)
+    return target
+
+
+def discover(
+    projects: Sequence[Project], *, path: Path | None = None, python: str | None = None, git: bool = True
+) -> Discovery:
+    """Every one of ``projects`` that `find` would find, and every root that holds a store of ours.
+
+    In: as for `find`; ``git=False`` saves the 0.1 s that a checkout's version costs. Raises: Problem for an
+    option that leads nowhere; what is wrong with one target is returned, not raised.
+    """
+    _option(path, python)
+    targets: list[Target] = []
+    problems: list[Problem] = []
+    looked: list[str] = []
+    places: list[Path] = []
+
+    def collect(search: Callable[[Project], Target | None]) -> None:
+        for project in projects:
+            if all(target.project != project for target in targets):
+                try:
+                    target = search(project)
+                except Problem as problem:
+                    problems.append(problem)
+                else:
+                    targets.extend([target] if target else [])
+
+    if path is not None:
+        folder = _folder(path)
+        looked.append(f"--path {path}")
+        places += [folder, *(folder / project.checkout for project in projects)]
+        places += [folder.parent for project in projects if folder.name == project.package]
+        places += _editable_roots(projects, [str(folder)])
+        collect(partial(_at, path=path, git=git))
+    else:
+        for environment in _environments(projects, python, looked, only_if_traces=True):
+            looked.append(environment.name)
+            places += [Path(entry) for entry in environment.path]
+            places += _editable_roots(projects, environment.path)
+            collect(partial(_imported, environment=environment, git=git))
+    places += [target.root for target in targets]
+    stores = dict.fromkeys(Path(os.path.realpath(place)) for place in places if (place / STORE).is_dir())
+    return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(looked))
+
+
+def _first(project: Project, command: str) -> Target:
+    looked: list[str] = []
+    for environment in _environments([project], None, looked):
+        try:
+            target = _imported(project, environment)
+        except Problem as problem:
+            if problem.kind is not Kind.NO_TARGET:
+                raise
+            looked.append(f"{environment.name}: {problem.cause}")
+            continue
+        if target is not None:
+            return target
+        although = _although(project, map(Path, environment.path))
+        looked.append(f"{environment.name}: no {project.package}{although}")
+    raise Problem(
+        Kind.NO_TARGET,
+        f"{project.name} is in none of the environments that were looked at",
+        hint=f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR",
+        notes=tuple(looked),
+    )
+
+
+def _environments(
+    projects: Sequence[Project], python: str | None, looked: list[str], *, only_if_traces: bool = False
+) -> Iterator[Environment]:
+    """The environments to look at, one after the other; ``looked`` is told of those that did not answer.
+
+    ``only_if_traces`` does not start an interpreter whose folders hold nothing of ``projects``.
+    """
+    packages = [project.package for project in projects]
+    if python is not None:
+        yield interpreters.ask(python, packages, f"--python {python}")
+        return
+    environment = interpreters.running(packages)
+    yield environment
+    seen = {os.path.realpath(environment.prefix)}
+    for name, exe in interpreters.others():
+        if only_if_traces and not _traces(projects, interpreters.site_folders(exe)):
+            looked.append(f"{name}: nothing that rlpatch knows")
+            continue
+        try:
+            environment = interpreters.ask(exe, packages, name)
+        except Problem as problem:
+            looked.append(f"{name}: {problem.cause}")
+            continue
+        if os.path.realpath(environment.prefix) not in seen:
+            seen.add(os.path.realpath(environment.prefix))
+            yield environment
+
+
+def _traces(projects: Sequence[Project], folders: list[Path] | None) -> bool:
+    if folders is None:
+        return True
+    marks = {STORE, *(project.package for project in projects)}
+    names = {versions.normalise(name) for project in projects for name in project.distributions}
+    entries = (entry for folder in folders for entry in sources.entries(folder))
+    return any(entry in marks or versions.distribution_name(entry) in names for entry in entries)
+
+
+def _editable_roots(projects: Sequence[Project], search: Sequence[str]) -> Iterator[Path]:
+    """Where editable installs of ``projects`` point to, be the package there or not."""
+    names = [name for project in projects for name in project.distributions]
+    for entry in search:
+        for found in versions.distributions(Path(entry), names, ""):
+            if found.checkout is not None:
+                yield from (found.checkout / project.checkout for project in projects)
+
+
+def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
+    """The target that an interpreter would import, None if it has no such package."""
+    spec = environment.found.get(project.package)
+    if spec is None:
+        return None
+    if spec.origin is None:
+        raise _leftover(project, Path(spec.locations[0]))
+    origin = Path(spec.origin)
+    archive = next((folder for folder in origin.parents if folder.is_file()), None)
+    if archive is not None:
+        raise Problem(
+            Kind.ENVIRONMENT,
+            f"{project.name} lies zipped in an archive, where nothing can be patched",
+            str(archive),
+            f"install it unzipped: pip install {project.name}",
+        )
+    if not spec.locations:
+        cause = f"{project.package} is a single module here, not the package that {project.name} installs"
+        raise Problem(Kind.NO_TARGET, cause, spec.origin)
+    return _target(project, origin.parent, environment.name, environment.path, git)
+
+
+def _at(project: Project, path: Path, git: bool = True) -> Target | None:
+    """The target below the folder that the user named, None if the package is not there."""
+    folder = _folder(path)
+    by = f"--path {path}"
+    for place in (folder / project.checkout, folder):
+        if _is_package(place / project.package):
+            return _target(project, place / project.package, by, (), git)
+    # The name that was typed may be a link to a folder of another name, and the other way round.
+    for named in (Path(os.path.abspath(path)), folder):  # noqa: PTH100  (keeps the link's own name)
+        if named.name == project.package and _is_package(named):
+            return _target(project, named, f"{by}, the package folder itself: took its parent", (), git)
+    for found in versions.distributions(folder, project.distributions, project.package):
+        for place in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
+            if _is_package(place / project.package):
+                by = f"{by}, where {found.folder.name} stands for {found.checkout}"
+                return _target(project, place / project.package, by, (str(folder),), git)
+    for place in (folder / project.checkout, folder):
+        if (place / project.package).is_dir():
+            raise _leftover(project, place / project.package)
+    return None
+
+
+def _there(project: Project, path: Path) -> bool:
+    try:
+        return _at(project, path, git=False) is not None
+    except Problem:
+        return False
+
+
+def _folder(path: Path) -> Path:
+    """The real folder that ``--path`` names. Raises: Problem NO_TARGET if there is none, USAGE for a file."""
+    try:
+        folder = path.expanduser().resolve(strict=True)
+    except (OSError, RuntimeError):
+        hint = "name a folder that holds the package: --path .../site-packages"
+        raise Problem(Kind.NO_TARGET, f"there is no folder {path}", str(path), hint) from None
+    if folder.is_dir():
+        return folder
+    hint = "name the folder that holds the package: --path .../site-packages"
+    cause = f"{path} is a file, not a folder"
+    if folder.suffix in (".whl", ".zip", ".egg"):
+        cause = f"{path} is an archive: a patch inside it would reach nobody"
+        hint = f"unpack it (python3 -m zipfile -e {path} DIR) and give --path DIR, or pip install it"
+    elif os.access(folder, os.X_OK):
+        hint = f"for an interpreter it is --python {path}"
+    raise Problem(Kind.USAGE, cause, str(folder), hint)
+
+
+def _is_package(folder: Path) -> bool:
+    return sources.there(folder / "__init__.py")
+
+
+def _target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
+    known = provenance.of(project, package, search, git)
+    return Target(project, known.version, known.root, known.kind, known.version_from, found_by, known.notes)
+
+
+def _although(project: Project, folders: Iterable[Path]) -> str:
+    """What contradicts that the package is not there: metadata that an editable install left, say."""
+    for found in provenance.distributions(project, folders):
+        place = f", which stands for {found.checkout}" if found.checkout else ""
+        return f", although {found.folder} is there{place}"
+    return ""
+
+
+def _option(path: Path | None, python: str | None) -> str:
+    """The option as the user typed it, to be shown in the next command."""
+    if path is not None and python is not None:
+        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
+    if path is None and python is None:
+        return ""
+    import shlex
+
+    return f" --path {shlex.quote(str(path))}" if path else f" --python {shlex.quote(str(python))}"
+
+
+def _leftover(project: Project, folder: Path) -> Problem:
+    return Problem(
+        Kind.NO_TARGET,
+        f"{folder} has no __init__.py: a leftover, not an install of {project.name}",
+        str(folder),
+        f"look into the folder, remove it, and install {project.name} again",
+    )
+
+
+def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> Problem:
+    return Problem(
+        Kind.NO_TARGET,
+        f"{project.name} (the package {project.package}) is not there{_although(project, folders)}",
+        ", ".join(map(str, folders)),
+        "name the folder that holds the package (--path), or the interpreter that imports it (--python)",
+        (f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}",),
+    )
+
+
+def _mismatch(target: Target, wanted: str, words: str, option: str) -> Problem:
+    name = target.project.name
+    found = f"found by {target.found_by}, version from {target.version_from}"
+    if not target.version:
+        cause = f"nothing says which release of {name} this is, so =={wanted} cannot be checked"
+        return Problem(Kind.VERSION, cause, str(target.root), words + option, (found, *target.notes))
+    cause = f"{name} is {target.version} here, not {wanted}"
+    hint = f"{words}=={target.version}{option}"
+    return Problem(Kind.VERSION, cause, str(target.root), hint, (found, *target.notes))
+
+
+def _syntax(text: str, names: dict[str, str]) -> Problem:
+    word = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text)
+    name = (_closest(word.group(1), names) if word else "") or "TARGET"
+    hint = f"write {name} or {name}==VERSION"
+    if "/" in text:
+        hint = f"a folder is an option: {name} --path {text}"
+    return Problem(Kind.USAGE, f"{text!r} is not TARGET or TARGET==VERSION", hint=hint)
+
+
+def _closest(word: str, names: dict[str, str]) -> str:
+    import difflib  # only after a slip
+
+    near = difflib.get_close_matches(versions.normalise(word), names, n=1)
+    return names[near[0]] if near else ""
+
+
+def _published(name: str, projects: Iterable[Project]) -> str:
+    """The project that is published under ``name``, such as a build for another device."""
+    wanted = versions.normalise(name)
+    return next((p.name for p in projects if wanted in map(versions.normalise, p.distributions)), "")

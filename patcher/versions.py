@@ -1,0 +1,256 @@
+"""Which release a folder holds: every place that may say so, and which of them to believe.
+
+Version strings lie: a tag v0.7.0 whose files say ``0.7.0.dev``, metadata written before the checkout moved
+on, ``dev`` where no tag was fetched. So a lie is stepped over for a better source, and said.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patcher import sources
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+    from patcher.checkout import Checkout
+
+_ATTRIBUTES = {
+    "_version.py": ("__version__", "version"),
+    "version.py": ("__version__",),
+    "__init__.py": ("__version__",),
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A version, as written, and what says so: ``vllm_ascend/_version.py``."""
+
+    version: str
+    says: str
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A ``*.dist-info`` folder: its version; whether RECORD lists the package (None: there is no RECORD).
+
+    ``checkout`` is the folder that an editable install stands for; ``installed`` is False for a wheel that
+    was only unpacked.
+    """
+
+    folder: Path
+    version: str
+    lists_package: bool | None
+    checkout: Path | None
+    installed: bool
+
+    @property
+    def source(self) -> Source:
+        """The version with the folder's name."""
+        return Source(self.version, self.folder.name)
+
+
+def normalise(name: str) -> str:
+    """The one spelling of a distribution's name: VLLM_Ascend is vllm-ascend (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def understood(text: str) -> Version | None:
+    """The version that ``text`` means, None if it is none."""
+    from packaging.version import InvalidVersion, Version  # 12 ms, not for --help
+
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def holds(present: str, wanted: str) -> bool:
+    """Whether ``==wanted`` holds: ``0.11.0rc1+gabc`` is 0.11.0rc1, ``0.11.0rc1.dev3`` is not."""
+    have, want = understood(present), understood(wanted)
+    if have is None or want is None:
+        return present == wanted
+    return have == want or understood(have.public) == want
+
+
+def lies(version: str) -> bool:
+    """Whether a version names no release: not a version, 0.0.0, a build without tags, ``+empty``."""
+    have = understood(version)
+    if have is None:
+        return True
+    # setuptools-scm says 0.1.dev1+gabc where it finds no tag.
+    placeholder = not any(have.release) or (have.release == (0, 1) and have.is_devrelease)
+    return placeholder or (have.local or "").partition(".")[0] in ("empty", "unknown")
+
+
+def distribution_name(entry: str) -> str:
+    """The normalised name in ``vllm_ascend-0.11.0rc1.dist-info`` and the like, else ``""``."""
+    stem, _, suffix = entry.rpartition(".")
+    if suffix not in ("dist-info", "egg-info", "egg-link"):
+        return ""
+    return normalise(re.split(r"-\d", stem, maxsplit=1)[0])
+
+
+def distributions(folder: Path, names: Iterable[str], package: str) -> list[Distribution]:
+    """The dist-info folders in ``folder`` of any of the distributions ``names``, sorted by name."""
+    wanted = {normalise(name) for name in names}
+    infos = sorted(entry for entry in sources.entries(folder) if entry.endswith(".dist-info"))
+    return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in wanted]
+
+
+def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[str, ...]]:
+    """The distribution that a package belongs to, of several that claim its name, and what to say about it.
+
+    A crashed uninstall leaves dist-info folders behind: one that lists the package beats one that does not,
+    then the one that agrees with the package's own files, then the youngest.
+    """
+    if not found:
+        return None, ()
+
+    def trust(one: Distribution) -> tuple[int, bool, int]:
+        listed = {True: 2, None: 1, False: 0}[one.lists_package]
+        agrees = literal is not None and holds(literal.version, one.version)
+        return listed, agrees, one.folder.stat().st_mtime_ns
+
+    best = max(found, key=trust)
+    if len(found) == 1:
+        return best, ()
+    others = ", ".join(d.folder.name for d in found if d is not best)
+    return best, (f"several distributions claim this package: took {best.folder.name}, not {others}",)
+
+
+def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
+    """What PKG-INFO at the root of an unpacked sdist says, or that of an egg-info beside the package."""
+    wanted = {normalise(name) for name in names}
+    eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in wanted)
+    for place in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
+        fields = _headers(root / place)
+        if normalise(fields.get("name", "")) in wanted and fields.get("version"):
+            return Source(fields["version"], place)
+    return None
+
+
+def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | None:
+    """What the package's own files say, read and never run; ``more`` are text files with just a version."""
+    first: Source | None = None
+    for source in _written(root, package, more):
+        if not lies(source.version):
+            return source
+        first = first or source
+    return first
+
+
+def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[str, ...]]:
+    """The source to believe, of ``recorded`` in the order of trust and of git; and what the others said.
+
+    A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
+    moved.
+    """
+    sources = [source for source in recorded if source is not None]
+    if git is not None and git.tag:
+        sources.insert(0, Source(git.version, f"git tag {git.tag}"))
+    elif git is not None and git.version:
+        described = Source(git.version, f"git describe, after {git.near}")
+        stale = [source for source in sources if _older(source.version, git.near)]
+        sources = [*(source for source in sources if source not in stale), described, *stale]
+    best = next((s for s in sources if not lies(s.version)), sources[0] if sources else Source("", "nothing"))
+    others = [s for s in recorded if s is not None and not _agree(s.version, best.version)]
+    doubts = [f"{s.says} says {s.version}; {best.says} says {best.version} and is believed" for s in others]
+    return best, tuple(doubts)
+
+
+def _headers(path: Path) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return fields
+    for line in text.partition("\n\n")[0].splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.lower() in ("name", "version"):
+            fields.setdefault(key.lower(), value.strip())
+    return fields
+
+
+def _distribution(folder: Path, package: str) -> Distribution:
+    version = _headers(folder / "METADATA").get("version", "")
+    return Distribution(
+        folder=folder,
+        version=version or folder.name[: -len(".dist-info")].rpartition("-")[2],
+        lists_package=_lists(folder / "RECORD", package),
+        checkout=_editable(folder / "direct_url.json"),
+        installed=(folder / "INSTALLER").is_file(),
+    )
+
+
+def _lists(record: Path, package: str) -> bool | None:
+    try:
+        text = "\n" + record.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return f"\n{package}/__init__.py," in text or f'\n"{package}/__init__.py",' in text
+
+
+def _editable(direct_url: Path) -> Path | None:
+    """The folder that the installer's direct_url.json (PEP 610) names, if the install is editable."""
+    try:
+        text = direct_url.read_bytes()
+    except OSError:
+        return None
+    import json
+    from urllib.parse import unquote, urlsplit  # 3 ms, only for installs from a folder
+
+    try:
+        origin = json.loads(text)
+        editable = origin["dir_info"].get("editable", False)
+        parts = urlsplit(origin["url"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Path(unquote(parts.path)) if editable and parts.scheme == "file" else None
+
+
+def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
+    for name, attributes in _ATTRIBUTES.items():
+        value = _literal(root / package / name, attributes)
+        if value:
+            yield Source(value, f"{package}/{name}")
+    for place in more:
+        try:
+            text = (root / place).read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            continue
+        if text and "\n" not in text:
+            yield Source(text, place)
+
+
+def _literal(path: Path, attributes: tuple[str, ...]) -> str:
+    """The string that the module assigns to one of ``attributes`` at its top level, else ``""``."""
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    for statement in body:
+        targets: list[ast.expr] = []
+        if isinstance(statement, ast.Assign):
+            targets = statement.targets
+        elif isinstance(statement, ast.AnnAssign):
+            targets = [statement.target]
+        named = any(isinstance(target, ast.Name) and target.id in attributes for target in targets)
+        value = getattr(statement, "value", None)
+        if named and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return value.value
+    return ""
+
+
+def _agree(one: str, other: str) -> bool:
+    return holds(one, other) or holds(other, one)
+
+
+def _older(version: str, tag: str) -> bool:
+    have, near = understood(version), understood(tag)
+    return have is not None and near is not None and have < near

@@ -1,0 +1,306 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from patcher.errors import Kind, Problem
+from patcher.store import lock
+from patcher.store import transaction as store
+from tests.patcher.store.tree import install
+
+REPO = Path(__file__).parents[3]
+HOLDER = """
+import fcntl, sys, time
+from pathlib import Path
+sys.path.insert(0, {repo!r})
+if {noop}:
+    fcntl.flock = lambda *args: None
+from patcher.store import lock
+folder = Path({folder!r})
+with lock.hold(folder, prepare=lambda: None, wait=20, on_wait=lambda text: None):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / ".rlpatch").mkdir()
+    return tmp_path / ".rlpatch"
+
+
+@pytest.fixture(params=["flock", "no-op flock"])
+def noop(request, monkeypatch) -> bool:
+    if request.param == "no-op flock":
+        monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
+        return True
+    return False
+
+
+@pytest.fixture
+def holder(folder: Path):
+    """Start another process that holds the lock until its input ends."""
+    started = []
+
+    def start(noop: bool) -> subprocess.Popen[str]:
+        code = HOLDER.format(repo=str(REPO), folder=str(folder), noop=noop)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, "apply", "vllm-ascend"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stdin.close()
+
+
+def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None):
+    return lock.hold(folder, prepare=prepare, wait=wait, on_wait=on_wait)
+
+
+def test_another_process_is_waited_for_and_named(folder: Path, holder, noop: bool) -> None:
+    process = holder(noop)
+    said: list[str] = []
+    threading.Timer(0.3, process.stdin.close).start()
+    with hold(folder, on_wait=said.append):
+        assert process.wait(10) == 0
+    assert said == [f"waiting for process {process.pid} on host {os.uname().nodename} (-c apply vllm-ascend)"]
+
+
+def test_after_the_wait_the_owner_is_named(folder: Path, holder, noop: bool) -> None:
+    process = holder(noop)
+    with pytest.raises(Problem) as caught, hold(folder, wait=0.1):
+        pytest.fail("two owners")
+    assert caught.value.kind is Kind.ENVIRONMENT
+    assert f"process {process.pid} on host" in caught.value.cause
+    assert caught.value.where == str(folder / "lock")
+
+
+def test_the_lock_of_a_killed_process_is_free(folder: Path, holder, noop: bool) -> None:
+    process = holder(noop)
+    process.kill()
+    process.wait()
+    start = time.monotonic()
+    with hold(folder):
+        pass
+    assert time.monotonic() - start < 5
+
+
+def test_threads_of_one_process_exclude_each_other(folder: Path, noop: bool) -> None:
+    inside, most = [], []
+
+    def work() -> None:
+        with hold(folder):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.01)
+            inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4
+
+
+def test_nothing_but_the_lock_is_left(folder: Path, noop: bool) -> None:
+    with hold(folder):
+        assert (folder / "lock.owner").exists() == noop
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+    assert (folder / "lock").read_bytes() == b""
+
+
+def claim(folder: Path, **changes: object) -> None:
+    owner = {
+        "host": os.uname().nodename,
+        "pid": os.getpid(),
+        "space": lock._space(),
+        "words": "rlpatch apply",
+    }
+    owner["started"] = lock._started(os.getpid())
+    (folder / "lock.owner").write_text(json.dumps({**owner, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "dead"),
+    [
+        ({}, False),
+        ({"pid": 2**22 + 1}, True),
+        ({"pid": 2**70}, True),
+        ({"started": "1"}, True),  # the number was given to another process
+        ({"started": ""}, False),
+        ({"host": "other", "pid": 2**22 + 1}, False),  # nothing is known of other hosts
+        ({"space": "pid:[1]", "pid": 2**22 + 1}, False),  # nor of other containers
+        ({"pid": 1, "started": ""}, False),
+    ],
+)
+def test_a_claim_is_broken_only_when_its_owner_is_surely_dead(
+    folder, monkeypatch, changes, dead: bool
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
+    claim(folder, **changes)
+    if dead:
+        with hold(folder, wait=1):
+            pass
+    else:
+        with pytest.raises(Problem, match=r"\(rlpatch apply\)"), hold(folder, wait=0.1):
+            pytest.fail("two owners")
+
+
+def test_an_owner_of_another_user_lives(folder: Path, monkeypatch) -> None:
+    def forbidden(_pid, _signal):
+        raise PermissionError
+
+    monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
+    monkeypatch.setattr(os, "kill", forbidden)
+    claim(folder)
+    with pytest.raises(Problem), hold(folder, wait=0):
+        pytest.fail("two owners")
+
+
+@pytest.mark.parametrize(("age", "free"), [(0, False), (60, True)])
+def test_a_claim_without_a_signature_is_given_ten_seconds(
+    folder: Path, monkeypatch, age: int, free: bool
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
+    path = folder / "lock.owner"
+    path.write_bytes(b"")
+    os.utime(path, (time.time() - age,) * 2)
+    if free:
+        with hold(folder, wait=1):
+            pass
+    else:
+        with pytest.raises(Problem, match="another process"), hold(folder, wait=0.1):
+            pytest.fail("two owners")
+
+
+def test_a_claim_made_meanwhile_is_given_back(folder: Path) -> None:
+    claim(folder)
+    lock._break(folder / "lock.owner", b"what the dead one wrote")
+    assert json.loads((folder / "lock.owner").read_bytes())["pid"] == os.getpid()
+    lock._break(folder / "gone", b"")
+    assert [path.name for path in folder.iterdir()] == ["lock.owner"]
+
+
+def test_a_lock_that_was_removed_by_its_owner_keeps_nobody_out(folder: Path, monkeypatch) -> None:
+    made = []
+    real = fcntl.flock
+
+    def removing(descriptor, how):
+        real(descriptor, how)
+        if not made:  # the store went between open and lock
+            made.append(1)
+            (folder / "lock").unlink()
+            (folder / "lock").touch()
+
+    monkeypatch.setattr(fcntl, "flock", removing)
+    said: list[str] = []
+    with hold(folder, on_wait=said.append):
+        assert json.loads((folder / "lock").read_bytes())["pid"] == os.getpid()
+    assert said == []
+
+
+def test_the_folder_is_made_before_each_attempt(folder: Path) -> None:
+    folder.rmdir()
+    calls: list[int] = []
+
+    def prepare() -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            folder.mkdir()
+
+    with hold(folder, prepare=prepare):
+        assert len(calls) == 2
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_a_file_system_without_locks_gets_the_exclusive_file(folder: Path, monkeypatch, number: int) -> None:
+    def unsupported(*_args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with hold(folder):
+        assert (folder / "lock.owner").exists()
+        with pytest.raises(Problem), hold(folder, wait=0):
+            pytest.fail("two owners")
+
+
+def test_an_unexpected_error_is_not_swallowed(folder: Path, monkeypatch) -> None:
+    def broken(*_args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    with pytest.raises(OSError, match="Input/output"), hold(folder):
+        pytest.fail("no lock")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"host": "h", "pid": "x"}'])
+def test_an_owner_that_cannot_be_read_is_another_process(folder: Path, text: bytes) -> None:
+    with (folder / "lock").open("wb") as stream:
+        stream.write(text)
+        stream.flush()
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        with pytest.raises(Problem, match="another process"), hold(folder, wait=0):
+            pytest.fail("two owners")
+
+
+def test_an_owner_is_printed_without_control_characters() -> None:
+    assert "\x1b" not in str(lock.Owner("h\x1b[31m", 1, "", "", "w\nx"))
+
+
+def test_without_proc_the_process_number_alone_decides(folder: Path, monkeypatch) -> None:
+    monkeypatch.setattr(lock, "_started", lambda _pid: "")
+    monkeypatch.setattr(os, "readlink", lambda _path: (_ for _ in ()).throw(FileNotFoundError()))
+    assert lock._space() == ""
+    owner = lock.Owner(os.uname().nodename, os.getpid(), "", "5", "")
+    assert not lock._dead(owner)
+    assert lock._dead(lock.Owner(os.uname().nodename, 2**22 + 1, "", "5", ""))
+
+
+def test_a_process_that_is_not_there_has_no_start() -> None:
+    assert lock._started(2**22 + 1) == ""
+
+
+COMMIT = """
+import fcntl, sys
+sys.path.insert(0, {repo!r})
+if {noop}:
+    fcntl.flock = lambda *args: None
+from pathlib import Path
+from patcher.store import transaction as store
+from patcher.errors import Kind, Problem
+from patcher.change import PatchId, Edit
+from tests.patcher.store.tree import record
+root = Path({root!r})
+for turn in range(8):
+    patch = PatchId("t", sys.argv[1])
+    store.commit([Edit(root, (), add=(record(patch),))])
+    store.commit([Edit(root, (), remove=(patch,))])
+store.commit([Edit(root, (), add=(record(PatchId("t", sys.argv[1])),))])
+"""
+
+
+def test_commits_of_three_processes_do_not_lose_each_other(tmp_path: Path, noop: bool) -> None:
+    root = install(tmp_path / "r")
+    code = COMMIT.format(repo=str(REPO), root=str(root), noop=noop)
+    processes = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "abc"]
+    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    assert sorted(one.patch.stage for one in store.records(root)) == ["a", "b", "c"]
+    assert not store.pending(root)

@@ -1,0 +1,116 @@
+"""What the user may choose, and what is refused with the reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from patcher.capture import Capture, Window
+from patcher.errors import Kind, Problem
+
+
+def capture(text: str = "30:60", unit: str = "decode", **choice: Any) -> Capture:
+    return Capture(Window.parse(unit, text), **{"save_path": "/tmp/traces", **choice})
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "window"),
+    [
+        ("decode", "30:60", Window("decode", 30, 60)),
+        ("decode", " 1:2 ", Window("decode", 1, 2)),
+        ("prefill", "0:4", Window("prefill", 0, 4)),
+        ("iterations", "0:1", Window("iterations", 0, 1)),
+    ],
+)
+def test_windows(unit: str, text: str, window: Window) -> None:
+    assert Window.parse(unit, text) == window
+    assert len(window) == window.end - window.first
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "cause", "hint"),
+    [
+        ("decode", "30", "not a window", "--decode 30:60"),
+        ("decode", "-3:5", "not a window", "--decode A:B"),
+        ("decode", "a:b", "not a window", "--decode A:B"),
+        ("decode", "30:60:2", "not a window", "--decode A:B"),
+        ("decode", "", "not a window", "--decode A:B"),
+        ("prefill", "٣:٥", "not a window", "--prefill A:B"),
+        ("decode", "60:30", "is empty", "--decode 60:61 records one unit"),
+        ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
+        ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),
+        ("decode", "0:1", "prefill produces token 0", "--decode 1:2"),
+    ],
+)
+def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        Window.parse(unit, text)
+    assert caught.value.kind is Kind.USAGE
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("choice", "cause"),
+    [
+        ({"aic_metrics": "memory", "level": "level0"}, "collects them from level1 on"),
+        ({"aic_metrics": "memory", "level": "level_none"}, "collects them from level1 on"),
+        ({"contents": ("memory",)}, "neither npu nor cpu"),
+        ({"contents": ()}, "neither npu nor cpu"),
+        ({"contents": ("npu", "memory")}, "allocations are seen on the host"),
+        ({"save_path": "relative"}, "torch_npu refuses this path"),
+        ({"save_path": "/tmp/it's"}, "torch_npu refuses this path"),
+        ({"save_path": '/tmp/"""'}, "torch_npu refuses this path"),
+        ({"save_path": "/tmp/{x}"}, "torch_npu refuses this path"),
+        ({"save_path": "/tmp/a\nb"}, "torch_npu refuses this path"),
+        ({"save_path": "/tmp/traces\n"}, "torch_npu refuses this path"),
+        ({"backend": "torch", "level": "level1"}, "--level does not exist in torch.profiler"),
+        ({"backend": "torch", "export_type": "db"}, "--export-type does not exist"),
+        ({"backend": "torch", "aic_metrics": "none"}, "--aic-metrics does not exist"),
+        ({"backend": "torch", "l2_cache": True}, "--l2-cache does not exist"),
+        ({"backend": "torch", "mstx": True}, "--mstx does not exist"),
+        ({"backend": "torch", "analysis": True}, "--analysis does not exist"),
+    ],
+)
+def test_combinations_that_no_profiler_takes(choice: dict[str, Any], cause: str) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        capture(**choice)
+    assert caught.value.kind is Kind.USAGE
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "choice", "note"),
+    [
+        ("0:4", "prefill", {}, "begins with unit 0"),
+        ("30:60", "decode", {"warmup": 0}, "without warm-up"),
+        ("1:200", "decode", {}, "199 units are a lot"),
+        ("30:60", "decode", {"ranks": None}, "every rank writes a trace"),
+        ("30:60", "decode", {"contents": ("npu", "cpu", "stack")}, "crash with torch_npu 2.10.0.post4"),
+        ("30:60", "decode", {"analysis": True}, "daemon processes"),
+        ("30:60", "decode", {"save_path": "/home/me/my-run"}, "documents only letters"),
+    ],
+)
+def test_what_is_worth_a_note(text: str, unit: str, choice: dict[str, Any], note: str) -> None:
+    (said,) = capture(text, unit, **choice).notes
+    assert note in said
+
+
+def test_a_plain_window_is_worth_none() -> None:
+    assert capture().notes == ()
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({}, ""),
+        ({"ranks": None}, "--ranks all"),
+        ({"ranks": (0, 8)}, "--ranks 0,8"),
+        ({"rollout": 2, "repeat": 3, "warmup": 0}, "--rollout 2 --repeat 3 --warmup 0"),
+        ({"level": "level2", "l2_cache": True}, "--level level2 --l2-cache"),
+        ({"contents": ("cpu",)}, "--contents cpu"),
+        ({"backend": "torch"}, "--backend torch"),
+    ],
+)
+def test_the_words_repeat_the_choice(choice: dict[str, Any], words: str) -> None:
+    assert capture(**choice).words == ("--decode", "30:60", *words.split(), "--save-path", "/tmp/traces")

@@ -1,0 +1,263 @@
+"""Environment, script and command against the declared switches: state, place, and how to switch off."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from patcher.errors import Problem
+from patcher.guards import Finding, look, worst
+from patcher.scope import Launch
+from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, SWITCHES, VLLM, VLLM_ASCEND, State
+
+OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
+
+
+def one(findings: tuple[Finding, ...], profiler: str) -> Finding:
+    (found,) = [finding for finding in findings if finding.profiler == profiler]
+    return found
+
+
+def in_script(
+    tmp_path: Path,
+    text: str | bytes,
+    version: str = "0.11.0rc1",
+    name: str = "run.sh",
+    environ: dict[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    script = tmp_path / name
+    script.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return look(VLLM_ASCEND, version=version, environ=environ or {}, script=script)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "profiler", "state"),
+    [
+        ("VLLM_TORCH_PROFILER_DIR", "/tmp/p", ENGINE, ARMED),
+        ("VLLM_TORCH_PROFILER_DIR", "", ENGINE, OFF),
+        ("VLLM_TORCH_PROFILER_DIR", "0", ENGINE, OFF),
+        ("MSMONITOR_USE_DAEMON", "1", MSMONITOR, ARMED),
+        ("MSMONITOR_USE_DAEMON", "0", MSMONITOR, OFF),
+        ("MSMONITOR_USE_DAEMON", "true", MSMONITOR, UNKNOWN),
+        ("KINETO_USE_DAEMON", "1", MSMONITOR, ARMED),
+        ("KINETO_USE_DAEMON", "0", MSMONITOR, OFF),
+        ("KINETO_USE_DAEMON", "2", MSMONITOR, UNKNOWN),
+        ("PROF_CONFIG_PATH", "/tmp/conf", DYNAMIC, ARMED),
+        ("PROF_CONFIG_PATH", "", DYNAMIC, OFF),
+        ("PROFILING_MODE", "true", MSPROF, ON),
+        ("PROFILING_MODE", "dynamic", MSPROF, ON),
+        ("PROFILING_MODE", "false", MSPROF, UNKNOWN),
+        ("PROFILING_MODE", "0", MSPROF, OFF),
+        ("PROFILER_SAMPLECONFIG", "{}", MSPROF, ON),
+        ("PROFILER_SAMPLECONFIG", "", MSPROF, OFF),
+    ],
+)
+def test_environment(variable: str, value: str, profiler: str, state: State) -> None:
+    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ={variable: value, "PATH": "/bin"})
+    finding = one(findings, profiler)
+    assert (finding.state, finding.where, finding.found) == (state, "environment", f"{variable}={value}")
+    assert finding.off == ("nothing to do" if state is OFF else f"unset {variable}")
+    assert worst(findings) is state
+
+
+def test_off_everywhere_gives_one_finding_per_profiler() -> None:
+    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ={})
+    assert [finding.profiler for finding in findings] == [ENGINE, MSMONITOR, DYNAMIC, MSPROF]
+    assert {finding.state for finding in findings} == {OFF}
+    assert all(finding.why and finding.off for finding in findings)
+    assert worst(()) is OFF
+
+
+@pytest.mark.parametrize(
+    ("version", "state"),
+    [("0.7.3rc1", ARMED), ("0.13.0", ARMED), ("0.13.1.dev7+g67dd255", ARMED), ("0.14.0rc1", ARMED),
+     ("0.15.0rc1", ARMED), ("0.16.0rc1", OFF), ("0.19.1rc2.dev1908+g67dd255", OFF), ("0.30.0rc2", OFF),
+     ("no version", ARMED)],
+)  # fmt: skip
+def test_the_engine_variable_by_release(version: str, state: State) -> None:
+    findings = look(VLLM_ASCEND, version=version, environ={"VLLM_TORCH_PROFILER_DIR": "/tmp/p"})
+    assert one(findings, ENGINE).state is state
+
+
+OPTIONS = [
+    (["--profiler-config", '{"profiler": "torch", "torch_profiler_dir": "/t"}'], ARMED),
+    (["""--profiler-config={"profiler":"torch"}"""], ARMED),
+    (["--profiler_config.profiler=torch"], ARMED),
+    (["--profiler-config.torch_profiler_dir", "/t"], ARMED),
+    (["--profiler-config", '{"profiler": null}'], OFF),
+    (["--profiler-config", '{"profiler": "none"}'], OFF),
+    (["--profiler-config", "{}"], OFF),
+    (["--profiler-config", "{broken"], UNKNOWN),
+    (["--profiler-config", "[1]"], UNKNOWN),
+    (["--profiler-config"], UNKNOWN),
+    (["--profiler-config.profiler=torch", "--profiler-config.profiler="], OFF),
+    (["--profiler-config-file", "torch"], OFF),
+]
+
+
+@pytest.mark.parametrize(("words", "state"), OPTIONS)
+@pytest.mark.parametrize(("version", "exists"), [("0.13.0", False), ("0.14.0rc1", True), ("0.30.0rc2", True)])
+def test_profiler_config(words: list[str], state: State, version: str, exists: bool) -> None:
+    command = ["vllm", "serve", "m", *words]
+    finding = one(look(VLLM_ASCEND, version=version, environ={}, command=command), ENGINE)
+    assert finding.state is (state if exists else OFF)
+    if exists and state is not OFF:
+        assert finding.where == "command after --"
+        assert finding.off == "leave out --profiler-config and --profiler-config.* at the command after --"
+
+
+@pytest.mark.parametrize(
+    ("value", "version", "state"),
+    [
+        ('{"msmonitor_use_daemon": true}', "0.20.2rc1", ARMED),
+        ('{"msmonitor_use_daemon": true}', "0.19.1rc1", OFF),
+        ('{"msmonitor_use_daemon": true}', "0.27.1rc1", ARMED),
+        ('{"msmonitor_use_daemon": false}', "0.20.2rc1", OFF),
+        ('{"msmonitor_use_daemon": "perhaps"}', "0.20.2rc1", UNKNOWN),
+        ('{"ascend_scheduler_config": {}}', "0.20.2rc1", OFF),
+    ],
+)
+def test_additional_config(value: str, version: str, state: State) -> None:
+    command = ["vllm", "serve", "m", "--additional-config", value]
+    assert one(look(VLLM_ASCEND, version=version, environ={}, command=command), MSMONITOR).state is state
+
+
+X = "export VLLM_TORCH_PROFILER_DIR=/t\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "profiler", "state"),
+    [
+        (X + "vllm serve m\n", ENGINE, ARMED),
+        (X + "vllm serve m &\ncurl -X POST http://localhost:8000/start_profile\n", ENGINE, ON),
+        (X + "vllm serve m &\n# curl -X POST http://localhost:8000/start_profile\n", ENGINE, ARMED),
+        (X + "vllm serve m &\ncurl http://localhost:8000/stop_profile\n", ENGINE, ARMED),
+        (X + "vllm serve m &\nif $P; then curl localhost:8000/start_profile; fi\n", ENGINE, UNKNOWN),
+        (X + "vllm bench serve --profile\n", ENGINE, ON),
+        (X + "vllm bench serve --profile-like\n", ENGINE, ARMED),
+        (X + "python benchmarks/benchmark_serving.py --profile\n", ENGINE, ON),
+        (X + "python train.py --profile\n", ENGINE, ARMED),
+        ("vllm bench serve --profile\n", ENGINE, OFF),
+        (
+            "export MSMONITOR_USE_DAEMON=1\npython a.py\ndyno --certs-dir x nputrace --iterations 3\n",
+            MSMONITOR,
+            ON,
+        ),
+        ("msprof --output=/o python train.py\n", MSPROF, ON),
+        ("if $P; then msprof python train.py; fi\n", MSPROF, UNKNOWN),
+        ("msprof-analyze cluster\n", MSPROF, OFF),
+    ],
+)
+def test_armed_becomes_on_when_somebody_asks(tmp_path: Path, text: str, profiler: str, state: State) -> None:
+    assert one(in_script(tmp_path, text), profiler).state is state
+
+
+def test_asked_from_a_command_with_the_directory_in_the_environment() -> None:
+    findings = look(
+        VLLM_ASCEND,
+        version="0.11.0",
+        environ={"VLLM_TORCH_PROFILER_DIR": "/t"},
+        command=["vllm", "bench", "serve", "--profile"],
+    )
+    finding = one(findings, ENGINE)
+    assert (finding.state, finding.where) == (ON, "environment")
+    assert finding.found.endswith("; vllm bench serve --profile at command after --")
+    assert "unset VLLM_TORCH_PROFILER_DIR; or leave out vllm bench serve" in finding.off
+
+
+def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> None:
+    finding = one(
+        in_script(tmp_path, "set -e\n\nDIR=/t\nexport VLLM_TORCH_PROFILER_DIR=$DIR/x\nvllm serve m\n"), ENGINE
+    )
+    place = f"{tmp_path}/run.sh:4"
+    assert (finding.state, finding.where) == (ARMED, place)
+    assert finding.found == "VLLM_TORCH_PROFILER_DIR=$DIR/x (/t/x)"
+    assert finding.off == f"take it out at {place}, or unset VLLM_TORCH_PROFILER_DIR behind it"
+
+
+def test_a_finding_for_every_place_of_one_profiler(tmp_path: Path) -> None:
+    findings = in_script(
+        tmp_path, "export PROFILER_SAMPLECONFIG=x\npython a.py\n", environ={"PROFILING_MODE": "true"}
+    )
+    places = {finding.where for finding in findings if finding.profiler == MSPROF}
+    assert places == {"environment", f"{tmp_path}/run.sh:1"}
+
+
+def test_a_script_that_unsets_what_the_environment_sets_is_off(tmp_path: Path) -> None:
+    environ = {"PROFILING_MODE": "true"}
+    assert (
+        one(in_script(tmp_path, "unset PROFILING_MODE\npython a.py\n", environ=environ), MSPROF).state is OFF
+    )
+    assert one(in_script(tmp_path, "python a.py\n", environ=environ), MSPROF).state is ON
+
+
+def test_unknown_says_the_reason(tmp_path: Path) -> None:
+    reasons = {
+        "export PROFILING_MODE=$1\npython a\n": "only known when it runs",
+        "if x; then export PROFILING_MODE=true; fi\npython a\n": "depends on the branch",
+        "if x; then export PROFILING_MODE=true; python a; fi\n": "may not run",
+        "export PROFILING_MODE=false\npython a\n": "nobody documents",
+    }
+    for text, reason in reasons.items():
+        finding = one(in_script(tmp_path, text), MSPROF)
+        assert (finding.state, reason in finding.why) == (UNKNOWN, True), text
+
+
+def test_a_guard_of_a_project_is_asked_with_the_launches() -> None:
+    def hydra(version: str, launches: tuple[Launch, ...]) -> list[Finding]:
+        words = [word for launch in launches for word in launch.argv if word and "profiler.steps" in word]
+        return [Finding("verl", ON, launches[0].where, words[0], "null", version)]
+
+    command = ["python", "-m", "verl.trainer.main_ppo", "global_profiler.steps=[1]"]
+    findings = look((), version="0.6.0", environ={}, command=command, guards=[hydra])
+    assert findings == (
+        Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", "0.6.0"),
+    )
+
+
+def test_vllm_itself() -> None:
+    environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "KINETO_USE_DAEMON": "1"}
+    states = {one.profiler: one.state for one in look(VLLM, version="0.12.0", environ=environ)}
+    assert states == {ENGINE: ARMED, MSMONITOR: ARMED}
+
+
+def test_the_severest_comes_first() -> None:
+    environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "MSMONITOR_USE_DAEMON": "yes"}
+    states = [one.state for one in look(VLLM_ASCEND, version="0.11.0", environ=environ)]
+    assert states == [ON, UNKNOWN, ARMED, OFF]
+    for some in itertools.permutations([ARMED, OFF, UNKNOWN]):
+        assert worst([Finding("", state, "", "", "", "") for state in some]) is UNKNOWN
+
+
+PIECES = st.sampled_from([
+    "export ", "VLLM_TORCH_PROFILER_DIR", "PROFILING_MODE", "=", "$X", "${X:-", "}", "$(", ")", "(",
+    "((", "`", "'", '"', "\\", ";", ";;", "&&", "||", "|", "&", "<<EOF", "EOF", "if ", "then",
+    "else", "fi", "case ", " in ", "esac", "for ", "do ", "done", "{", "f() ", "unset ", "eval ",
+    "source ", "bash -c ", "python3 -c ", "env -u ", "set -a", "A+=", "A=(", "${A[@]}", '"$@"',
+    "--profiler-config", '{"profiler":1}', "#", "é", "[[ ", "]]", "exec ", "docker run -e ", "-- ",
+    "os.environ['A'] = ", "import os", "ray job submit --runtime-env-json ", " ", "\n", "\r", "\0",
+])  # fmt: skip
+TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=60).map("".join))
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXTS, name=st.sampled_from(["run.sh", "run.py", "run"]))
+def test_no_script_makes_it_raise_anything_but_a_problem(tmp_path: Path, text: str, name: str) -> None:
+    script = tmp_path / name
+    script.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with suppress(Problem):
+        findings = look(VLLM_ASCEND, version="0.20.2rc1", environ={}, script=script)
+        assert {finding.profiler for finding in findings} == {ENGINE, MSMONITOR, DYNAMIC, MSPROF}
+
+
+@settings(max_examples=200, deadline=None)
+@given(command=st.lists(st.one_of(st.text(max_size=20), PIECES), max_size=8), value=st.text(max_size=20))
+def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], value: str) -> None:
+    with suppress(Problem):
+        for target, switches in SWITCHES.items():
+            look(switches, version=value, environ={"PROFILING_MODE": value, target: value}, command=command)

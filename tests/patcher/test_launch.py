@@ -1,0 +1,387 @@
+"""What shell scripts, Python scripts and commands start, and with which variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patcher.errors import Kind, Problem
+from patcher.guards import look
+from patcher.launch import read
+from patcher.shell import Heredoc, Word, tokens
+from patches.switches import MSPROF, VLLM_ASCEND, State
+
+OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
+P = "export PROFILING_MODE=true\n"
+
+
+def state(
+    script: Path | None = None, environ: dict[str, str] | None = None, command: tuple[str, ...] = ()
+) -> tuple[State, str]:
+    """The state of msprof, whose variable is on as soon as it is set, and the place."""
+    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ=environ or {}, script=script, command=command)
+    found = [one for one in findings if one.profiler == MSPROF]
+    assert len(found) == 1, found
+    where = found[0].where
+    return found[0].state, where.rpartition("/")[2] if found[0].found else ""
+
+
+def write(folder: Path, name: str, text: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "where"),
+    [
+        ("export PROFILING_MODE=true", ON, "run.sh:1"),
+        ("python a\n" + P + "python b\n", ON, "run.sh:2"),
+        ("PROFILING_MODE=true python a\n", ON, "run.sh:1"),
+        ("PROFILING_MODE=true\npython a\n", OFF, "run.sh:1"),
+        ("PROFILING_MODE=true\nexport PROFILING_MODE\npython a\n", ON, "run.sh:1"),
+        ("set -a\nPROFILING_MODE=true\nset +a\npython a\n", ON, "run.sh:2"),
+        ("set -o allexport\nPROFILING_MODE=true\npython a\n", ON, "run.sh:2"),
+        ("declare -x PROFILING_MODE=true\npython a\n", ON, "run.sh:1"),
+        (P + "export -n PROFILING_MODE\npython a\n", OFF, "run.sh:1"),
+        (P + "unset PROFILING_MODE\npython a\n", OFF, "run.sh:2"),
+        (P + "python a\nunset PROFILING_MODE\n", ON, "run.sh:1"),
+        (P + "export PROFILING_MODE=0\npython a\n", OFF, "run.sh:2"),
+        ("export PROFILING_MODE=\npython a\n", OFF, "run.sh:1"),
+        ("export PROFILING_MODE=''\npython a\n", OFF, "run.sh:1"),
+        (P + "env -u PROFILING_MODE python a\n", OFF, "run.sh:2"),
+        (P + "env -i python a\n", OFF, ""),
+        ("env PROFILING_MODE=true python a\n", ON, "run.sh:1"),
+        ("nohup nice -n 5 env PROFILING_MODE=true python a &\n", ON, "run.sh:1"),
+        ("# " + P, OFF, ""),
+        ("echo a # " + P, OFF, ""),
+        ("echo 'export PROFILING_MODE=true'\n", OFF, ""),
+        ("echo \"\n" + P + "\"\npython a\n", OFF, ""),
+        ("exit 0\n" + P + "python a\n", OFF, ""),
+        ("exec python a\n" + P + "python b\n", OFF, ""),
+        ("export \\\n  PROFILING_MODE=true\npython a\n", ON, "run.sh:2"),
+        ("export A=1 PROFILING_MODE=true B=2\npython a\n", ON, "run.sh:1"),
+        ('M="true"; export PROFILING_MODE="$M"\npython a\n', ON, "run.sh:1"),
+        ("M='$X'; export PROFILING_MODE=${M}\npython a\n", ON, "run.sh:1"),
+        ("export PROFILING_MODE=${M:-true}\npython a\n", ON, "run.sh:1"),
+        ("export PROFILING_MODE=${M:-0}\npython a\n", OFF, "run.sh:1"),
+        ("M=true\nexport PROFILING_MODE=${M:-0}\npython a\n", ON, "run.sh:2"),
+        ("export PROFILING_MODE=${A:-${B:-true}}\npython a\n", ON, "run.sh:1"),
+        ("export PROFILING_MODE=$M\npython a\n", UNKNOWN, "run.sh:1"),
+        ("export PROFILING_MODE=$1\npython a\n", UNKNOWN, "run.sh:1"),
+        ("export PROFILING_MODE=$(cat mode)\npython a\n", UNKNOWN, "run.sh:1"),
+        ("export PROFILING_MODE=`cat mode`\npython a\n", UNKNOWN, "run.sh:1"),
+        ("export PROFILING_MODE=${M%x}\npython a\n", UNKNOWN, "run.sh:1"),
+        ("set -- true\nexport PROFILING_MODE=$1\npython a\n", ON, "run.sh:2"),
+        ("if x; then " + P + "fi\npython a\n", UNKNOWN, "run.sh:1"),
+        ("if x; then " + P + "else export PROFILING_MODE=dynamic\nfi\npython a\n", ON, "run.sh:2"),
+        ("if x; then " + P + "else unset PROFILING_MODE\nfi\npython a\n", UNKNOWN, "run.sh:1"),
+        (P + "if [ x ]; then unset PROFILING_MODE; fi\npython a\n", UNKNOWN, "run.sh:1"),
+        (
+            P + "if [ x ]; then unset PROFILING_MODE; else unset PROFILING_MODE; fi\npython a\n",
+            OFF,
+            "run.sh:2",
+        ),
+        ("case $1 in\n a) " + P + ";;\n b) ;;\nesac\npython a\n", UNKNOWN, "run.sh:2"),
+        ("case $1 in\n a) " + P + ";;\n *) export PROFILING_MODE=true ;;\nesac\npython a\n", ON, "run.sh:4"),
+        ("for i in 1 2; do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
+        ("while x; do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
+        ("f() {\n" + P + "}\npython a\n", UNKNOWN, "run.sh:2"),
+        ("function f {\n" + P + "}\npython a\n", UNKNOWN, "run.sh:2"),
+        ("[ -n x ] && " + P + "python a\n", UNKNOWN, "run.sh:1"),
+        ("x || " + P + "python a\n", UNKNOWN, "run.sh:1"),
+        ("cd /w && export PROFILING_MODE=true && python a\n", ON, "run.sh:1"),
+        ("( " + P + ")\npython a\n", OFF, ""),
+        ("( " + P + "python a )\n", ON, "run.sh:1"),
+        ("{ " + P + "}\npython a\n", ON, "run.sh:1"),
+        ("[[ a > b && c < d ]]\n" + P + "python a\n", ON, "run.sh:2"),
+        ("((i << 2))\n" + P + "python a\n", ON, "run.sh:2"),
+        ("X=$((1 << 2))\n" + P + "python a\n", ON, "run.sh:2"),
+        ("python a > log 2>&1 <<< x\n" + P + "python a\n", ON, "run.sh:2"),
+        ("cat > other.sh <<EOF\n" + P + "EOF\npython a\n", OFF, ""),
+        ("cat > other.sh <<-'EOF'\n\t" + P + "\tEOF\npython a\n", OFF, ""),
+        ("cat <<EOF\n'unclosed\nEOF\n" + P + "python a\n", ON, "run.sh:4"),
+        ("bash <<EOF\n" + P + "python a\nEOF\n", ON, "run.sh:2"),
+        ("cat <<EOF | bash\n" + P + "python a\nEOF\n", ON, "run.sh:2"),
+        ("python - <<EOF\nimport os\nos.environ['PROFILING_MODE'] = 'true'\nEOF\n", ON, "run.sh:3"),
+        ("bash -c 'PROFILING_MODE=true python a'\n", ON, "run.sh:1"),
+        ("python -c 'import os; os.environ[\"PROFILING_MODE\"] = \"true\"'\n", ON, "run.sh:1"),
+        ("eval 'export PROFILING_MODE=true'\npython a\n", ON, "run.sh:1"),
+        ("OUT=$(PROFILING_MODE=true python a)\n", ON, "run.sh:1"),
+        ("docker run -e PROFILING_MODE=true image python a\n", ON, "run.sh:1"),
+        (P + "docker run image python a\n", OFF, ""),
+        (P + "docker run -e PROFILING_MODE image python a\n", ON, "run.sh:1"),
+        (
+            """ray job submit --runtime-env-json='{"env_vars": {"PROFILING_MODE": "true"}}' -- python a\n""",
+            ON,
+            "run.sh:1",
+        ),
+        (
+            """ray job submit --runtime-env-json '{"env_vars": {"PROFILING_MODE": 0}}' -- python a\n""",
+            OFF,
+            "run.sh:1",
+        ),
+        ("ray job submit --runtime-env-json=\"$ENV\" -- python a\n", UNKNOWN, "run.sh:1"),
+        ("ray job submit --runtime-env=gone.yaml -- python a\n", UNKNOWN, "run.sh:1"),
+        ("if x; then exit; fi\n" + P + "python a\n", ON, "run.sh:2"),
+    ],
+)  # fmt: skip
+def test_shell(tmp_path: Path, text: str, expected: State, where: str) -> None:
+    found = state(write(tmp_path, "run.sh", text))
+    assert found == (expected, where)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"export PROFILING_MODE=true\r\npython a\r\n", (ON, "run.sh:1")),
+        (b"export PROFILING_MODE=0\r\npython a\r\n", (OFF, "run.sh:1")),
+        (b"export \\\r\n  PROFILING_MODE=true\r\npython a\r\n", (ON, "run.sh:2")),
+        (b"\xef\xbb\xbfexport PROFILING_MODE=true\n", (ON, "run.sh:1")),
+        ("# 性能\nexport PROFILING_MODE=true\n".encode("gbk"), (ON, "run.sh:2")),
+        (b"", (OFF, "")),
+    ],
+)
+def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State, str]) -> None:
+    assert state(write(tmp_path, "run.sh", text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "where"),
+    [
+        ("import os\nos.environ['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
+        ("from os import environ\nenviron['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
+        ("import os\nos.environ['PROFILING_MODE'] = '0'\n", OFF, "run.py:2"),
+        ("import os\nos.environ.setdefault('PROFILING_MODE', 'true')\n", ON, "run.py:2"),
+        ("import os\nos.putenv('PROFILING_MODE', 'true')\n", ON, "run.py:2"),
+        ("import os\nos.environ.update({'PROFILING_MODE': 'true'})\n", ON, "run.py:2"),
+        ("import os\nos.environ.update(PROFILING_MODE='true')\n", ON, "run.py:2"),
+        ("import os\nM = 'tr'\nos.environ['PROFILING_MODE'] = f'{M}ue'\n", ON, "run.py:3"),
+        ("import os\nos.environ['PROFILING_MODE'] = mode()\n", UNKNOWN, "run.py:2"),
+        ("import os\nif x:\n    os.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:3"),
+        ("import os\ndef never():\n    os.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:3"),
+        ("import os\ndef main():\n    os.environ['PROFILING_MODE'] = 'true'\nmain()\n", ON, "run.py:3"),
+        (
+            "import os\nif __name__ == '__main__':\n    os.environ['PROFILING_MODE'] = 'true'\n",
+            ON,
+            "run.py:3",
+        ),
+        (
+            "import os\nos.environ['PROFILING_MODE'] = 'true'\ndel os.environ['PROFILING_MODE']\n",
+            OFF,
+            "run.py:3",
+        ),
+        (
+            "import os\nos.environ['PROFILING_MODE'] = 'true'\nos.environ.pop('PROFILING_MODE', None)\n",
+            OFF,
+            "run.py:3",
+        ),
+        ("import ray\nray.init(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\n", ON, "run.py:2"),
+        ("subprocess.run(['python', 'a'], env=dict(os.environ, PROFILING_MODE='true'))\n", ON, "run.py:1"),
+        ("import os\nos.system('PROFILING_MODE=true python a')\n", ON, "run.py:1"),
+        ("# os.environ['PROFILING_MODE'] = 'true'\nprint('PROFILING_MODE=true')\n", OFF, ""),
+        ("print 'python two'\nos.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:2"),
+    ],
+)  # fmt: skip
+def test_python(tmp_path: Path, text: str, expected: State, where: str) -> None:
+    found = state(write(tmp_path, "run.py", text))
+    assert found[0] is expected
+    if "os.system" not in text:
+        assert found[1] == where
+
+
+ENGINE_CALLS = [
+    ("LLM('m', profiler_config={'profiler': 'torch', 'torch_profiler_dir': d})", State.ARMED),
+    ("LLM('m', profiler_config=ProfilerConfig(profiler='torch', torch_profiler_dir='/t'))", State.ARMED),
+    ("c = {'profiler': 'torch'}\nLLM('m', profiler_config=c)", State.ARMED),
+    ("LLM(**{'model': 'm', 'profiler_config': {'profiler': 'torch'}})", State.ARMED),
+    ("LLM('m', profiler_config=None)", OFF),
+    ("LLM('m', profiler_config=args.profiler)", UNKNOWN),
+    ("llm = LLM('m', profiler_config={'profiler': 'torch'})\nllm.start_profile()", ON),
+    ("llm = LLM('m', profiler_config={'profiler': 'torch'})\nif x:\n    llm.start_profile()", UNKNOWN),
+    ("llm = LLM('m', profiler_config={'profiler': 'torch'})\nprint('see /start_profile')", State.ARMED),
+    ("LLM('m', profiler_config={'profiler': 'torch'})\nrequests.post(f'{url}/start_profile')", ON),
+    ("subprocess.Popen(['vllm', 'serve', '--profiler-config.profiler=torch'])", State.ARMED),
+    (
+        "cmd = ['vllm', 'serve', '--profiler-config', '{\"profiler\": \"torch\"}']\nsubprocess.run(cmd)",
+        State.ARMED,
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), ENGINE_CALLS)
+def test_engine_calls_in_python(tmp_path: Path, text: str, expected: State) -> None:
+    script = write(tmp_path, "run.py", text + "\n")
+    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=script)
+    assert max(findings, key=lambda one: one.state.severity).state is expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bash {0}", "sh -x {0}", "bash -eo pipefail {0} a b", "{0}", "env A=b bash {0}", "env -u B A=b {0}",
+     "nohup bash {0}", "sudo -E bash {0}", "timeout 10m bash {0}", "bash -c {0}",
+     "ray job submit --working-dir . -- bash {0}", "srun -n 2 bash {0}",
+     "docker exec box bash {0}"],
+)  # fmt: skip
+def test_commands_that_name_a_script(tmp_path: Path, command: str) -> None:
+    script = write(tmp_path, "run.sh", "# nothing\n" + P + "python a\n")
+    assert state(command=tuple(command.format(script).split())) == (ON, "run.sh:2")
+
+
+@pytest.mark.parametrize(
+    "command", ["python {0}", "python3.11 -u -W ignore {0}", "torchrun --nproc_per_node 8 {0}", "{0}"]
+)
+def test_commands_that_name_a_python_script(tmp_path: Path, command: str) -> None:
+    script = write(tmp_path, "train.py", "import os\nos.environ['PROFILING_MODE'] = 'true'\n")
+    assert state(command=tuple(command.format(script).split())) == (ON, "train.py:2")
+
+
+def test_arguments_of_the_command_reach_the_script(tmp_path: Path) -> None:
+    script = write(tmp_path, "run.sh", 'export PROFILING_MODE=$2\npython a "$@"\n')
+    assert state(command=("bash", str(script), "x", "0")) == (OFF, "run.sh:1")
+    assert state(command=("bash", str(script), "x", "true")) == (ON, "run.sh:1")
+    assert read({}, command=("bash", str(script), "x", "--y"))[0].argv == ("python", "a", "x", "--y")
+
+
+def test_variables_of_the_command_reach_the_script(tmp_path: Path) -> None:
+    script = write(tmp_path, "run.sh", "python a\n")
+    assert state(command=("env", "PROFILING_MODE=true", "bash", str(script))) == (ON, "command after --")
+    assert (
+        state(environ={"PROFILING_MODE": "true"}, command=("env", "-u", "PROFILING_MODE", str(script)))[0]
+        is OFF
+    )
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["source env.sh", ". ./env.sh", "bash other.sh", "./other.sh", 'source "$(dirname "$0")/env.sh"',
+     'bash "$HERE/other.sh"',
+     "python train.py"],
+)  # fmt: skip
+def test_scripts_that_a_script_calls(tmp_path: Path, call: str) -> None:
+    write(tmp_path, "env.sh", P)
+    write(tmp_path, "other.sh", P + "python a\n")
+    write(tmp_path, "train.py", "import os\nos.environ['PROFILING_MODE'] = 'true'\n")
+    name = "train.py:2" if "train" in call else "env.sh:1" if "env" in call else "other.sh:1"
+    assert state(write(tmp_path, "run.sh", call + "\npython a\n")) == (ON, name)
+
+
+def test_a_child_script_does_not_change_its_parent(tmp_path: Path) -> None:
+    write(tmp_path, "other.sh", "unset PROFILING_MODE\n")
+    assert state(write(tmp_path, "run.sh", P + "bash other.sh\npython a\n")) == (ON, "run.sh:1")
+    assert state(write(tmp_path, "run.sh", P + "source other.sh\npython a\n")) == (OFF, "other.sh:1")
+
+
+def test_scripts_that_call_each_other_end(tmp_path: Path) -> None:
+    write(tmp_path, "b.sh", "source a.sh\nbash a.sh\nbash b.sh\n" + P + "python a\n")
+    assert state(write(tmp_path, "a.sh", "bash b.sh\nsource a.sh\n"))[0] is ON
+
+
+def test_arrays_and_split_words_become_options(tmp_path: Path) -> None:
+    text = """ARGS=(
+  --model m  # the model
+  --profiler-config '{"profiler": "torch"}'
+)
+ARGS+=("$X")
+MORE="--a b"
+vllm serve "${ARGS[@]}" $MORE "$MORE"
+"""
+    (launch,) = read({"X": "1 2"}, write(tmp_path, "run.sh", text))
+    assert launch.argv == (
+        *("vllm", "serve", "--model", "m", "--profiler-config", '{"profiler": "torch"}'),
+        *("1 2", "--a", "b", "--a b"),
+    )
+    assert launch.where.endswith("run.sh:7")
+
+
+MAYBE = [
+    "vllm serve m --profiler-config=$P",
+    'vllm serve m --profiler-config.profiler="$P"',
+    "vllm serve m --profiler-config $(cat p.json)",
+    "E=\nif x; then E='--profiler-config.profiler=torch'; fi\nvllm serve m $E",
+    "if x; then E='--profiler-config.profiler torch'; fi\nvllm serve m $E",
+    'A=(-a)\nif x; then A+=(--profiler-config \'{"profiler": "torch"}\'); fi\nvllm serve m "${A[@]}"',
+    'if x; then A=(--profiler-config \'{"profiler": "torch"}\'); fi\nvllm serve m "${A[@]}"',
+    "if x; then vllm serve m --profiler-config.profiler=torch; fi",
+]
+
+
+@pytest.mark.parametrize("text", MAYBE)
+def test_options_that_may_be_given_are_unknown(tmp_path: Path, text: str) -> None:
+    findings = look(
+        VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n")
+    )
+    (found,) = [one for one in findings if one.state is not OFF]
+    assert (found.state, found.found[:17]) == (UNKNOWN, "--profiler-config")
+
+
+def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
+    text = (
+        'A=(--profiler-config.profiler=torch)\nif x; then A+=(-b); else A+=(-c); fi\nvllm serve m "${A[@]}"\n'
+    )
+    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
+    assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
+
+
+def test_ray_yaml(tmp_path: Path) -> None:
+    yaml = write(
+        tmp_path, "env.yaml", "env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n"
+    )
+    command = ("ray", "job", "submit", "--runtime-env", str(yaml), "--", "python", "a")
+    assert state(command=command) == (ON, "env.yaml:4")
+    yaml.write_text("env_vars: {PROFILING_MODE: 'true'}\n")
+    assert state(command=command) == (UNKNOWN, "env.yaml:1")
+    yaml.write_text("env_vars:\n  A: b\n")
+    assert state(command=command)[0] is OFF
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("gone.sh", None, "No such file"),
+        ("binary.sh", b"\x7fELF\0\0", "binary"),
+        ("settings.json", b"{}", "JSON"),
+        ("folder", "dir", "directory"),
+    ],
+)
+def test_what_is_no_script_is_a_problem(
+    tmp_path: Path, name: str, content: bytes | str | None, reason: str
+) -> None:
+    path = tmp_path / name
+    if content == "dir":
+        path.mkdir()
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    for arguments in ({"script": path}, {"command": ("bash", str(path))}):
+        with pytest.raises(Problem) as caught:
+            read({}, **arguments)  # type: ignore[arg-type]
+        assert caught.value.kind is Kind.USAGE
+        assert reason in caught.value.cause
+        assert caught.value.where == str(path)
+        assert caught.value.hint
+
+
+def test_a_script_called_by_a_script_may_be_missing(tmp_path: Path) -> None:
+    script = write(
+        tmp_path,
+        "run.sh",
+        "source /usr/local/Ascend/gone.sh\nbash gone.sh\npython gone.py\n" + P + "python a\n",
+    )
+    assert state(script) == (ON, "run.sh:4")
+
+
+def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
+    doubling = "A=aaaaaaaa\n" + "A=$A$A\n" * 60 + "export PROFILING_MODE=$A\npython a\n"
+    assert state(write(tmp_path, "run.sh", doubling)) == (UNKNOWN, "run.sh:62")
+    branching = (
+        "".join(f"if x; then A=$A{n}; fi\n" for n in range(60)) + "export PROFILING_MODE=$A\npython a\n"
+    )
+    assert state(write(tmp_path, "run.sh", branching))[0] is UNKNOWN
+
+
+def test_words_know_their_line_and_quotes() -> None:
+    stream = tokens("a 'b c' \\\n\"d $x\"\ncat <<E\nbody\nE\n")
+    words = [one for one in stream if isinstance(one, Word)]
+    assert [(one.raw, one.line) for one in words] == [("a", 1), ("'b c'", 1), ('"d $x"', 2), ("cat", 3)]
+    assert [one for one in stream if isinstance(one, Heredoc)] == [Heredoc("body\n", 4)]

@@ -1,0 +1,541 @@
+"""Real torch_npu: the patched workers of released vllm-ascend versions record exactly the window.
+
+``rlpatch apply`` patches a copy of a release. Its worker is imported with stand-ins for what needs a chip and
+driven by a scheduler that knows the truth about each iteration (``fixtures/ascend``), on the real torch_npu over
+the fake CANN and, without any fake, on torch.profiler. What is compared with the truth is read from the traces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fixtures import environments, releases
+from fixtures.ascend import trace
+from fixtures.cache import REPOSITORY
+from patcher import plan, targets
+from patcher.capture import Capture, Window
+from patches.vllm_ascend import UPSTREAM
+
+
+class Worker(NamedTuple):
+    """The worker of one structure in a release, patched for one backend."""
+
+    release: str
+    structure: str
+    backend: str
+
+    def __str__(self) -> str:
+        return f"{self.release}-{self.structure}-{self.backend}"
+
+
+# Each structure once; V0 in both of its files, A and V0 in a release that has both, D in both of its files.
+SAMPLE = (
+    ("0.7.1rc1", "V0"), ("0.9.1", "V0"), ("0.9.1", "A"), ("0.10.2rc1", "B"), ("0.11.0rc1", "C"), ("0.12.0rc1", "D"),
+    ("0.18.0", "D"), ("0.26.0rc1", "E"), ("0.30.0rc2", "F"),
+)  # fmt: skip
+EVERYTHING = tuple((v, s.name) for recipe in UPSTREAM.recipes for s in recipe.structures for v in s.releases)
+BACKENDS = ("npu", "torch")
+
+CAPTURES: Mapping[str, Mapping[str, Any]] = {
+    "decode": {"window": Window("decode", 3, 6)},
+    "prefill": {"window": Window("prefill", 1, 3)},
+    "iterations": {"window": Window("iterations", 2, 5)},
+    "repeat": {"window": Window("decode", 2, 4), "rollout": 1, "repeat": 2},
+    "cold": {"window": Window("decode", 3, 5), "warmup": 0},
+    "warm": {"window": Window("decode", 3, 5), "warmup": 9},
+}
+
+
+class Recorded(NamedTuple):
+    """What one trace must hold: units ``first`` to ``end - 1`` of a rollout."""
+
+    rollout: int
+    first: int
+    end: int
+    uncounted: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A script (see ``fixtures.ascend.drive``), its settings, and what must come of it.
+
+    ``said`` are regular expressions for the lines of the log, one for each; None stands for complete windows,
+    one for each trace. ``only`` and ``but`` choose by structure or backend.
+    """
+
+    name: str
+    script: str
+    recorded: tuple[Recorded, ...] = ()
+    said: tuple[str, ...] | None = None
+    worker: str = "decode"
+    env: Mapping[str, str] = field(default_factory=dict)
+    but: str = ""
+    only: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    dropped: bool | None = True
+
+    def fits(self, worker: Worker) -> bool:
+        return {self.only or worker.backend, self.but} & {worker.structure, worker.backend} == (
+            {self.only or worker.backend}
+        )
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"\W+", "_", self.name)
+
+    @property
+    def unit(self) -> str:
+        window: Window = CAPTURES[self.worker]["window"]
+        return window.unit
+
+    def as_job(self, folder: Path) -> dict[str, Any]:
+        lines = [line.strip() for line in self.script.split(";")]
+        env = {"RLPATCH_SAVE_PATH": str(folder / self.folder), **self.env}
+        env = {name: value for name, value in env.items() if value}
+        return {"name": self.name, "worker": self.worker, "script": lines, "env": env, **self.options}
+
+
+def window(text: str, **more: str) -> dict[str, str]:
+    return {"RLPATCH_WINDOW": text, **more}
+
+
+# One prompt of 129 tokens: prefill takes two iterations, the second of one token; then steps 1, 2, … N-1.
+LONE = "add a 129 {0}; run; empty"
+
+COUNTING = (
+    Scenario("in the middle", LONE.format(10), (Recorded(0, 3, 6),)),
+    Scenario("one unit", LONE.format(10), (Recorded(0, 7, 8),), env=window("7:8")),
+    Scenario("up to the last step", LONE.format(6), (Recorded(0, 3, 6),)),
+    Scenario("decode from the first step", LONE.format(10), (Recorded(0, 1, 3),), env=window("1:3")),
+    Scenario("three chunks before step 1", "add a 300 6; run", (Recorded(0, 1, 3),), env=window("1:3")),
+    Scenario("a prompt from the cache but one", "add a 129 9 cached=128; run", (Recorded(0, 1, 3),), env=window("1:3")),
+    Scenario("prefill", "add a 500 3; run", (Recorded(0, 1, 3),), worker="prefill"),
+    Scenario("prefill from the first", "add a 300 3; run", (Recorded(0, 0, 2),), worker="prefill", env=window("0:2")),
+    Scenario(
+        "prefill with decode between", "add a 9 9; run 4; add b 9 3; run 2; add c 9 3; run; empty",
+        (Recorded(0, 0, 3, 4),), worker="prefill", env=window("0:3"),
+    ),
+    Scenario("iterations", LONE.format(10), (Recorded(0, 2, 5),), worker="iterations"),
+    Scenario("iterations from the first", LONE.format(10), (Recorded(0, 0, 3),), worker="iterations", env=window("0:3")),
+    Scenario("mixed iterations", "add a 9 9; run 3; add b 200 4; run", (Recorded(0, 2, 5),), worker="iterations"),
+    Scenario("mixed before the window", "add a 9 20; run 3; add b 200 9; run", (Recorded(0, 3, 6),)),
+    Scenario("arrivals in the window", "add a 9 20; run 5; add b 200 9; run", (Recorded(0, 3, 6, 2),)),
+    Scenario(
+        "arrivals at every step", "add a 9 20; run 4; add b 9 9; run 2; add c 9 9; run 2; add d 9 9; run",
+        (Recorded(0, 3, 6, 2),),
+    ),
+    Scenario("arrivals right after the window", "add a 9 20; run 6; add b 200 9; run", (Recorded(0, 3, 6),)),
+    Scenario("many requests", "add a 100 20; add b 100 4; add c 100 12; add d 100 20; run", (Recorded(0, 3, 6, 0),)),
+    Scenario("empty batches", "empty; add a 9 20; run 2; empty; run 3; empty; run; empty; empty", (Recorded(0, 3, 6),)),
+    Scenario("drafts", "add a 20 30 drafts=3; run", (Recorded(0, 3, 6),), but="V0"),
+    Scenario("some draft", "add a 20 30 drafts=3; add b 20 30; run 4; add c 140 9 drafts=3; run", (Recorded(0, 3, 6, 2),), but="V0"),
+    Scenario("last chunk as long as drafts", "add a 132 30 drafts=3; run", (Recorded(0, 1, 3),), env=window("1:3"), but="V0"),
+    Scenario("a request is aborted", "add a 9 20; add b 9 20; run 5; abort b; run", (Recorded(0, 3, 6),)),
+    Scenario("without warm-up", LONE.format(10), (Recorded(0, 3, 5),), worker="cold"),
+    Scenario("more warm-up than there is", LONE.format(10), (Recorded(0, 3, 5),), worker="warm"),
+    Scenario("far from the start", "add a 9 70; run", (Recorded(0, 30, 60),), env=window("30:60")),
+)  # fmt: skip
+
+PREEMPTION = (
+    Scenario(
+        "preempted in the window and back in it", "add a 20 30; add b 100 30; run 5; preempt b; run 1; resume b; run",
+        (Recorded(0, 3, 6, 1),),
+    ),
+    Scenario(
+        "computed again in chunks", "add a 20 40; add b 100 40; run 6; preempt b; run 1; resume b; run",
+        (Recorded(0, 3, 6, 4),), options={"budget": 32},
+    ),
+    Scenario("preempted and finished at once", "add a 20 5; add b 100 30; run 4; preempt b; run 1; resume b; run",
+        (Recorded(0, 3, 6, 1),),
+    ),
+    Scenario(
+        "preempted twice", "add a 20 30; add b 90 30; run 3; preempt b; resume b; run 3; preempt b; run 1; resume b; run",
+        (Recorded(0, 2, 6, 1),), env=window("2:6"),
+    ),
+    Scenario("alone and preempted", "add a 200 30; run 5; preempt a; empty; empty; resume a; run", (Recorded(0, 3, 6, 2),)),
+    Scenario(
+        "preempted in its prefill", "add a 20 30; run 4; add b 300 30; run 1; preempt b; run 1; resume b; run",
+        (Recorded(0, 3, 6, 4),),
+    ),
+)  # fmt: skip
+
+TWO = "add a 129 8; run; add b 129 8; run; empty"
+
+ROLLOUTS = (
+    Scenario("only the first rollout", TWO, (Recorded(0, 3, 6),)),
+    Scenario("the second rollout", TWO, (Recorded(1, 3, 6),), env={"RLPATCH_ROLLOUT": "1"}),
+    Scenario(
+        "two of four rollouts", "add a 9 6; run; empty; add b 9 6; run; empty; add c 9 6; run; empty; add d 9 6; run; empty",
+        (Recorded(1, 2, 4), Recorded(2, 2, 4)), worker="repeat",
+    ),
+    Scenario(
+        "rollouts end at sleep", "add a 9 6; run; sleep; add b 9 6; run; sleep; add c 9 6; run; sleep; add d 9 6; run",
+        (Recorded(1, 2, 4), Recorded(2, 2, 4)), worker="repeat",
+    ),
+    Scenario(
+        "rollouts end at a new request", "add a 9 6; run; add b 9 6; run; add c 9 6; run; add d 9 6; run",
+        (Recorded(1, 2, 4), Recorded(2, 2, 4)), worker="repeat",
+    ),
+    Scenario("sleep before anything", "sleep; empty; sleep; add a 9 6; run; sleep", (Recorded(0, 3, 6),)),
+    Scenario("sleep and an empty batch", "add a 9 6; run; empty; sleep; empty; add b 9 6; run", (Recorded(1, 3, 6),),
+        env={"RLPATCH_ROLLOUT": "1"},
+    ),
+    Scenario(
+        "the rollout ends in the window, by an empty batch", "add a 9 6; run; empty; add b 9 20; run", (Recorded(0, 3, 6),),
+        ("(all requests have finished|no request is left), recorded 3 of 97 units with 0",), env=window("3:100"),
+    ),
+    Scenario(
+        "the rollout ends in the window, by sleep", "add a 9 6; run; sleep; add b 9 20; run", (Recorded(0, 3, 6),),
+        (r"(sleep\(\)|all requests have finished), recorded 3 of 97 units with 0",), env=window("3:100"),
+    ),
+    Scenario(
+        "the rollout ends in the window, by a new request", "add a 9 6; run; add b 9 20; run", (Recorded(0, 3, 6),),
+        ("all requests have finished, recorded 3 of 97 units with 0",), env=window("3:100"),
+    ),
+    Scenario(
+        "the rollout ends in the window, with another request", "add a 9 6; run 5; abort a; add b 9 20; run",
+        (Recorded(0, 3, 5),), ("all requests have finished, recorded 2 of 97 units with 0",), env=window("3:100"),
+    ),
+    Scenario("the rollout ends before the window", LONE.format(3) + "; add b 9 20; run", (),
+        (r"not recorded: (all requests have finished|no request is left) after 2 units",), env=window("5:7"),
+    ),
+    Scenario("the rollout ends in the warm-up", LONE.format(3) + "; add b 9 20; run", (),
+        (r"(all requests have finished|no request is left), recorded 0 of 3 units .* no trace",),
+    ),
+    Scenario(
+        "one rollout too short, the next not", "add z 9 3; run; add a 9 2; run; add b 9 9; run; empty", (Recorded(2, 2, 4),),
+        (r"not recorded: all requests have finished after 1 units|recorded 0 of 2", "complete, recorded 2 of 2"), worker="repeat",
+    ),
+)  # fmt: skip
+
+FRAMEWORK = (
+    Scenario(
+        "profile() in the window", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
+        ("the framework's own profiler starts, recorded 2 of 3 units",),
+    ),
+    Scenario(
+        "profile() stays on", "add a 9 20; run 1; profile on; run", (),
+        ("not recorded: the framework's own profiler is running",),
+    ),
+    Scenario("profile() before the window", "profile on; profile off; add a 9 20; run 1; profile on; run 1; profile off; run",
+        (Recorded(0, 3, 6),),
+    ),
+    Scenario(
+        "profile() in one rollout, not in the next", "add a 9 6; run; add b 9 6; run 4; profile on; run; profile off; add c 9 6; run",
+        (Recorded(1, 2, 4), Recorded(2, 2, 4)),
+        ("the framework's own profiler starts, recorded 2 of 2", "complete, recorded 2 of 2"), worker="repeat",
+    ),
+    Scenario(
+        "profile() over one rollout, not the next", "add a 9 6; run; profile on; add b 9 6; run; profile off; add c 9 6; run",
+        (Recorded(2, 2, 4),), ("not recorded: the framework's own profiler is running", "complete, recorded 2 of 2"), worker="repeat",
+    ),
+    Scenario("another torch.profiler", "other on; add a 9 20; run; other off", (),
+        ("not recorded: another torch.profiler is recording",), only="torch",
+    ),
+    Scenario("PROFILING_MODE", "add a 9 20; run", (), ("not recorded: PROFILING_MODE=true is set",), only="npu",
+        env={"PROFILING_MODE": "true"},
+    ),
+    Scenario("PROFILING_MODE off", "add a 9 20; run", (Recorded(0, 3, 6),), only="npu", env={"PROFILING_MODE": "false"}),
+)  # fmt: skip
+
+RUN = "add a 9 9; run; empty"
+WINDOW = (Recorded(0, 3, 6),)
+
+RANKS = (
+    Scenario("rank 1 by default", RUN, (), options={"rank": 1, "world_size": 2}),
+    Scenario("rank 1 of all", RUN, WINDOW, env={"RLPATCH_RANKS": "all"}, options={"rank": 1, "world_size": 2}),
+    Scenario("rank 1 alone", RUN, WINDOW, env={"RLPATCH_RANKS": "1"}, options={"rank": 1, "world_size": 2}),
+    Scenario("rank 2 of 0,2", RUN, WINDOW, env={"RLPATCH_RANKS": "0,2"}, options={"rank": 2, "world_size": 4}),
+    Scenario("rank 0 of 1,2", RUN, (), env={"RLPATCH_RANKS": "1,2"}, options={"world_size": 4}),
+    Scenario("rank 0 of replica 1 by default", RUN, (), options={"replica": 1, "world_size": 2}),
+    Scenario(
+        "rank 1 of replica 1 is rank 3", RUN, WINDOW, (r"_dp1_rank3_\d+, decode 3:6 of rollout 0: complete",),
+        env={"RLPATCH_RANKS": "3"}, options={"rank": 1, "replica": 1, "world_size": 2},
+    ),
+    Scenario(
+        "rank 3 of one world", RUN, WINDOW, (r"_dp1_rank3_\d+, decode 3:6 of rollout 0: complete",),
+        env={"RLPATCH_RANKS": "3"}, options={"rank": 1, "replica": 1, "world_size": 2, "world": [4, 3]},
+    ),
+    Scenario(
+        "a world for each replica", RUN, WINDOW, (r"_dp1_rank3_\d+, decode 3:6 of rollout 0: complete",),
+        env={"RLPATCH_RANKS": "3"}, options={"rank": 1, "replica": 1, "world_size": 2, "world": [2, 1]},
+    ),
+)  # fmt: skip
+
+REFUSED = (r"no profile, the run goes on \| ValueError\(.*RLPATCH",)
+
+
+def bad(name: str, value: str, worker: str = "decode") -> Scenario:
+    return Scenario(f"{worker} {name}={value}", RUN, (), REFUSED, env={name: value}, worker=worker)
+
+
+SETTINGS = (
+    Scenario("RLPATCH=0", RUN, (), env={"RLPATCH": "0"}),
+    Scenario("RLPATCH=1", RUN, WINDOW, env={"RLPATCH": "1"}),
+    Scenario("the save path of the command line", RUN, WINDOW, env={"RLPATCH_SAVE_PATH": ""}),
+    bad("RLPATCH", "maybe"),
+    *(bad("RLPATCH_WINDOW", value) for value in ("30", "6:3", "3:3", "0:3", "-1:3", "3:x")),
+    bad("RLPATCH_WINDOW", "-1:3", "iterations"),
+    bad("RLPATCH_RANKS", "one"),
+    bad("RLPATCH_ROLLOUT", "-1"),
+    bad("RLPATCH_ROLLOUT", "first"),
+    bad("RLPATCH_SAVE_PATH", "relative/path"),
+)  # fmt: skip
+
+
+def failing(what: str, said: str) -> Scenario:
+    return Scenario(f"{what} fails", RUN, (), (rf"no profile, the run goes on \| {said}",), options={"inject": what})
+
+
+FAILURES = (
+    failing("constructor", r"RuntimeError\('injected: constructor'\)"),
+    failing("start", r"RuntimeError\('injected: start'\)"),
+    failing("step", r"RuntimeError\('injected: step'\)"),
+    failing("stop", r"RuntimeError\('injected: stop'\)"),
+    failing("step and stop", r"RuntimeError\('injected: step and stop'\)"),
+    failing("no trace", r"RuntimeError\('the profiler left no trace in /"),
+    Scenario(
+        "a folder that cannot be made", RUN, (), (r"no profile, the run goes on \| RuntimeError\(",),
+        env={"RLPATCH_SAVE_PATH": "/proc/rlpatch_traces"},
+    ),
+)  # fmt: skip
+
+ENDS = r"the process ends, recorded 2 of 3 units with 0"
+# The last one is inline: it must end the process itself, so nothing comes after it.
+ENDINGS = (
+    Scenario("fork", "add a 9 9; run 5; exit", (Recorded(0, 3, 5),), (ENDS,), options={"how": "fork"}, dropped=None),
+    Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
+        options={"how": "fork"}, dropped=None),
+    Scenario("end of the program", "add a 9 9; run 5", (Recorded(0, 3, 5),), (ENDS,), dropped=False),
+)  # fmt: skip
+
+DEVICE = Scenario(
+    "device", "set_device 1; add a 129 10; run; empty", (Recorded(0, 3, 6),), only="npu", options={"watch": True, "rank": 1},
+    env={"RLPATCH_RANKS": "all"},
+)  # fmt: skip
+SYNCHRONISED = Scenario("synchronised", LONE.format(10), (Recorded(0, 3, 6),), only="torch", options={"watch": True})
+
+TABLES: Mapping[str, tuple[Scenario, ...]] = {
+    "test_counting": COUNTING,
+    "test_preemption": PREEMPTION,
+    "test_rollouts": ROLLOUTS,
+    "test_beside_another_profiler": FRAMEWORK,
+    "test_ranks": RANKS,
+    "test_settings": SETTINGS,
+    "test_failures": FAILURES,
+    "test_endings": ENDINGS,
+    "test_device": (DEVICE,),
+    "test_synchronisation": (DEVICE, SYNCHRONISED),
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "scenario" not in metafunc.fixturenames:
+        return
+    chosen = EVERYTHING if metafunc.config.getoption("--all-releases") else SAMPLE
+    cases = [
+        # One group per worker, since all its scenarios come from one process.
+        pytest.param(worker, scenario, marks=pytest.mark.xdist_group(str(worker)), id=f"{worker}-{scenario.name}")
+        for worker in (Worker(*release, backend) for release in chosen for backend in BACKENDS)
+        for scenario in TABLES[metafunc.function.__name__]
+        if scenario.fits(worker)
+    ]
+    metafunc.parametrize(("worker", "scenario"), cases)
+
+
+class Report:
+    """What the driver wrote down, by scenario, and where the traces are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines = [json.loads(line) for line in (folder / "report").read_text().splitlines()]
+
+    def of(self, scenario: Scenario, what: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if (line["scenario"], line["what"]) == (scenario.name, what)]
+
+    def events(self, scenario: Scenario) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["scenario"] == scenario.name]
+
+    def traces(self, scenario: Scenario) -> list[Path]:
+        own = "RLPATCH_SAVE_PATH" not in scenario.env
+        return trace.find(self.folder / (scenario.folder if own else "traces"))
+
+
+def patched(worker: Worker, folder: Path) -> dict[str, Path]:
+    """The worker file of a release patched for each of the captures: once by the command line, else by a plan."""
+    site, found = folder / "site", releases.release(worker.release)
+    shutil.copytree(found, site)
+    target = targets.find(UPSTREAM.project, path=site)
+    files = {}
+    for name, options in CAPTURES.items():
+        capture = Capture(**options, backend=worker.backend, save_path=str(folder / "traces"))
+        planned = plan.apply(UPSTREAM, target, capture)
+        ours = [str(i) for i, p in enumerate(planned.places) if p.structure and p.structure.name == worker.structure]
+        files[name] = folder / f"{name}.py"
+        files[name].write_bytes(planned.edit.changes[int(ours[0])].after)
+        if name == "decode":
+            path = site / planned.edit.changes[int(ours[0])].path
+            command = [
+                *(sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={worker.release}", "--path", str(site)),
+                *("--backend", worker.backend, *capture.words),
+            ]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert path.read_bytes() == files["decode"].read_bytes()
+    return {**files, "decode": path}
+
+
+@pytest.fixture(scope="session")
+def drive(npu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Worker], Report]]:
+    reports: dict[Worker, Report] = {}
+    failed: dict[Worker, BaseException] = {}
+
+    def report(worker: Worker) -> Report:
+        if worker in failed:
+            raise failed[worker]
+        if worker not in reports:
+            # The profiler takes only letters, digits and underscores.
+            folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", str(worker)))
+            try:
+                reports[worker] = _drive(worker, folder, npu_python)
+            except BaseException as error:
+                failed[worker] = error  # once is enough: a hundred tests ask for it
+                raise
+        return reports[worker]
+
+    yield report
+
+
+def _drive(worker: Worker, folder: Path, python: Path) -> Report:
+    # The device goes first, before anything else has touched one; what is not inline has a process of its own.
+    tables = [table for name, table in TABLES.items() if name not in ("test_device", "test_synchronisation")]
+    ordered = [DEVICE, SYNCHRONISED, *(scenario for table in tables for scenario in table)]
+    job = {
+        "backend": worker.backend,
+        "structure": worker.structure,
+        "workers": {name: str(path) for name, path in patched(worker, folder).items()},
+        "scenarios": [scenario.as_job(folder) for scenario in ordered if scenario.fits(worker)],
+        "report": str(folder / "report"),
+    }
+    (folder / "job.json").write_text(json.dumps(job))
+    done = subprocess.run(
+        [str(python), "-m", "fixtures.ascend.drive", str(folder / "job.json")],
+        env=environments.variables(
+            npu=worker.backend == "npu",
+            PYTHONPATH=str(REPOSITORY),
+            FAKECANN_LOG=str(folder / "calls"),
+            FAKECANN_DEVICES="2",
+        ),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Report(folder)
+
+
+def check(report: Report, scenario: Scenario) -> None:
+    """Compare the log and every trace of a scenario with what is expected and with the scheduler's own truth."""
+    assert report.of(scenario, "wrong") == []
+    endings = [line["dropped"] for line in report.of(scenario, "end")]
+    assert endings == ([] if scenario.dropped is None else [scenario.dropped])
+    said = [line["text"] + (" | " + line["error"] if line["error"] else "") for line in report.of(scenario, "log")]
+    expected = scenario.said
+    if expected is None:
+        each = "complete, recorded {0} of {0} units with {1} uncounted iterations between them: /"
+        expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
+    assert len(said) == len(expected), said
+    for line, pattern in zip(said, expected, strict=True):
+        assert re.search(pattern, line), line
+    found = report.traces(scenario)
+    assert len(found) == len(scenario.recorded), found
+    for path, recorded in zip(found, scenario.recorded, strict=True):
+        assert any(str(path) in line for line in said)
+        compare(path, recorded, scenario.unit, report.of(scenario, "iteration"))
+
+
+def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str, Any]]) -> None:
+    """Each unit of the trace holds its own forward and sampling, and what is not a unit is marked as such."""
+    mine = [line for line in iterations if line["rollout"] == recorded.rollout and line["kind"]]
+    wanted = {line["numbers"][unit]: line["label"] for line in mine if unit in line["numbers"]}
+    inside = [line for line in mine if any(wanted.get(n) == line["label"] for n in range(recorded.first, recorded.end))]
+    between = mine[mine.index(inside[0]) : mine.index(inside[-1])]
+    held = trace.read(path)
+    assert [step.number for step in held.units] == list(range(recorded.first, recorded.end))
+    marked = [item for item in held.ranges if item.name == "rlpatch:uncounted"]
+    assert len(marked) == recorded.uncounted == sum(line not in inside for line in between)
+    for step in held.units:
+        own = [item for item in step.ranges if not any(mark == item or mark.holds(item) for mark in marked)]
+        label = wanted[step.number]
+        assert [item.name for item in own if item.kind == trace.RANGE] == [f"forward:{label}", f"sample:{label}"]
+        operators = [item.name for item in own if item.kind == trace.OPERATOR]
+        assert (operators.count("aten::mm"), operators.count("aten::argmax")) == (1, 1)
+    aside = [item.name for mark in marked for item in held.ranges if mark.holds(item) and item.kind == trace.RANGE]
+    skipped = [line["label"] for line in between if line not in inside]
+    assert aside == [f"{what}:{label}" for label in skipped for what in ("forward", "sample")]
+    assert [item.name for item in held.outside if ":" in item.name and item.kind == trace.RANGE] == []
+
+
+def test_counting(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_preemption(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_rollouts(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_beside_another_profiler(drive, worker, scenario):
+    report = drive(worker)
+    check(report, scenario)
+    # Ours has said its last word before theirs starts.
+    events = [line for line in report.events(scenario) if line["what"] in ("log", "framework")]
+    for before, event in zip(events, events[1:], strict=False):
+        if "profiler starts" in before.get("text", ""):
+            assert event["call"] == "start"
+
+
+def test_ranks(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_settings(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_failures(drive, worker, scenario):
+    report = drive(worker)
+    check(report, scenario)
+    assert [line["level"] for line in report.of(scenario, "log")] == ["ERROR"]
+
+
+def test_endings(drive, worker, scenario):
+    check(drive(worker), scenario)
+
+
+def test_device(drive, worker, scenario):
+    report = drive(worker)
+    check(report, scenario)
+
+
+def test_synchronisation(drive, worker, scenario):
+    report = drive(worker)
+    check(report, scenario)
+    calls = [line["call"] for line in report.of(scenario, "profiler")]
+    through_wait = ["step"] * 2
+    window = ["synchronize", "step", "step", "step"]
+    assert calls == ["synchronize", "start", *through_wait, *window, "synchronize", "step", "stop"]

@@ -1,0 +1,91 @@
+"""Every switch says why, where upstream and how to switch it off, and exists in the right releases."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from patches.switches import SWITCHES, VLLM, VLLM_ASCEND, Form, State, Switch
+
+ALL = [
+    pytest.param(one, id=f"{target} {one.name} {one.releases}")
+    for target in SWITCHES
+    for one in SWITCHES[target]
+]
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_is_documented(switch: Switch) -> None:
+    assert len(switch.why) > 40
+    assert re.search(r"\.py|CANN|libkineto", switch.source), "an upstream file or tool"
+    assert switch.name in switch.off or any(key in switch.off for key in switch.keys)
+    assert switch.profiler
+    SpecifierSet(switch.releases)
+    for row in switch.asked_by:
+        for pattern in row:
+            re.compile(pattern)
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_empty_and_zero_mean_off_and_an_unknown_value_is_said(switch: Switch) -> None:
+    assert switch.state("") is State.OFF
+    assert switch.state("0") is State.OFF
+    assert switch.state(" 0 ") is State.OFF
+    assert switch.state(None) is State.UNKNOWN
+    assert bool(switch.keys) == (switch.form is Form.OPTION)
+
+
+def test_states_rise_in_severity() -> None:
+    assert [one.severity for one in (State.OFF, State.ARMED, State.UNKNOWN, State.ON)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("switches", "version", "names"),
+    [
+        (VLLM_ASCEND, "0.7.1rc1", "VLLM_TORCH_PROFILER_DIR MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.13.0", "VLLM_TORCH_PROFILER_DIR MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.14.0rc1", "VLLM_TORCH_PROFILER_DIR --profiler-config MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.15.0rc1", "VLLM_TORCH_PROFILER_DIR --profiler-config MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.16.0rc1", "--profiler-config MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.19.1rc1", "--profiler-config MSMONITOR_USE_DAEMON"),
+        (VLLM_ASCEND, "0.20.2rc1", "--profiler-config MSMONITOR_USE_DAEMON --additional-config"),
+        (VLLM_ASCEND, "0.27.1rc1", "--profiler-config MSMONITOR_USE_DAEMON --additional-config"),
+        (VLLM, "0.12.0", "VLLM_TORCH_PROFILER_DIR"),
+        (VLLM, "0.13.0", "VLLM_TORCH_PROFILER_DIR --profiler-config"),
+        (VLLM, "0.16.0", "--profiler-config"),
+    ],
+)
+def test_releases_at_the_borders(switches: tuple[Switch, ...], version: str, names: str) -> None:
+    everywhere = {
+        "KINETO_USE_DAEMON",
+        "PROF_CONFIG_PATH",
+        "PROFILING_MODE",
+        "PROFILER_SAMPLECONFIG",
+        "msprof",
+    }
+    there = [
+        one.name
+        for one in switches
+        if one.name not in everywhere
+        and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
+    ]
+    assert there == names.split()
+
+
+def test_one_reason_per_release_for_the_daemon() -> None:
+    def why(version: str) -> str:
+        (one,) = [
+            one
+            for one in VLLM_ASCEND
+            if one.name == "MSMONITOR_USE_DAEMON"
+            and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
+        ]
+        return one.why
+
+    assert "execute_model" in why("0.11.0rc0")
+    assert "execute_model" in why("0.26.0rc1")
+    assert "execute_model" not in why("0.10.2rc1")
+    assert "execute_model" not in why("0.27.1rc1")
