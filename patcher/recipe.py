@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
-    from patcher.guards import Switch
+    from patcher.guards.look import Switch
     from patcher.targets import Project
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.guards import Finding, State, look
+from patcher.guards.look import Finding, State, look
 from patcher.recipe import Upstream
 from patcher.report import Report
 

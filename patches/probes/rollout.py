@@ -30,19 +30,21 @@ class Window:
     synchronize: Any
     occupied: Any
     TRACES: str
+    prof: Any
+    open_at: Any
+    live: set[str]
+    prefilling: dict[str, float]
+    counts: dict[str, int]
 
     def __init__(self, worker: Any) -> None:
         import contextlib
         import os
 
-        def setting(name: str) -> str:
-            return str(os.environ.get("RLPATCH_" + name) or getattr(self, name))
-
         try:
             on = {"0": False, "1": True}[os.environ.get("RLPATCH") or "1"]
-            self.first, self.end = map(int, setting("WINDOW").split(":"))
-            self.chosen, self.save_path = int(setting("ROLLOUT")), setting("SAVE_PATH")
-            ranks = None if setting("RANKS") == "all" else [int(rank) for rank in setting("RANKS").split(",")]
+            self.first, self.end = map(int, self.setting("WINDOW").split(":"))
+            self.chosen, self.save_path = int(self.setting("ROLLOUT")), self.setting("SAVE_PATH")
+            ranks = None if self.setting("RANKS") == "all" else [int(rank) for rank in self.setting("RANKS").split(",")]
             if not (self.LOWEST <= self.first < self.end and self.chosen >= 0 and self.save_path[0] == "/"):
                 raise ValueError
         except (KeyError, ValueError):
@@ -51,16 +53,21 @@ class Window:
         replica, rank = self.place(worker)
         host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
-        self.prof: Any = None
+        self.prof = None
         self.uncounted_range = contextlib.ExitStack()
-        self.foreign, self.live, self.prefilling, self.counts, self.rollout = "", set(), {}, {}, 0  # type: ignore[var-annotated]
+        self.foreign, self.live, self.prefilling, self.counts, self.rollout = "", set(), {}, {}, 0
         self.rewind()
         self.done = not on or (ranks is not None and rank not in ranks)
+
+    def setting(self, name: str) -> str:
+        import os
+
+        return os.environ.get("RLPATCH_" + name) or str(getattr(self, name))
 
     def rewind(self) -> None:
         self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
         asked = self.chosen <= self.rollout < self.chosen + self.REPEAT
-        self.open_at: Any = max(self.first - self.WARMUP, 0) if asked else None
+        self.open_at = max(self.first - self.WARMUP, 0) if asked else None
         self.done = self.rollout >= self.chosen + self.REPEAT
 
     def step(self, batch: Any) -> None:

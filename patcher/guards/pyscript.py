@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.scope import Argument, Scope, merged
+from patcher.guards.scope import Argument, Scope, merged
 
 if TYPE_CHECKING:
-    from patcher.launch import Reading
+    from patcher.guards.launch import Reading
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 # Calls that only talk about what their words name.

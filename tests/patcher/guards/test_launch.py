@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
-from patcher.guards import look
-from patcher.launch import read
-from patcher.shell import Heredoc, Word, tokens
+from patcher.guards.launch import read
+from patcher.guards.look import look
+from patcher.guards.shell import Heredoc, Word, tokens
 from patches.switches import MSPROF, VLLM_ASCEND, State
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON

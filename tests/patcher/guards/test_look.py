@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from patcher.errors import Problem
-from patcher.guards import Finding, look, worst
-from patcher.scope import Launch
+from patcher.guards.look import Finding, look, worst
+from patcher.guards.scope import Launch
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, SWITCHES, VLLM, VLLM_ASCEND, State
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from patcher.errors import Kind, Problem
-from patcher.scope import ASSIGNMENT, MOST_NESTING, Argument, Launch, Scope, Setting, Settings
-from patcher.shell import Heredoc, tokens
-from patcher.shellscript import Shell
+from patcher.guards.scope import ASSIGNMENT, MOST_NESTING, Argument, Launch, Scope, Setting, Settings
+from patcher.guards.shell import Heredoc, tokens
+from patcher.guards.shellscript import Shell
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -142,7 +142,7 @@ class Reading:
         try:
             if python:
                 # Imported here because ast costs start-up time that only Python scripts need.
-                from patcher.pyscript import read_python
+                from patcher.guards.pyscript import read_python
 
                 read_python(self, text, scope, name, line, folder)
             else:

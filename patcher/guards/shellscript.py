@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.scope import (
+from patcher.guards.scope import (
     ASSIGNMENT,
     MOST_NESTING,
     MOST_SETTINGS,
@@ -18,10 +18,10 @@ from patcher.scope import (
     Scope,
     merged,
 )
-from patcher.shell import REDIRECTS, Heredoc, Operator, Parameter, Substitution, Token, Word, tokens
+from patcher.guards.shell import REDIRECTS, Heredoc, Operator, Parameter, Substitution, Token, Word, tokens
 
 if TYPE_CHECKING:
-    from patcher.launch import Reading
+    from patcher.guards.launch import Reading
 
 _OPTION = re.compile(r"(--[\w.-]+)=")
 _TESTS = frozenset({"[", "[[", "((", "test", "grep", "command", "which", "type", "!"})

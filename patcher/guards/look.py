@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from patcher.launch import read
-from patcher.scope import Argument, Launch, Setting, quoted
+from patcher.guards.launch import read
+from patcher.guards.scope import Argument, Launch, Setting, quoted
 from patches.switches import Form, State, Switch
 
 __all__ = ["Finding", "Guard", "State", "Switch", "look", "worst"]
