@@ -148,7 +148,7 @@ COUNTING = (
 
 PREEMPTION = (
     Scenario(
-        "preempted in the window and back in it", "add a 20 30; add b 100 30; run 5; preempt b; run 1; resume b; run",
+        "preempted in the window and back in it", "add a 20 30; add b 100 30; run 4; preempt b; run 1; resume b; run",
         (Recorded(0, 3, 6, 1),),
     ),
     Scenario(
@@ -159,8 +159,8 @@ PREEMPTION = (
         (Recorded(0, 3, 6, 1),),
     ),
     Scenario(
-        "preempted twice", "add a 20 30; add b 90 30; run 3; preempt b; resume b; run 3; preempt b; run 1; resume b; run",
-        (Recorded(0, 2, 6, 1),), env=window("2:6"),
+        "preempted twice", "add a 20 30; add b 90 30; run 3; preempt b; run 1; resume b; run 2; preempt b; run 1; resume b; run",
+        (Recorded(0, 2, 7, 2),), env=window("2:7"),
     ),
     Scenario("alone and preempted", "add a 200 30; run 5; preempt a; empty; empty; resume a; run", (Recorded(0, 3, 6, 2),)),
     Scenario(
@@ -187,7 +187,7 @@ ROLLOUTS = (
         (Recorded(1, 2, 4), Recorded(2, 2, 4)), worker="repeat",
     ),
     Scenario("sleep before anything", "sleep; empty; sleep; add a 9 6; run; sleep", (Recorded(0, 3, 6),)),
-    Scenario("sleep and an empty batch", "add a 9 6; run; empty; sleep; empty; add b 9 6; run", (Recorded(1, 3, 6),),
+    Scenario("sleep and an empty batch", "add a 9 6; run; empty; sleep; empty; add b 9 6; run; empty", (Recorded(1, 3, 6),),
         env={"RLPATCH_ROLLOUT": "1"},
     ),
     Scenario(
@@ -367,8 +367,8 @@ class Report:
         return [line for line in self.lines if line["scenario"] == scenario.name]
 
     def traces(self, scenario: Scenario) -> list[Path]:
-        own = "RLPATCH_SAVE_PATH" not in scenario.env
-        return trace.find(self.folder / (scenario.folder if own else "traces"))
+        settled = scenario.env.get("RLPATCH_SAVE_PATH") == ""
+        return trace.find(self.folder / ("traces" if settled else scenario.folder))
 
 
 def patched(worker: Worker, folder: Path) -> dict[str, Path]:
@@ -453,7 +453,7 @@ def check(report: Report, scenario: Scenario) -> None:
     said = [line["text"] + (" | " + line["error"] if line["error"] else "") for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
-        each = "complete, recorded {0} of {0} units with {1} uncounted iterations between them: /"
+        each = ", recorded {0} of {0} units with {1} uncounted iterations between them: /"
         expected = tuple(each.format(r.end - r.first, r.uncounted) for r in scenario.recorded)
     assert len(said) == len(expected), said
     for line, pattern in zip(said, expected, strict=True):

@@ -1,0 +1,92 @@
+"""Whole processes: the command line against the least that such a process could do.
+
+Prints ratios of medians, every pair measured in one alternating run:
+
+    python benchmarks/startup.py [RUNS]
+
+- ``rlpatch --help`` and ``rlpatch status`` against a click program with as many commands and no work;
+- ``rlpatch apply`` on vllm-ascend 0.11.0rc1 against a Python that imports libcst, parses that file and writes it back.
+
+Run it in an environment with rlpatch and its test extra; the release is downloaded into the cache of the tests.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from fixtures.releases import release
+
+BARE = """
+import click
+
+@click.group()
+def group():
+    "A bare click program."
+
+for name in ("apply", "diff", "revert", "status", "check", "list", "explain", "recover", "completion"):
+    group.command(name)(lambda: None)
+group()
+"""
+REGENERATE = """
+import sys, libcst
+source = open(sys.argv[1], "rb").read()
+open(sys.argv[2], "wb").write(libcst.parse_module(source).bytes)
+"""
+WORKER = "vllm_ascend/worker/worker_v1.py"
+
+
+def alternate(variants: dict[str, Sequence[str]], runs: int, after: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Variant → median seconds of its process; one run of each that is not counted, then in turn."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for turn in range(runs + 1):
+        for name, command in variants.items():
+            begin = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            if turn:
+                times[name].append(time.perf_counter() - begin)
+            after.get(name, lambda: None)()
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def report(title: str, medians: dict[str, float]) -> None:
+    base, *others = medians
+    print(f"{title}: {base} {medians[base] * 1000:.0f} ms")
+    for name in others:
+        print(f"  {name}: {medians[name] * 1000:.0f} ms, ratio {medians[name] / medians[base]:.2f}")
+
+
+def main() -> None:
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+    rlpatch = str(Path(sys.executable).parent / "rlpatch")
+    with tempfile.TemporaryDirectory() as scratch:
+        bare = Path(scratch) / "bare.py"
+        bare.write_text(BARE)
+        base = {"bare click --help": [sys.executable, str(bare), "--help"]}
+        report("help", alternate({**base, "rlpatch --help": [rlpatch, "--help"]}, runs, {}))
+        site = Path(scratch) / "site"
+        shutil.copytree(release("0.11.0rc1"), site)
+        place = ["--path", str(site)]
+        report("status, nothing patched", alternate({**base, "rlpatch status": [rlpatch, "status", *place]}, runs, {}))
+        apply = [rlpatch, "apply", "vllm-ascend==0.11.0rc1", "--decode", "30:60", "--save-path", "/tmp/x", *place]
+        regenerate = [sys.executable, "-c", REGENERATE, str(site / WORKER), str(Path(scratch) / "out.py")]
+
+        def revert() -> None:
+            subprocess.run([rlpatch, "revert", *place], check=True, stdout=subprocess.DEVNULL)
+
+        variants = {"libcst, parse and write": regenerate, "rlpatch apply": apply}
+        report("apply", alternate(variants, runs, {"rlpatch apply": revert}))
+        subprocess.run(apply, check=True, stdout=subprocess.DEVNULL)
+        report("status, one patch", alternate({**base, "rlpatch status": [rlpatch, "status", *place]}, runs, {}))
+
+
+if __name__ == "__main__":
+    main()
