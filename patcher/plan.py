@@ -11,7 +11,7 @@ from patcher.capture import Capture
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Structure, Upstream
-from patcher.targets import Target
+from patcher.targets.target import Target
 
 
 @dataclass(frozen=True)

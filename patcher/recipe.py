@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from patcher.capture import Capture
     from patcher.guards.look import Switch
-    from patcher.targets import Project
+    from patcher.targets.target import Project
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
-from patcher.targets import Project
+from patcher.targets.target import Project
 from patches import rollout
 from patches.profilers import BACKENDS, arguments
 from patches.switches import VLLM_ASCEND as SWITCHES

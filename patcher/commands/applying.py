@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from patcher import targets
 from patcher.change import Edit
 from patcher.commands.asked import CaptureFor, Launch, Where, find, upstreams
 from patcher.commands.guarding import guard
@@ -14,6 +13,7 @@ from patcher.errors import Problem
 from patcher.recipe import Upstream
 from patcher.report import Report
 from patcher.store import transaction as store
+from patcher.targets import find as targets
 
 if TYPE_CHECKING:
     from patcher.plan import Plan
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 OnWait = Callable[[str], None]
 
 
-def plans_for(
-    report: Report, words: Sequence[str], where: Where, capture: CaptureFor
-) -> list[tuple[Upstream, Plan]]:
+def plans_for(report: Report, words: Sequence[str], where: Where, capture: CaptureFor) -> list[tuple[Upstream, Plan]]:
     """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once."""
     from patcher import plan
 

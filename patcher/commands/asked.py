@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher import targets
 from patcher.recipe import Upstream
-from patcher.targets import Target
+from patcher.targets import find as targets
+from patcher.targets.target import Target
 
 if TYPE_CHECKING:
     from patcher.capture import Capture

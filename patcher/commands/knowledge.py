@@ -41,7 +41,9 @@ def explain(word: str, where: Where, capture: CaptureFor) -> Report:
         _, target = find(word, where, "explain")
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
-        there = {str(c.path): _call_sites(c.after) for c in plan.apply(upstream, target, capture(upstream)).edit.changes}
+        there = {
+            str(c.path): _call_sites(c.after) for c in plan.apply(upstream, target, capture(upstream)).edit.changes
+        }
     except Problem as problem:
         if problem.kind not in (Kind.NO_TARGET, Kind.VERSION):
             report.messages.append(f"warning: {problem}")

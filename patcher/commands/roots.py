@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from patcher import targets
 from patcher.change import PatchId, Record
 from patcher.commands.asked import Where, upstream_of, upstreams
 from patcher.errors import Problem
 from patcher.recipe import Upstream
 from patcher.report import Report
 from patcher.store.shelf import Shelf
-from patcher.targets import Discovery, Target
+from patcher.targets import find as targets
+from patcher.targets.target import Discovery, Target
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,7 @@ _MOST_FILES = 3  # the named script, one that it calls, and the Python program b
 _MOST_BYTES = 4 << 20
 
 
-def read(
-    environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = ()
-) -> tuple[Launch, ...]:
+def read(environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = ()) -> tuple[Launch, ...]:
     """Every launch of a script and a command; without any, one launch with the environment alone.
 
     Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
@@ -250,9 +248,7 @@ class Reading:
         if text is None:
             scope.put("*", [None], where, f"--runtime-env {path} (not readable here)", export=True, depth=0)
             return
-        pattern = re.compile(
-            r"""^\s*["']?([A-Z][A-Z0-9_]*)["']?\s*:[ \t]*(["']?)([\w./:-]*)\2[ \t]*(#.*)?$"""
-        )
+        pattern = re.compile(r"""^\s*["']?([A-Z][A-Z0-9_]*)["']?\s*:[ \t]*(["']?)([\w./:-]*)\2[ \t]*(#.*)?$""")
         for number, line in enumerate(text.split("\n"), 1):
             plain = pattern.match(line)
             if plain:
@@ -281,9 +277,7 @@ class Reading:
         name = PurePath(program).name
         if name in _SHELLS or _PYTHON.fullmatch(name):
             return self._interpreter(argv, scope, where, sure, folder, fed, named)
-        if name.endswith((".sh", ".bash", ".py")) or (
-            "/" in program and _is_script(self.beside(program, folder))
-        ):
+        if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(self.beside(program, folder))):
             child = scope.copy()
             child.args = tuple(argv[1:])
             return self.file(self.beside(program, folder), child, named=named and "/" in program, sure=sure)

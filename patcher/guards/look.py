@@ -78,9 +78,7 @@ def _exists(switch: Switch, version: str) -> bool:
         return True
 
 
-def _profiler(
-    profiler: str, switches: Sequence[Switch], launches: Sequence[Launch], places: str
-) -> list[Finding]:
+def _profiler(profiler: str, switches: Sequence[Switch], launches: Sequence[Launch], places: str) -> list[Finding]:
     by_place: dict[str, Finding] = {}
     for switch in switches:
         asked = _asked(switch, launches)
@@ -134,9 +132,7 @@ def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
     if switch.form is Form.OPTION:
         return [_option(switch, launch, words) for words in _values(switch, launch.argv)]
     programs = [word for word in launch.argv[:1] if word is not None and PurePath(word).name == switch.name]
-    return [
-        _finding(switch, _at_most(switch.otherwise, launch.sure), launch.where, word, "") for word in programs
-    ]
+    return [_finding(switch, _at_most(switch.otherwise, launch.sure), launch.where, word, "") for word in programs]
 
 
 def _at_most(state: State, sure: bool) -> State:
@@ -157,9 +153,7 @@ def _variable(switch: Switch, settings: Sequence[Setting]) -> Finding:
     elif state is not State.OFF and any(setting.depth for setting in settings):
         state, reason = State.UNKNOWN, "it is set in a branch, a loop or a function that may not run"
     elif state is State.UNKNOWN:
-        reason = (
-            "the value is only known when it runs" if shown.text is None else "nobody documents this value"
-        )
+        reason = "the value is only known when it runs" if shown.text is None else "nobody documents this value"
     return _finding(switch, state, shown.where, shown.found, reason)
 
 

@@ -47,9 +47,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
 
 
 class _Python:
-    def __init__(
-        self, reading: Reading, scope: Scope, name: str, line: int, folder: Path, tree: ast.Module
-    ) -> None:
+    def __init__(self, reading: Reading, scope: Scope, name: str, line: int, folder: Path, tree: ast.Module) -> None:
         self.reading, self.scope, self.name, self.folder, self.tree = reading, scope, name, folder, tree
         self.first = max(line, 1) if line else 0
         self.depth = 0
@@ -235,11 +233,7 @@ class _Python:
         if isinstance(given, ast.Dict):
             items = zip(given.keys, given.values, strict=True)
             pairs = [(_constant(key) if key else None, one) for key, one in items]
-        elif (
-            isinstance(given, ast.Call)
-            and _dotted(given.func).endswith(("Config", "dict"))
-            and not given.args
-        ):
+        elif isinstance(given, ast.Call) and _dotted(given.func).endswith(("Config", "dict")) and not given.args:
             pairs = [(keyword.arg, keyword.value) for keyword in given.keywords]
         else:
             return [option, self._text(given)]

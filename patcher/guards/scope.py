@@ -62,9 +62,7 @@ class Scope:
         """A scope whose later changes stay its own, as in a child process."""
         return Scope(dict(self.settings), dict(self.arrays), dict(self.perhaps), self.args, self.export_all)
 
-    def put(
-        self, name: str, texts: Iterable[Argument], where: str, found: str, *, export: bool, depth: int
-    ) -> None:
+    def put(self, name: str, texts: Iterable[Argument], where: str, found: str, *, export: bool, depth: int) -> None:
         """Set a variable to one of ``texts``."""
         exported = export or self.export_all or any(old.exported for old in self.settings.get(name, ()))
         kept = tuple(text if text is None or len(text) <= MOST_TEXT else None for text in texts)
@@ -87,9 +85,7 @@ def merged(scopes: Sequence[Scope], depth: int) -> Scope:
             continue
         absent = (Setting(None, "", "", present=False, exported=False),)
         choices = dict.fromkeys(
-            replace(setting, depth=min(setting.depth, depth))
-            for way in ways
-            for setting in way or absent
+            replace(setting, depth=min(setting.depth, depth)) for way in ways for setting in way or absent
         )
         kept = tuple(choices)
         if len(kept) > MOST_SETTINGS:

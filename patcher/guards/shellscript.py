@@ -290,9 +290,7 @@ class Shell:
     def _evaluate(self, argv: list[Argument], line: int) -> None:
         self.run(tokens(" ".join(text or "" for text in argv[1:]), line))
 
-    def _launch(
-        self, assignments: list[Word], rest: list[Word], argv: list[Argument], fed: Heredoc | None
-    ) -> None:
+    def _launch(self, assignments: list[Word], rest: list[Word], argv: list[Argument], fed: Heredoc | None) -> None:
         scope, own = self.scope.copy(), self.scope
         self.scope = scope
         for word in assignments:
@@ -325,8 +323,7 @@ class Shell:
                 settings = self.scope.settings.get(name)
                 if settings and (export or remove):
                     self.scope.settings[name] = tuple(
-                        replace(one, exported=not remove and (one.exported or one.present))
-                        for one in settings
+                        replace(one, exported=not remove and (one.exported or one.present)) for one in settings
                     )
 
     def _set(self, argv: list[Argument]) -> None:
@@ -361,9 +358,7 @@ class Shell:
         texts = self._texts(_without_name(word))
         if plus:
             olds = self._values(name) or ("",)
-            texts = tuple(
-                None if old is None or text is None else old + text for old in olds for text in texts
-            )
+            texts = tuple(None if old is None or text is None else old + text for old in olds for text in texts)
         self._assign_texts(name, texts, word, export=export)
 
     def _assign_texts(self, name: str, texts: Iterable[Argument], word: Word, *, export: bool) -> None:

@@ -16,7 +16,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-STORE = ".rlpatch"
+from patcher.store import STORE
+
+
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 

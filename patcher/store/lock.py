@@ -48,9 +48,7 @@ def silent(_message: str) -> None:
 
 
 @contextlib.contextmanager
-def hold(
-    folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]
-) -> Iterator[None]:
+def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of the store ``folder``; ``prepare`` makes the folder, or raises when that is not wanted.
 
     The holder before may have removed the folder with the lock in it, so ``prepare`` is called before every

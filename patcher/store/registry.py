@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from patcher.change import PatchId, Record
-from patcher.store.files import STORE, Folder, Node
+from patcher.store import STORE
+from patcher.store.files import Folder, Node
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")

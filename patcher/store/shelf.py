@@ -23,8 +23,8 @@ from typing import NoReturn
 
 from patcher.change import Record
 from patcher.errors import Kind, Problem
-from patcher.store import lock, registry
-from patcher.store.files import STORE, TEMPORARY, Node, digest, place, read, remove, sync
+from patcher.store import STORE, lock, registry
+from patcher.store.files import TEMPORARY, Node, digest, place, read, remove, sync
 from patcher.store.registry import Journal, State
 
 STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (

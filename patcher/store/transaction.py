@@ -59,9 +59,7 @@ class Draft:
     ahead: dict[str, files.Folder | None]
 
 
-def commit(
-    edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
-) -> Outcome:
+def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent) -> Outcome:
     """Do all of ``edits`` or nothing, and say which files hold other bytes now.
 
     When no file and no registry would change, nothing is written, and no lock is taken. An added record takes
@@ -171,9 +169,7 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _locked(
-    shelves: Sequence[Shelf], wait: float, on_wait: Callable[[str], None], *, make: bool
-) -> Iterator[None]:
+def _locked(shelves: Sequence[Shelf], wait: float, on_wait: Callable[[str], None], *, make: bool) -> Iterator[None]:
     """Hold the locks of all shelves, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
         for shelf in sorted(shelves, key=lambda shelf: str(shelf.root)):  # two commands must not cross
@@ -219,9 +215,7 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[Shelf, Edit]]:
         shelf = Shelf(edit.root)
         if shelf.root in found:
             shelf, first = found[shelf.root]
-            edit = Edit(
-                first.root, first.changes + edit.changes, first.add + edit.add, first.remove + edit.remove
-            )
+            edit = Edit(first.root, first.changes + edit.changes, first.add + edit.add, first.remove + edit.remove)
         found[shelf.root] = (shelf, edit)
     return [found[root] for root in sorted(found, key=str)]
 
@@ -403,9 +397,7 @@ def _stock(draft: Draft) -> None:
 
 
 def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], index: int) -> None:
-    journal = Journal(
-        transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.state == State()
-    )
+    journal = Journal(transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.state == State())
     draft.shelf.write(JOURNAL, journal_text(journal))
     sync(draft.shelf.folder)
 

@@ -196,16 +196,18 @@ class SchedulerOutputs:
                 self.prefilling.pop(request, None)
         if self.busy and not self.live:
             self.end_rollout("all requests have finished")
+        for request in getattr(batch.scheduled_cached_reqs, "resumed_req_ids", ()):
+            self.prefilling[request] = -1  # reset_prefix_cache() preempts and resumes all between two iterations
+        explained = len(self.counts) - len(batch.finished_req_ids) + len(batch.scheduled_new_reqs)
+        if len(counts) > explained:  # a request is back that was not scheduled before
+            for request in counts.keys() - self.counts.keys():
+                self.prefilling[request] = -1  # its prompt too, if it was preempted in its prefill
         for new in batch.scheduled_new_reqs:
             tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
             length = len(new.prompt_embeds if tokens is None else tokens)
             self.prefilling[new.req_id] = length - new.num_computed_tokens
             self.live.add(new.req_id)
             self.busy = True
-        explained = len(self.counts) - len(batch.finished_req_ids) + len(batch.scheduled_new_reqs)
-        if len(counts) > explained:  # a request is back that was not scheduled before
-            for request in counts.keys() - self.counts.keys():
-                self.prefilling.setdefault(request, -1)
         self.counts = counts
         if not batch.total_num_scheduled_tokens:
             return None

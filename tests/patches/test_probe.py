@@ -122,7 +122,7 @@ def batch(
     ]
     return SimpleNamespace(
         num_scheduled_tokens=counts, scheduled_new_reqs=requests, finished_req_ids=set(done),
-        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {},
+        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {}, scheduled_cached_reqs=[],
     )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
 from patcher.change import Change, Edit
+from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import STORE
 from tests.patcher.store.tree import (
     OURS,
     PRISTINE,

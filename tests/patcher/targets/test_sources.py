@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from patcher import sources
 from patcher.errors import Kind, Problem
-from tests.patcher.target_trees import write
+from patcher.targets import sources
+from tests.patcher.targets.trees import write
 
 
 def refusal(file: Path) -> Problem:

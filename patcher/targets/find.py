@@ -5,72 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from patcher import interpreters, provenance, sources, versions
 from patcher.errors import Kind, Problem
-from patcher.interpreters import Environment
-from patcher.store.files import STORE
-
-
-@dataclass(frozen=True)
-class Project:
-    """An upstream project, declared by ``patches``; the engine knows none by name.
-
-    ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
-    the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top),
-    and ``version_files`` text files below the root that hold just the version.
-    """
-
-    name: str
-    package: str
-    distributions: tuple[str, ...]
-    checkout: str = ""
-    version_files: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Target:
-    """A project that is there.
-
-    ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
-    ``kind`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
-    known.
-    """
-
-    project: Project
-    version: str
-    root: Path
-    kind: str
-    version_from: str
-    found_by: str
-    notes: tuple[str, ...] = ()
-
-    def exists(self, path: PurePosixPath) -> bool:
-        """Whether the module ``path`` (relative to the root) is there, also in a form that `read` refuses."""
-        return sources.there(self.root / path)
-
-    def read(self, path: PurePosixPath) -> bytes:
-        """The bytes of the module ``path``, relative to the root.
-
-        Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
-        a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
-        """
-        return sources.read(self.root / path)
-
-
-@dataclass(frozen=True)
-class Discovery:
-    """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
-    projects that are there but cannot be patched, and where was looked.
-    """
-
-    targets: tuple[Target, ...]
-    stores: tuple[Path, ...]
-    problems: tuple[Problem, ...]
-    looked: tuple[str, ...]
+from patcher.store import STORE
+from patcher.targets import interpreters, provenance, sources, versions
+from patcher.targets.interpreters import Environment
+from patcher.targets.target import Discovery, Project, Target
 
 
 def parse(text: str, projects: Sequence[Project] = ()) -> tuple[str, str | None]:

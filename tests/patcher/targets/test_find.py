@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher import interpreters, targets
 from patcher.errors import Kind, Problem
-from tests.patcher.target_trees import (
+from patcher.targets import find as targets
+from patcher.targets import interpreters
+from tests.patcher.targets.trees import (
     ALL,
     ASCEND,
     SGLANG,

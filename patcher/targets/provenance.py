@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from patcher import checkout, sources, versions
 from patcher.errors import Kind, Problem
-from patcher.versions import Distribution
+from patcher.targets import checkout, sources, versions
+from patcher.targets.versions import Distribution
 
 if TYPE_CHECKING:
-    from patcher.targets import Project
+    from patcher.targets.target import Project
 
 _SITES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """See ``patcher.targets.Target``, which has the same fields."""
+    """See ``patcher.targets.target.Target``, which has the same fields."""
 
     root: Path
     version: str

@@ -10,10 +10,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from patcher import interpreters, locate
 from patcher.errors import Kind, Problem
-from patcher.interpreters import Package
-from tests.patcher.target_trees import package, write
+from patcher.targets import interpreters, locate
+from patcher.targets.interpreters import Package
+from tests.patcher.targets.trees import package, write
 
 
 def script(path: Path, text: str) -> str:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from patcher import locate
 from patcher.errors import Kind, Problem
+from patcher.targets import locate
 
 TIMEOUT_S = 30.0
 _HINT = "name a Python: --python /path/to/bin/python"

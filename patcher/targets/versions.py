@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher import sources
+from patcher.targets import sources
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from patcher.checkout import Checkout
+    from patcher.targets.checkout import Checkout
 
 _ATTRIBUTES = {
     "_version.py": ("__version__", "version"),

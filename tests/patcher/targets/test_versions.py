@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from patcher import versions
-from patcher.checkout import Checkout
-from patcher.versions import Source
-from tests.patcher.target_trees import dist_info, write
+from patcher.targets import versions
+from patcher.targets.checkout import Checkout
+from patcher.targets.versions import Source
+from tests.patcher.targets.trees import dist_info, write
 
 NAMES = ("vllm-ascend",)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from patcher import provenance
 from patcher.errors import Kind, Problem
-from tests.patcher.target_trees import ASCEND, SGLANG, VLLM, commit, dist_info, git, package, repository, wheel, write
+from patcher.targets import provenance
+from tests.patcher.targets.trees import ASCEND, SGLANG, VLLM, commit, dist_info, git, package, repository, wheel, write
 
 
 def of(folder: Path, *search: Path, git: bool = True) -> provenance.Provenance:

