@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -19,8 +18,7 @@ class PatchId(NamedTuple):
         return " ".join(part for part in self if part)
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """One file of a transaction.
 
     ``path`` is relative to the root; ``before`` are the bytes that planning read; ``after`` those to be
@@ -33,8 +31,7 @@ class Change:
     pristine: bytes
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """What the store remembers of an applied patch, so that ``status`` can tell the truth later.
 
     ``files`` are the paths relative to the root that carry lines of this patch; ``options`` are the words of
@@ -49,8 +46,7 @@ class Record:
     tool: str
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """Everything that one transaction does below one root: the changed files and the patches added or removed."""
 
     root: Path

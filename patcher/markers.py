@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
@@ -54,8 +54,7 @@ def _digest(block: Iterable[str], lines: Iterable[str]) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
-class Marked:
+class Marked(NamedTuple):
     """One patch as it stands in a file.
 
     ``lines`` are the indices of its lines, that of the opening mark first; ``digest`` is the one written there,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from patcher import __version__, markers
 from patcher.capture import Capture
@@ -14,8 +14,7 @@ from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Target
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report."""
 
     target: Target
@@ -32,8 +31,7 @@ class Plan:
         return any(change.before != change.after for change in self.edit.changes)
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a recipe applies: the structure, if the release is a published one, and the file."""
 
     recipe: Recipe
@@ -175,8 +173,7 @@ def revert(
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 
-@dataclass(frozen=True)
-class FileState:
+class FileState(NamedTuple):
     """One file of an applied patch as it is now.
 
     ``state`` is one of intact, edited (others changed lines outside of ours), tampered (our own lines were

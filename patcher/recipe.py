@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from patcher.targets.target import Project
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(NamedTuple):
     """One line of ours in one method of the target class.
 
     ``line`` is the statement that goes in. ``before`` is the statement it goes in front of, written as code in
@@ -31,8 +30,7 @@ class Site:
     optional: bool = False
 
 
-@dataclass(frozen=True)
-class Structure:
+class Structure(NamedTuple):
     """Releases whose target function has the same shape.
 
     ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.engine.fingerprint`` of the
@@ -46,8 +44,7 @@ class Structure:
     shape: str
 
 
-@dataclass(frozen=True)
-class Probe:
+class Probe(NamedTuple):
     """The code that goes into the class: classes of ``module`` (a source file below ``patches/probes``) by name.
 
     ``nested`` is the name of the class that the ``parts`` are flattened into, together with the part of the
@@ -59,11 +56,10 @@ class Probe:
     parts: tuple[str, ...]
     members: tuple[str, ...]
     backends: Mapping[str, tuple[str, str]]
-    constants: Mapping[str, object] = field(default_factory=dict)
+    constants: Mapping[str, object] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """Where a stage of one project is recorded, in which releases, and why there.
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
@@ -87,7 +83,7 @@ class Recipe:
     how: str
     upstream: str
     remove_when: str
-    builtin: Mapping[str, str] = field(default_factory=dict)
+    builtin: Mapping[str, str] = MappingProxyType({})
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -99,8 +95,7 @@ class Recipe:
         return next((s for s in self.structures if release in s.releases), None)
 
 
-@dataclass(frozen=True)
-class Upstream:
+class Upstream(NamedTuple):
     """All that ``patches`` knows of one project.
 
     ``switches`` are the profilers that could be on beside ours, ``backend`` is the default one, ``processes`` are

@@ -8,7 +8,7 @@ or end in a segfault. A profiler that waits for a request is ``ARMED``.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 
 class State(enum.Enum):
@@ -33,8 +33,7 @@ class Form(enum.Enum):
     PROGRAM = "program"
 
 
-@dataclass(frozen=True)
-class Switch:
+class Switch(NamedTuple):
     """One way in which one profiler is switched on.
 
     ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
@@ -87,8 +86,7 @@ _ENGINE_VARIABLE = Switch(
     off="unset VLLM_TORCH_PROFILER_DIR",
     asked_by=_START_PROFILE,
 )
-_ENGINE_DEPRECATED = replace(
-    _ENGINE_VARIABLE,
+_ENGINE_DEPRECATED = _ENGINE_VARIABLE._replace(
     why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with "
     "/start_profile or LLM.start_profile()",
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
@@ -121,15 +119,13 @@ _DAEMON = Switch(
     off="unset MSMONITOR_USE_DAEMON",
     asked_by=_DAEMON_ASKED,
 )
-_DAEMON_STEPPED = replace(
-    _DAEMON,
+_DAEMON_STEPPED = _DAEMON._replace(
     why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
     "nputrace` asks; "
     "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker",
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
-_KINETO_DAEMON = replace(
-    _DAEMON,
+_KINETO_DAEMON = _DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog",
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
@@ -180,8 +176,7 @@ _MSPROF_MODE = Switch(
     "profiling in attach mode",
     off="unset PROFILING_MODE",
 )
-_MSPROF_SAMPLE = replace(
-    _MSPROF_MODE,
+_MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.OFF)),
     why="msprof hands its settings to the program in this variable and records from the start; newer "
@@ -189,8 +184,7 @@ _MSPROF_SAMPLE = replace(
     "profilers then record nothing and raise nothing",
     off="unset PROFILER_SAMPLECONFIG",
 )
-_MSPROF_PROGRAM = replace(
-    _MSPROF_SAMPLE,
+_MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     form=Form.PROGRAM,
     name="msprof",
     why="msprof sets PROFILER_SAMPLECONFIG for the program that it starts and records from its start",
@@ -199,12 +193,12 @@ _MSPROF_PROGRAM = replace(
 )
 
 VLLM_ASCEND: tuple[Switch, ...] = (
-    replace(_ENGINE_VARIABLE, releases="<0.14.0rc0"),
-    replace(_ENGINE_DEPRECATED, releases=">=0.14.0rc0,<0.16.0rc0"),
-    replace(_ENGINE_OPTION, releases=">=0.14.0rc0"),
-    replace(_DAEMON_STEPPED, releases=">=0.11.0rc0,<0.27.0rc0"),
-    replace(_DAEMON, releases="<0.11.0rc0"),
-    replace(_DAEMON, releases=">=0.27.0rc0"),
+    _ENGINE_VARIABLE._replace(releases="<0.14.0rc0"),
+    _ENGINE_DEPRECATED._replace(releases=">=0.14.0rc0,<0.16.0rc0"),
+    _ENGINE_OPTION._replace(releases=">=0.14.0rc0"),
+    _DAEMON_STEPPED._replace(releases=">=0.11.0rc0,<0.27.0rc0"),
+    _DAEMON._replace(releases="<0.11.0rc0"),
+    _DAEMON._replace(releases=">=0.27.0rc0"),
     _KINETO_DAEMON,
     _DAEMON_OPTION,
     _DYNAMIC,
@@ -214,11 +208,10 @@ VLLM_ASCEND: tuple[Switch, ...] = (
 )
 
 VLLM: tuple[Switch, ...] = (
-    replace(_ENGINE_VARIABLE, releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),
-    replace(_ENGINE_DEPRECATED, releases=">=0.13.0rc0,<0.16.0rc0"),
-    replace(_ENGINE_OPTION, releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
-    replace(
-        _KINETO_DAEMON,
+    _ENGINE_VARIABLE._replace(releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),
+    _ENGINE_DEPRECATED._replace(releases=">=0.13.0rc0,<0.16.0rc0"),
+    _ENGINE_OPTION._replace(releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
+    _KINETO_DAEMON._replace(
         why="libkineto registers with the dynolog daemon and records when `dyno gputrace` asks",
         source="PyTorch's libkineto, KINETO_USE_DAEMON",
     ),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.recipe import Upstream
 from patcher.targets import find as targets
@@ -18,8 +17,7 @@ CaptureFor = Callable[[Upstream], "Capture"]
 """The user's choice, completed by what is the default for a project."""
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """Where to look for targets: ``--path``, ``--python``, or neither."""
 
     path: Path | None = None
@@ -39,8 +37,7 @@ class Where:
         )
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """How the run will be started, as far as the user says."""
 
     environ: Mapping[str, str]

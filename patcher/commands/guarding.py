@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
@@ -29,7 +28,7 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
         report.lines.append(f"{name} {version or ''}".rstrip())
         for finding in findings:
             report.lines += _lines(finding)
-        entries = [{**asdict(finding), "state": finding.state.value} for finding in findings]
+        entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
         report.data[name] = {"version": version, "profilers": entries}
         report.problems += [_problem(upstream, finding) for finding in findings if finding.state is State.ON]
     return report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 
 from patcher.change import Record
@@ -49,7 +48,7 @@ def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
     return {
         "target": record.patch.target, "stage": record.patch.stage, "role": record.patch.role, "root": str(root.path),
         "version": record.version, "installed": installed, "since": record.applied_at, "options": list(record.options),
-        "files": [asdict(state) for state in states],
+        "files": [state._asdict() for state in states],
     }  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from patcher.change import PatchId, Record
 from patcher.commands.asked import Where, upstream_of, upstreams
@@ -16,8 +16,7 @@ from patcher.targets import find as targets
 from patcher.targets.target import Discovery, Target
 
 
-@dataclass(frozen=True)
-class Root:
+class Root(NamedTuple):
     """One root with patches.
 
     ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from patcher.guards.launch import read
 from patcher.guards.scope import Argument, Launch, Setting, quoted
@@ -15,8 +15,7 @@ from patches.switches import Form, State, Switch
 __all__ = ["Finding", "Guard", "State", "Switch", "look", "worst"]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What is known of one profiler at one place.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
@@ -118,9 +117,9 @@ def _if_asked(finding: Finding, asked: Launch | None) -> Finding:
     call = f"{quoted(asked.argv)[:200]} at {asked.where}"
     if asked.sure:
         off = f"{finding.off}; or leave out {call}"
-        return replace(finding, state=State.ON, found=f"{finding.found}; {call}", off=off)
+        return finding._replace(state=State.ON, found=f"{finding.found}; {call}", off=off)
     why = f"{finding.why} (whether this call is reached is only known when the script runs)"
-    return replace(finding, state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why)
+    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why)
 
 
 def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
@@ -169,8 +168,7 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
     return Finding(switch.profiler, state, where, found, off, why)
 
 
-@dataclass(frozen=True)
-class _Value:
+class _Value(NamedTuple):
     """What one launch says about the deciding keys of an option: their values, and the words that say so."""
 
     texts: tuple[Argument, ...]

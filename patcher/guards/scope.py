@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 # Bounds that no written script comes near; without them a generated one could exhaust the memory.
 MOST_NESTING = 12
@@ -18,8 +19,7 @@ ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 Argument = str | None  # None: a word that is only known when the script runs
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One thing that a variable may be: ``text`` None if only the run tells, ``present`` False if unset."""
 
     text: Argument
@@ -33,8 +33,7 @@ class Setting:
 Settings = Mapping[str, tuple[Setting, ...]]
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A program start, or a call in a Python script, with what it inherits.
 
     ``where`` names the place, ``sure`` is False inside a branch, a loop or a function. ``settings`` are the
@@ -85,12 +84,12 @@ def merged(scopes: Sequence[Scope], depth: int) -> Scope:
             continue
         absent = (Setting(None, "", "", present=False, exported=False),)
         choices = dict.fromkeys(
-            replace(setting, depth=min(setting.depth, depth)) for way in ways for setting in way or absent
+            setting._replace(depth=min(setting.depth, depth)) for way in ways for setting in way or absent
         )
         kept = tuple(choices)
         if len(kept) > MOST_SETTINGS:
             last = kept[-1]
-            kept = (replace(last, text=None, present=True, exported=any(one.exported for one in kept)),)
+            kept = (last._replace(text=None, present=True, exported=any(one.exported for one in kept)),)
         result.settings[name] = kept
     for name in {name for scope in scopes for name in scope.arrays}:
         words = [scope.arrays.get(name, ()) for scope in scopes]

@@ -8,7 +8,7 @@ not closed ends with the text.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _OPERATORS = (
     ";;&", "<<<", "&>>", "<<-", ";;", ";&", "&&", "||", "|&", "<<", ">>", "&>", ">&", "<&", "<>", ">|",
@@ -20,8 +20,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _ASSIGNS_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """``$name`` or ``${name…}``; ``rest`` is what follows the name inside the braces, as ``:-default``."""
 
     name: str
@@ -29,8 +28,7 @@ class Parameter:
     quoted: bool = False
 
 
-@dataclass(frozen=True)
-class Substitution:
+class Substitution(NamedTuple):
     """The text inside ``$(…)`` or backticks, whose output nobody knows; empty where nothing is run."""
 
     text: str
@@ -40,8 +38,7 @@ class Substitution:
 Piece = str | Parameter | Substitution
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     """One word: its pieces, the text as it stands in the file, its line, and the elements of ``NAME=(…)``."""
 
     pieces: tuple[Piece, ...]
@@ -50,16 +47,14 @@ class Word:
     array: tuple[Word, ...] | None = None
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(NamedTuple):
     """``;``, ``&&``, ``(``, a line end or a redirection."""
 
     text: str
     line: int
 
 
-@dataclass(frozen=True)
-class Heredoc:
+class Heredoc(NamedTuple):
     """The lines that a here-document feeds to the command before it, and the line where they begin."""
 
     body: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -323,7 +323,7 @@ class Shell:
                 settings = self.scope.settings.get(name)
                 if settings and (export or remove):
                     self.scope.settings[name] = tuple(
-                        replace(one, exported=not remove and (one.exported or one.present)) for one in settings
+                        one._replace(exported=not remove and (one.exported or one.present)) for one in settings
                     )
 
     def _set(self, argv: list[Argument]) -> None:
@@ -464,8 +464,8 @@ def _without_name(word: Word) -> Word:
     while pieces:
         piece = pieces.pop(0)
         if isinstance(piece, str) and "=" in piece:
-            return replace(word, pieces=(piece.partition("=")[2], *pieces))
-    return replace(word, pieces=())
+            return word._replace(pieces=(piece.partition("=")[2], *pieces))
+    return word._replace(pieces=())
 
 
 def _tail(word: Word) -> str:

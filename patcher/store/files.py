@@ -13,18 +13,16 @@ import contextlib
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.store import STORE
-
 
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """What one path holds, with everything of it that is put back: a regular file, or a symlink if ``link``.
 
     ``digest`` is the sha256 of a file's bytes (empty for a link). A time that is None is not known, and the
@@ -40,8 +38,7 @@ class Node:
     mtime_ns: int | None = None
 
 
-@dataclass(frozen=True)
-class Folder:
+class Folder(NamedTuple):
     """The times of a folder and a digest of the names in it, ours left out."""
 
     names: str

@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files
@@ -25,8 +25,7 @@ from patcher.store.registry import Journal, Move
 from patcher.store.shelf import COMMITTED, JOURNAL, NEXT, STATE, Shelf
 
 
-@dataclass(frozen=True)
-class Recovered:
+class Recovered(NamedTuple):
     """A root whose unfinished transaction has been ended.
 
     ``forward`` tells whether it holds the state after the transaction or the one before; ``left`` are the
@@ -71,7 +70,7 @@ def settle(shelves: Sequence[Shelf], given: Sequence[Path]) -> list[Recovered]:
 def _verdict(journal: Journal, pending: dict[str, Journal], known: set[str]) -> bool | None:
     """Ahead, back, or (None) not to be decided with what is known."""
     first, *others = journal.participants
-    if journal.index == 0:
+    if journal.position == 0:
         if not journal.committed:
             return False
         return True if known.issuperset(others) else None

@@ -15,8 +15,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 
@@ -27,8 +27,7 @@ _SOMEBODY = "another process"
 _UNSIGNED = 10.0  # seconds after which a claim that nobody signed is taken for a dead process's
 
 
-@dataclass(frozen=True)
-class Owner:
+class Owner(NamedTuple):
     """Who holds a lock: enough to name it, and to tell on the same host whether it still lives."""
 
     host: str
@@ -174,7 +173,7 @@ def _sign(descriptor: int) -> None:
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
     owner = Owner(os.uname().nodename, pid, _space(), _started(pid), words[:120])
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)
+    os.pwrite(descriptor, json.dumps(owner._asdict()).encode(), 0)
 
 
 def _signed(text: bytes) -> Owner | None:

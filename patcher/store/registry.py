@@ -7,10 +7,10 @@ and without ``..``, a digest is one, a mode has permission bits only.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 from patcher.change import PatchId, Record
 from patcher.store import STORE
@@ -21,22 +21,20 @@ _HEX = frozenset("0123456789abcdef")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files."""
 
     digest: str
     pristine: Node
-    bytecode: dict[str, Node] = field(default_factory=dict)
+    bytecode: Mapping[str, Node] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The registry of a root; ``folders`` is how folders were before the first change (None: not there)."""
 
     records: tuple[Record, ...] = ()
-    files: dict[str, Entry] = field(default_factory=dict)
-    folders: dict[str, Folder | None] = field(default_factory=dict)
+    files: Mapping[str, Entry] = MappingProxyType({})
+    folders: Mapping[str, Folder | None] = MappingProxyType({})
 
     def digests(self) -> set[str]:
         """The backups that are still needed."""
@@ -44,8 +42,7 @@ class State:
         return found | {node.digest for entry in self.files.values() for node in entry.bytecode.values()}
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """One path of a transaction and what it holds before and after; only bytecode may be absent (None)."""
 
     path: str
@@ -53,18 +50,17 @@ class Move:
     after: Node | None
 
 
-@dataclass(frozen=True)
-class Journal:
+class Journal(NamedTuple):
     """One root's part of a transaction.
 
-    ``participants`` are the roots in their sorted order, ``index`` is this one's; the first decides for all.
+    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first decides for all.
     They are compared with the roots that a command found by itself and never visited from here. ``back`` and
     ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
     """
 
     transaction: str
     participants: tuple[str, ...]
-    index: int
+    position: int
     moves: tuple[Move, ...]
     back: dict[str, Folder | None]
     ahead: dict[str, Folder | None]
@@ -77,12 +73,12 @@ def state_text(state: State) -> bytes:
     files = {
         path: {
             "digest": entry.digest,
-            "pristine": vars(entry.pristine),
-            "bytecode": {name: vars(node) for name, node in entry.bytecode.items()},
+            "pristine": entry.pristine._asdict(),
+            "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
         }
         for path, entry in state.files.items()
     }
-    records = [{**vars(record), "patch": list(record.patch)} for record in state.records]
+    records = [{**record._asdict(), "patch": list(record.patch)} for record in state.records]
     return _text({"records": records, "files": files, "folders": _folders_text(state.folders)})
 
 
@@ -91,8 +87,8 @@ def journal_text(journal: Journal) -> bytes:
     moves = [
         {
             "path": move.path,
-            "before": move.before and vars(move.before),
-            "after": move.after and vars(move.after),
+            "before": move.before and move.before._asdict(),
+            "after": move.after and move.after._asdict(),
         }
         for move in journal.moves
     ]
@@ -100,7 +96,7 @@ def journal_text(journal: Journal) -> bytes:
         {
             "transaction": journal.transaction,
             "participants": list(journal.participants),
-            "index": journal.index,
+            "index": journal.position,
             "moves": moves,
             "back": _folders_text(journal.back),
             "ahead": _folders_text(journal.ahead),
@@ -113,8 +109,8 @@ def _text(top: dict[str, Any]) -> bytes:
     return json.dumps({"version": VERSION, **top}, indent=1).encode() + b"\n"
 
 
-def _folders_text(folders: dict[str, Folder | None]) -> dict[str, Any]:
-    return {path: kept and vars(kept) for path, kept in folders.items()}
+def _folders_text(folders: Mapping[str, Folder | None]) -> dict[str, Any]:
+    return {path: kept and kept._asdict() for path, kept in folders.items()}
 
 
 def read_state(content: bytes) -> State:
@@ -136,7 +132,7 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
         return Journal(
             transaction=_string(top["transaction"]),
             participants=participants,
-            index=index,
+            position=index,
             moves=tuple(_move(move) for move in top["moves"]),
             back=_folders(top["back"]),
             ahead=_folders(top["ahead"]),

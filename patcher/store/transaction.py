@@ -12,9 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
@@ -30,8 +31,7 @@ __all__ = ["Outcome", "Recovered", "backup", "commit", "pending", "preflight", "
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a commit did: the files that now hold other bytes, and the interrupted runs it ended before."""
 
     written: tuple[Path, ...] = ()
@@ -42,8 +42,7 @@ class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
     """A store was removed by its last user while its lock was waited for."""
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
     ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept with the mode of
@@ -231,7 +230,7 @@ def _idle(shelf: Shelf, edit: Edit) -> bool:
 
 
 def _undated(applied: tuple[Record, ...]) -> list[Record]:
-    return [replace(record, applied_at="") for record in applied]
+    return [record._replace(applied_at="") for record in applied]
 
 
 def _registered(now: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
@@ -289,7 +288,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     if key in sheet.contents:
         raise ValueError(f"{change.path}: two changes of one file")
     node, _content = current(path, change)
-    plain = replace(node, link=None, mode=os.stat(path).st_mode & 0o7777, atime_ns=None)  # noqa: PTH116
+    plain = node._replace(link=None, mode=os.stat(path).st_mode & 0o7777, atime_ns=None)  # noqa: PTH116
     compiled = _compiled(sheet, path)
     entry = sheet.entries.pop(key, None)
     fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
@@ -298,7 +297,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         entry = Entry(digest(change.pristine), node, compiled)
     elif entry is None or not fits:
         # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
-        entry = Entry(digest(change.pristine), replace(plain, digest=digest(change.pristine), mtime_ns=None))
+        entry = Entry(digest(change.pristine), plain._replace(digest=digest(change.pristine), mtime_ns=None))
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
     if not reverts:
@@ -306,7 +305,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         sheet.backups.append((change.pristine, plain.mode))
     if change.before == change.after:
         return
-    patched = replace(plain, digest=digest(change.after), mtime_ns=_fresh(node))
+    patched = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
     sheet.sources.append(Move(key, node, entry.pristine if reverts and fits else patched))
     sheet.backups.append((change.before, plain.mode))
     _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
@@ -323,7 +322,7 @@ def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
     return found
 
 
-def _enter_bytecode(sheet: _Sheet, there: dict[str, Node], wanted: dict[str, Node]) -> None:
+def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[str, Node]) -> None:
     """Remove all that was compiled from the bytes of before, and put back what belongs to those of after."""
     for key in sorted({*there, *wanted}):
         before, after = there.get(key), wanted.get(key)

@@ -10,9 +10,8 @@ import contextlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 
-@dataclass(frozen=True)
-class Checkout:
+class Checkout(NamedTuple):
     """A git work tree, seen from the files that were asked about.
 
     ``top`` is its top folder, ``head`` the commit (empty before the first), ``tag`` a version tag at HEAD,

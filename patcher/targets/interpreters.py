@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.targets import locate
@@ -16,16 +15,14 @@ TIMEOUT_S = 30.0
 _HINT = "name a Python: --python /path/to/bin/python"
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """What an interpreter would import: ``origin`` is None for a folder without ``__init__.py``."""
 
     origin: str | None
     locations: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Environment:
+class Environment(NamedTuple):
     """One interpreter: its name for messages, its ``sys.prefix``, its search path, the packages it finds."""
 
     name: str

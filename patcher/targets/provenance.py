@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.targets import checkout, sources, versions
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 _SITES = ("site-packages", "dist-packages")
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(NamedTuple):
     """See ``patcher.targets.target.Target``, which has the same fields."""
 
     root: Path
@@ -28,8 +26,7 @@ class Provenance:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _WorkTree:
+class _WorkTree(NamedTuple):
     """Whether a root is the project's own checkout, what git says of it (None: not asked, or refused), notes.
 
     A package that merely lies inside somebody's repository has other tags than that repository.
@@ -140,4 +137,4 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
         return _WorkTree(own=True, notes=(f"{problem.cause}: {problem.hint}",))
     if state is None or init in state.unknown:
         return _WorkTree()
-    return _WorkTree(True, state, (replace(state, dirty=()).note,))
+    return _WorkTree(True, state, (state._replace(dirty=()).note,))

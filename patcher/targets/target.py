@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from patcher.errors import Problem
 from patcher.targets import sources
 
 
-@dataclass(frozen=True)
-class Project:
+class Project(NamedTuple):
     """An upstream project, declared by ``patches``; the engine knows none by name.
 
     ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
@@ -25,8 +24,7 @@ class Project:
     version_files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """A project that is there.
 
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
@@ -55,8 +53,7 @@ class Target:
         return sources.read(self.root / path)
 
 
-@dataclass(frozen=True)
-class Discovery:
+class Discovery(NamedTuple):
     """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
     projects that are there but cannot be patched, and where was looked.
     """

@@ -9,9 +9,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.targets import sources
 
@@ -27,16 +26,14 @@ _ATTRIBUTES = {
 }
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A version, as written, and what says so: ``vllm_ascend/_version.py``."""
 
     version: str
     says: str
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(NamedTuple):
     """A ``*.dist-info`` folder: its version; whether RECORD lists the package (None: there is no RECORD).
 
     ``checkout`` is the folder that an editable install stands for; ``installed`` is False for a wheel that

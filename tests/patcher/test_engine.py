@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 
 import libcst as cst
 import pytest
@@ -17,8 +16,7 @@ from patcher.recipe import Recipe, Site
 from patches.vllm_ascend import V1
 
 PATCH = PatchId("vllm-ascend", "rollout")
-RECIPE = replace(
-    V1,
+RECIPE = V1._replace(
     class_name="Worker",
     method="run",
     sites=(

@@ -22,7 +22,6 @@ import pytest
 from fixtures import environments, releases
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY
-from patcher import plan, targets
 from patcher.capture import Capture, Window
 from patches.vllm_ascend import UPSTREAM
 
@@ -350,8 +349,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     chosen = EVERYTHING if metafunc.config.getoption("--all-releases") else SAMPLE
     cases = [
-        # One group per worker, since all its scenarios come from one process.
-        pytest.param(worker, scenario, marks=pytest.mark.xdist_group(str(worker)), id=f"{worker}-{scenario.name}")
+        # All scenarios of a worker come from one process.
+        pytest.param(worker, scenario, marks=pytest.mark.xdist_group(f"{worker.release}-{worker.backend}"), id=f"{worker}-{scenario.name}")
         for worker in (Worker(*release, backend) for release in chosen for backend in BACKENDS)
         for scenario in TABLES[metafunc.function.__name__]
         if scenario.fits(worker)
@@ -383,27 +382,23 @@ class Report:
 
 
 def patched(worker: Worker, folder: Path) -> dict[str, Path]:
-    """The worker file of a release patched for each of the captures: once by the command line, else by a plan."""
+    """The worker file of a release, patched by the command line for one capture after the other."""
     site, found = folder / "site", releases.release(worker.release)
-    shutil.copytree(found, site)
-    target = targets.find(UPSTREAM.project, path=site)
+    for pattern in ("PKG-INFO", "*.dist-info/*", "*.egg-info/*", "*/_version.py", "*/__init__.py", "*/worker*", "*/worker/*.py"):
+        for path in filter(Path.is_file, found.glob(pattern)):
+            (site / path.relative_to(found)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, site / path.relative_to(found))
+    places = [s.file for r in UPSTREAM.recipes for s in r.structures if worker.release in s.releases and s.name == worker.structure]
     files = {}
     for name, options in CAPTURES.items():
         capture = Capture(**options, backend=worker.backend, save_path=str(folder / "traces"))
-        planned = plan.apply(UPSTREAM, target, capture)
-        ours = [str(i) for i, p in enumerate(planned.places) if p.structure and p.structure.name == worker.structure]
+        words = ["--backend", worker.backend, *capture.words]
+        command = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={worker.release}", "--path", str(site), *words]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
         files[name] = folder / f"{name}.py"
-        files[name].write_bytes(planned.edit.changes[int(ours[0])].after)
-        if name == "decode":
-            path = site / planned.edit.changes[int(ours[0])].path
-            command = [
-                *(sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={worker.release}", "--path", str(site)),
-                *("--backend", worker.backend, *capture.words),
-            ]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert path.read_bytes() == files["decode"].read_bytes()
-    return {**files, "decode": path}
+        shutil.copyfile(site / places[0], files[name])
+    return files
 
 
 @pytest.fixture(scope="session")
