@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
 
 
 class Kind(enum.Enum):
@@ -33,7 +32,6 @@ class Kind(enum.Enum):
         return self.value[1]
 
 
-@dataclass
 class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
     """A failure that people can act on.
 
@@ -41,11 +39,13 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     ``hint`` is the next command to type or the next thing to look at.
     """
 
-    kind: Kind
-    cause: str
-    where: str = ""
-    hint: str = ""
-    notes: tuple[str, ...] = field(default=())
+    def __init__(self, kind: Kind, cause: str, where: str = "", hint: str = "", notes: tuple[str, ...] = ()) -> None:
+        super().__init__(kind, cause, where, hint, notes)
+        self.kind = kind
+        self.cause = cause
+        self.where = where
+        self.hint = hint
+        self.notes = notes
 
     def __str__(self) -> str:
         """The whole message on as many lines as it needs."""

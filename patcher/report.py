@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -16,7 +15,6 @@ SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
 
 
-@dataclass
 class Report:
     """The result of one command.
 
@@ -25,12 +23,15 @@ class Report:
     first problem.
     """
 
-    command: str
-    lines: list[str] = field(default_factory=list)
-    data: dict[str, object] = field(default_factory=dict)
-    raw: bytes | None = None
-    messages: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    def __init__(
+        self, command: str, *, data: Mapping[str, object] | None = None, problems: Sequence[Problem] = ()
+    ) -> None:
+        self.command = command
+        self.lines: list[str] = []
+        self.data: dict[str, object] = dict(data or {})
+        self.raw: bytes | None = None
+        self.messages: list[str] = []
+        self.problems: list[Problem] = list(problems)
 
     @property
     def exit_code(self) -> int:
@@ -44,6 +45,8 @@ class Report:
         for problem in self.problems:
             click.echo(click.style("Error: ", fg="red", bold=True) + str(problem), err=True, color=_color(color))
         if as_json:
+            import json  # 2 ms, and most runs print text
+
             click.echo(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str))
         elif self.raw is not None:
             self._show_raw(_color(color))

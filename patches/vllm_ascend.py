@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
-from patcher.targets.target import Project
 from patches import rollout
 from patches.profilers import BACKENDS, arguments
+from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
-
-PROJECT = Project("vllm-ascend", package="vllm_ascend", distributions=("vllm-ascend",))
 
 _SLEEP = Site(
     "sleep",
@@ -232,4 +230,4 @@ V0 = Recipe(
     remove_when="nobody runs releases below 0.10.0rc1 any more",
 )
 
-UPSTREAM = Upstream(PROJECT, (V1, V0), SWITCHES, backend="npu", processes=("vllm", "VLLM::"))
+UPSTREAM = Upstream(VLLM_ASCEND, (V1, V0), SWITCHES, backend="npu", processes=("vllm", "VLLM::"))

@@ -116,7 +116,8 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
     for root, edit in edits:
         entries.extend(_reverted(report, root, edit, dry_run=dry_run))
     if not dry_run:
-        _restart(report, [upstream for root, _ in edits for upstream, _ in root.targets])
+        reverted = {record.patch.target for root, _ in edits for record in root.records}
+        _restart(report, [upstream for upstream in upstreams() if upstream.project.name in reverted])
     return report
 
 

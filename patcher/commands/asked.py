@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher.recipe import Upstream
 from patcher.targets import find as targets
-from patcher.targets.target import Target
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
+    from patcher.recipe import Upstream
+    from patcher.targets.target import Target
 
-CaptureFor = Callable[[Upstream], "Capture"]
+CaptureFor = Callable[["Upstream"], "Capture"]
 """The user's choice, completed by what is the default for a project."""
 
 

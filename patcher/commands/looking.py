@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-from patcher.change import Record
 from patcher.commands.asked import CaptureFor, Where
 from patcher.commands.roots import Root, nothing, patched_roots
 from patcher.errors import Kind, Problem
 from patcher.report import Report
+
+if TYPE_CHECKING:
+    from patcher.change import Record
 
 
 def status(words: Sequence[str], where: Where) -> Report:
@@ -30,7 +33,7 @@ def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
     from patcher import plan
     from patcher.store import transaction as store
 
-    installed = next((t.version for _, t in root.targets if t.project.name == record.patch.target), None)
+    installed = next((t.version for t in root.targets if t.project.name == record.patch.target), None)
     states = []
     for path in map(PurePosixPath, record.files):
         data = root.read(path)

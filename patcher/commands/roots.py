@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from patcher.change import PatchId, Record
-from patcher.commands.asked import Where, upstream_of, upstreams
+from patcher.commands.asked import Where
 from patcher.errors import Problem
-from patcher.recipe import Upstream
 from patcher.report import Report
-from patcher.store.shelf import Shelf
 from patcher.targets import find as targets
-from patcher.targets.target import Discovery, Target
+
+if TYPE_CHECKING:
+    from patcher.change import PatchId, Record
+    from patcher.targets.target import Discovery, Target
 
 
 class Root(NamedTuple):
@@ -25,7 +25,7 @@ class Root(NamedTuple):
     """
 
     path: Path
-    targets: tuple[tuple[Upstream, Target], ...]
+    targets: tuple[Target, ...]
     records: tuple[Record, ...]
     files: tuple[str, ...]
     pending: bool
@@ -44,21 +44,30 @@ class Root(NamedTuple):
 
 def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Discovery]:
     """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
-    wanted = {upstream_of(word)[0].project.name for word in words}
-    known = {upstream.project.name: upstream for upstream in upstreams()}
-    found = targets.discover([u.project for u in known.values()], path=where.path, python=where.python, git=False)
+    from patches.projects import PROJECTS
+
+    wanted = {targets.parse(word, PROJECTS)[0] for word in words}
+    found = targets.discover(PROJECTS, path=where.path, python=where.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
-        here = tuple((known[t.project.name], t) for t in found.targets if t.root == path)
-        shelf = Shelf(path)
-        records = tuple(r for r in shelf.records() if not wanted or r.patch.target in wanted)
-        places = (s.file for upstream, _ in here for r in upstream.recipes for s in r.structures)
+        here = tuple(target for target in found.targets if target.root == path)
+        stored, pending = _stored(path) if path in found.stores else ((), False)
+        records = tuple(record for record in stored if not wanted or record.patch.target in wanted)
+        places = (file for target in here for file in target.project.files)
         files = dict.fromkeys([*(file for record in records for file in record.files), *places])
-        root = Root(path, here, records, tuple(file for file in files if (path / file).is_file()), shelf.unfinished())
+        root = Root(path, here, records, tuple(file for file in files if (path / file).is_file()), pending)
         lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
         if records or lost or root.pending:
             roots.append(Root(path, here, (*records, *lost), root.files, root.pending))
     return roots, found
+
+
+def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
+    """What the store below ``path`` has registered, and whether a run was interrupted there."""
+    from patcher.store.shelf import Shelf  # not where nothing is patched
+
+    shelf = Shelf(path)
+    return shelf.records(), shelf.unfinished()
 
 
 def _unregistered(root: Root) -> list[Record]:
@@ -67,6 +76,7 @@ def _unregistered(root: Root) -> list[Record]:
     if not marked:
         return []
     from patcher import markers
+    from patcher.change import Record
 
     known = {(record.patch, file) for record in root.records for file in record.files}
     lost: dict[PatchId, list[str]] = {}

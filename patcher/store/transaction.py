@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -154,7 +154,7 @@ def _failed(error: BaseException) -> Problem:
 
 def _incomplete(error: BaseException, shelves: Sequence[Shelf]) -> Problem:
     if isinstance(error, Problem):
-        return replace(error, kind=Kind.ROLLBACK_INCOMPLETE)
+        return Problem(Kind.ROLLBACK_INCOMPLETE, error.cause, error.where, error.hint, error.notes)
     return Problem(
         Kind.ROLLBACK_INCOMPLETE,
         f"{_reason(error)}; an unfinished change is still there",

@@ -13,8 +13,9 @@ class Project(NamedTuple):
     """An upstream project, declared by ``patches``; the engine knows none by name.
 
     ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
-    the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top),
-    and ``version_files`` text files below the root that hold just the version.
+    the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
+    ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
+    patches may stand, by any release.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Project(NamedTuple):
     distributions: tuple[str, ...]
     checkout: str = ""
     version_files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):

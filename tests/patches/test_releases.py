@@ -117,3 +117,9 @@ def test_every_recipe_is_documented(upstream) -> None:
         assert all(s.shape and s.fingerprints for s in recipe.structures)
         versions = [release for s in recipe.structures for release in s.releases]
         assert len(versions) == len(set(versions)), "a release has one structure"
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda upstream: upstream.project.name)
+def test_the_project_names_every_file_that_a_recipe_patches(upstream) -> None:
+    files = {structure.file for recipe in upstream.recipes for structure in recipe.structures}
+    assert set(upstream.project.files) == files

@@ -1,0 +1,65 @@
+"""The command line: which commands there are. Each is a module here; what it does stands in ``patcher.commands``."""
+
+from __future__ import annotations
+
+import click
+
+from patcher import __version__
+
+COMMANDS = {
+    "apply": ("apply", "Patch targets, all of them or none."),
+    "diff": ("diff", "Show every line that is, or would be, inserted."),
+    "revert": ("revert", "Take patches out again."),
+    "status": ("status", "Say what is patched where, and whether it is intact."),
+    "check": ("check", "Look for other profilers that are switched on."),
+    "list": ("listing", "Show targets, releases, stages and windows."),
+    "explain": ("explain", "Say where the code goes in and why."),
+    "recover": ("recover", "End a run that was interrupted."),
+    "completion": ("completion", "Print the completion script for a shell."),
+}
+"""Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
+
+
+class _Group(click.Group):
+    """Loads the command that is asked for, and keeps the words after ``--``: they start the run."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["launch"] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        import importlib
+
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    no_args_is_help=True,
+)
+@click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
+def rlpatch() -> None:
+    r"""Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
+
+    \b
+    Examples:
+      rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60
+      rlpatch diff
+      rlpatch status
+      rlpatch revert
+    """

@@ -1,0 +1,40 @@
+"""``rlpatch diff``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patcher.cli import capturing, options
+from patcher.errors import Kind, Problem
+
+if TYPE_CHECKING:
+    from patcher.report import Report
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@capturing.window
+@options.where
+@options.output
+def command(targets: tuple[str, ...], **words: Any) -> None:
+    r"""Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
+
+    \b
+    Examples:
+      rlpatch diff
+      rlpatch diff vllm-ascend --decode 30:60
+      rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
+    """
+    from patcher.commands import looking
+
+    def work() -> Report:
+        asked = any(words[unit] is not None for unit in capturing.UNITS)
+        if asked and not targets:
+            raise Problem(
+                Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
+            )
+        return looking.diff(targets, options.place(words), capturing.capture_for(words) if asked else None)
+
+    options.run("diff", words, work)

@@ -1,0 +1,102 @@
+"""The options that commands share, and what they mean."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from patcher.errors import Kind, Problem
+
+if TYPE_CHECKING:
+    from patcher.commands.asked import Launch, Where
+    from patcher.report import Report
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator out of several, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+output = together(
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
+    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
+    click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected failure."),
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Default: on a terminal, unless NO_COLOR is set.",
+    ),
+)
+where = together(
+    click.option(
+        "--path",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Site-packages, unpacked wheel or checkout that holds the package.",
+    ),
+    click.option("--python", metavar="EXE", help="Look in the environment of this interpreter."),
+)
+dry_run = click.option("-n", "--dry-run", is_flag=True, help="Say what would be done and write nothing.")
+launch = click.option(
+    "--script",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The launch script to look for other profilers in.",
+)
+
+
+def place(words: dict[str, Any]) -> Where:
+    """Where to look, by ``--path`` and ``--python``."""
+    from patcher.commands.asked import Where
+
+    return Where(words["path"], words["python"])
+
+
+def start(words: dict[str, Any]) -> Launch:
+    """How the run will be started, by ``--script`` and the words after ``--``."""
+    import os
+
+    from patcher.commands.asked import Launch
+
+    return Launch(os.environ, words["script"], click.get_current_context().find_root().meta.get("launch", ()))
+
+
+def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoReturn:
+    """Run ``work``, show its report, and exit with its code; every failure ends as a report, too."""
+    from patcher.report import Report
+
+    as_json, quiet, verbose, color = (words[name] for name in ("as_json", "quiet", "verbose", "color"))
+    try:
+        report = work()
+    except Problem as problem:
+        report = Report(command, problems=[problem])
+    except KeyboardInterrupt:
+        report = Report(command, problems=[Problem(Kind.INTERRUPTED, "nothing was changed")])
+    except Exception as error:
+        if verbose:
+            raise
+        cause = f"{type(error).__name__}: {error}"
+        report = Report(
+            command,
+            problems=[Problem(Kind.UNEXPECTED, cause, hint="the same command with -v shows where; please report it")],
+        )
+    report.show(as_json=as_json, quiet=quiet, color={"always": True, "never": False}.get(color))
+    sys.exit(report.exit_code)
+
+
+def wait(message: str) -> None:
+    """Tell the user whom the store waits for."""
+    click.echo(message, err=True)

@@ -1,0 +1,29 @@
+"""``rlpatch status``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patcher.cli import options
+
+if TYPE_CHECKING:
+    pass
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.where
+@options.output
+def command(targets: tuple[str, ...], **words: Any) -> None:
+    r"""Say what is patched where, since when, and whether it is still intact.
+
+    \b
+    Examples:
+      rlpatch status
+      rlpatch status --python /opt/venv/bin/python --json
+    """
+    from patcher.commands import looking
+
+    options.run("status", words, lambda: looking.status(targets, options.place(words)))
