@@ -30,15 +30,15 @@ def status(words: Sequence[str], where: Where) -> Report:
 
 
 def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
-    from patcher import plan
-    from patcher.store import transaction as store
+    from patcher.state import file_state
+    from patcher.store.shelf import Shelf
 
     installed = next((t.version for t in root.targets if t.project.name == record.patch.target), None)
-    states = []
+    states, shelf = [], Shelf(root.path)
     for path in map(PurePosixPath, record.files):
         data = root.read(path)
-        pristine = None if data is None else store.backup(root.path, path)
-        states.append(plan.file_state(data, pristine, record.patch, str(path)))
+        pristine = None if data is None else shelf.backup(path)
+        states.append(file_state(data, pristine, record.patch, str(path)))
     since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")

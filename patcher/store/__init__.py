@@ -2,3 +2,9 @@
 
 STORE = ".rlpatch"
 """The folder beside a patched package that holds backups and journal; in git it ignores itself."""
+
+LOCK = "lock"
+"""The file in it that flock locks."""
+
+CLAIM = "lock.owner"
+"""The file that stands for the lock where flock excludes nobody."""

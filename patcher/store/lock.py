@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
+from patcher.store import CLAIM, LOCK
 
-NAME = "lock"
-CLAIM = "lock.owner"
 _PAUSE = 0.05
 _SOMEBODY = "another process"
 _UNSIGNED = 10.0  # seconds after which a claim that nobody signed is taken for a dead process's
@@ -77,7 +76,7 @@ def _acquire(folder: Path, prepare: Callable[[], None], wait: float, on_wait: Ca
             raise Problem(
                 Kind.ENVIRONMENT,
                 f"{told or _SOMEBODY} holds the lock",
-                where=str(folder / NAME),
+                where=str(folder / LOCK),
                 hint=f"wait for it and try again; if it is gone for good, remove {folder / CLAIM}",
             )
         time.sleep(_PAUSE)
@@ -85,7 +84,7 @@ def _acquire(folder: Path, prepare: Callable[[], None], wait: float, on_wait: Ca
 
 def _attempt(folder: Path) -> int | str:
     """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
-    path = folder / NAME
+    path = folder / LOCK
     if path.is_symlink():
         raise Problem(Kind.ENVIRONMENT, "the lock is a symlink; rlpatch did not make it so", where=str(path))
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
@@ -39,35 +39,13 @@ def preflight(edits: Sequence[Edit]) -> None:
                 hint="install the package unpacked",
             )
         for change in edit.changes:
-            path = locate(shelf, change.path)
+            path = shelf.locate(change.path)
             node, _content = current(path, change)
             if change.before != change.after:
                 _permitted(path, node)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
         _writable(shelf.folder if shelf.exists() else shelf.root)
-
-
-def locate(shelf: Shelf, path: PurePosixPath) -> Path:
-    """The name that a change of ``path`` replaces, without symlinks in its folder.
-
-    Raises Problem(FOREIGN_EDIT) when it is not there, ENVIRONMENT when it leads out of the root.
-    """
-    named = shelf.root / path
-    try:
-        parent = Path(os.path.realpath(named.parent, strict=True))
-        target = Path(os.path.realpath(named, strict=True))
-    except OSError as error:
-        kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
-        raise Problem(kind, f"cannot find the file: {error.strerror}", where=str(named)) from error
-    if parent != shelf.root and shelf.root not in parent.parents:
-        raise Problem(
-            Kind.ENVIRONMENT,
-            "its folder leads out of the root",
-            where=f"{named} -> {parent}",
-            hint="give the folder behind the link with --path",
-        )
-    return target if shelf.root in target.parents else parent / named.name
 
 
 def current(path: Path, change: Change) -> tuple[Node, bytes]:

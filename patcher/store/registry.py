@@ -53,7 +53,8 @@ class Move(NamedTuple):
 class Journal(NamedTuple):
     """One root's part of a transaction.
 
-    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first decides for all.
+    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first
+    decides for all.
     They are compared with the roots that a command found by itself and never visited from here. ``back`` and
     ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
     """

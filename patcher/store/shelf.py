@@ -23,7 +23,7 @@ from typing import NoReturn
 
 from patcher.change import Record
 from patcher.errors import Kind, Problem
-from patcher.store import STORE, lock, registry
+from patcher.store import CLAIM, LOCK, STORE, registry
 from patcher.store.files import TEMPORARY, Node, digest, place, read, remove, sync
 from patcher.store.registry import Journal, State
 
@@ -34,7 +34,7 @@ STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
     "committed.json",
     ".gitignore",
 )
-_STANDING = frozenset({lock.NAME, lock.CLAIM, IGNORE})
+_STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -106,6 +106,35 @@ class Shelf:
         content = self.read(name)
         return content if content is not None and digest(content) == name else None
 
+    def locate(self, path: PurePosixPath) -> Path:
+        """The name that a change of ``path`` replaces, without symlinks in its folder.
+
+        Raises Problem(FOREIGN_EDIT) when it is not there, ENVIRONMENT when it leads out of the root.
+        """
+        named = self.root / path
+        try:
+            parent = Path(os.path.realpath(named.parent, strict=True))
+            target = Path(os.path.realpath(named, strict=True))
+        except OSError as error:
+            kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
+            raise Problem(kind, f"cannot find the file: {error.strerror}", where=str(named)) from error
+        if parent != self.root and self.root not in parent.parents:
+            raise Problem(
+                Kind.ENVIRONMENT,
+                "its folder leads out of the root",
+                where=f"{named} -> {parent}",
+                hint="give the folder behind the link with --path",
+            )
+        return target if self.root in target.parents else parent / named.name
+
+    def backup(self, path: PurePosixPath) -> bytes | None:
+        """The pristine bytes of a file as they were backed up; None when there is no good backup of it.
+
+        Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
+        """
+        entry = self.state().files.get(self.locate(path).relative_to(self.root).as_posix())
+        return None if entry is None else self.blob(entry.digest)
+
     def state(self) -> State:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
         content = self.read(STATE)
@@ -158,7 +187,7 @@ class Shelf:
                 remove(self.folder / name)
         if empty:
             root = os.stat(self.root)
-            for name in (STATE, IGNORE, lock.CLAIM, lock.NAME):
+            for name in (STATE, IGNORE, CLAIM, LOCK):
                 remove(self.folder / name)
             with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
                 os.rmdir(self.folder)
@@ -166,7 +195,7 @@ class Shelf:
 
 
 def _ours(name: str) -> bool:
-    if name.startswith((TEMPORARY, f"{lock.CLAIM}.")) or name == NEXT:
+    if name.startswith((TEMPORARY, f"{CLAIM}.")) or name == NEXT:
         return True
     return len(name) == 64 and _HEX.issuperset(name)
 

@@ -22,11 +22,11 @@ from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files, lock
 from patcher.store.files import BYTECODE, Node, digest, look, place, remove, same, sync
 from patcher.store.journal import Recovered, settle
-from patcher.store.preflight import current, locate, preflight
+from patcher.store.preflight import current, preflight
 from patcher.store.registry import Entry, Journal, Move, State, journal_text, state_text
 from patcher.store.shelf import IGNORE, JOURNAL, NEXT, Shelf
 
-__all__ = ["Outcome", "Recovered", "backup", "commit", "pending", "preflight", "records", "recover"]
+__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
 
 _SECOND = 1_000_000_000
 
@@ -103,16 +103,6 @@ def records(root: Path) -> tuple[Record, ...]:
 def pending(root: Path) -> bool:
     """Whether an interrupted run, or one that is still on its way, has left something below ``root``."""
     return Shelf(root).unfinished()
-
-
-def backup(root: Path, path: PurePosixPath) -> bytes | None:
-    """The pristine bytes of a file as they were backed up; None when there is no good backup of it.
-
-    Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
-    """
-    shelf = Shelf(root)
-    entry = shelf.state().files.get(_key(shelf, locate(shelf, path)))
-    return None if entry is None else shelf.blob(entry.digest)
 
 
 def recover(
@@ -222,7 +212,7 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[Shelf, Edit]]:
 def _idle(shelf: Shelf, edit: Edit) -> bool:
     """Whether nothing would change; raises Problem(FOREIGN_EDIT) when a file is not as planned."""
     for change in edit.changes:
-        current(locate(shelf, change.path), change)
+        current(shelf.locate(change.path), change)
     if any(change.before != change.after for change in edit.changes):
         return False
     now = shelf.records()
@@ -283,7 +273,7 @@ def _draft(shelf: Shelf, edit: Edit) -> Draft:
 
 def _enter(sheet: _Sheet, change: Change) -> None:
     """Work one change out: its file, its bytecode, and what the registry will remember of them."""
-    path = locate(sheet.shelf, change.path)
+    path = sheet.shelf.locate(change.path)
     key = _key(sheet.shelf, path)
     if key in sheet.contents:
         raise ValueError(f"{change.path}: two changes of one file")

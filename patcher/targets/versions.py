@@ -77,6 +77,9 @@ def holds(present: str, wanted: str) -> bool:
 
 def lies(version: str) -> bool:
     """Whether a version names no release: not a version, 0.0.0, a build without tags, ``+empty``."""
+    # Most are plain releases, and telling so without packaging saves `rlpatch status` a third of its time.
+    if re.fullmatch(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", version) and re.search(r"^[\d.]*[1-9]", version):
+        return False
     have = understood(version)
     if have is None:
         return True
@@ -245,7 +248,7 @@ def _literal(path: Path, attributes: tuple[str, ...]) -> str:
 
 
 def _agree(one: str, other: str) -> bool:
-    return holds(one, other) or holds(other, one)
+    return one == other or holds(one, other) or holds(other, one)
 
 
 def _older(version: str, tag: str) -> bool:

@@ -14,6 +14,7 @@ from patcher.errors import Kind, Problem
 from patcher.store import journal, registry
 from patcher.store import transaction as store
 from patcher.store.files import digest
+from patcher.store.shelf import Shelf
 from tests.patcher.store.tree import (
     OURS,
     PRISTINE,
@@ -310,7 +311,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
     for call in (
         store.records,
-        lambda root: store.backup(root, WORKER),
+        lambda root: Shelf(root).backup(WORKER),
         lambda root: store.commit([reverting(root)]),
     ):
         with pytest.raises(Problem, match=r"state\.json cannot be read") as caught:

@@ -19,6 +19,7 @@ from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.store import files
 from patcher.store import transaction as store
+from patcher.store.shelf import Shelf
 from tests.patcher.store.tree import (
     OLD,
     OURS,
@@ -63,7 +64,7 @@ def test_apply_writes_the_bytes_keeps_mode_and_owner_and_registers(root: Path) -
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o640, os.getuid())
     assert status.st_mtime_ns > OLD + 10**9
     assert [one.patch for one in store.records(root)] == [ROLLOUT]
-    assert store.backup(root, WORKER) == PRISTINE
+    assert Shelf(root).backup(WORKER) == PRISTINE
     assert not store.pending(root)
     assert (root / ".rlpatch" / ".gitignore").read_bytes() == b"*\n"
 
@@ -121,7 +122,7 @@ def test_two_patches_in_one_file_reverted_in_either_order(root: Path) -> None:
     assert [one.patch for one in store.records(root)] == [ROLLOUT, UPDATE]
     store.commit([Edit(root, (Change(WORKER, patched(both), patched(), PRISTINE),), remove=(UPDATE,))])
     assert (root / WORKER).read_bytes() == patched()
-    assert store.backup(root, WORKER) == PRISTINE
+    assert Shelf(root).backup(WORKER) == PRISTINE
     store.commit([reverting(root)])
     assert picture(root) == before
 
@@ -148,7 +149,7 @@ def test_replacing_a_patch_keeps_its_place_and_its_pristine_backup(root: Path) -
         (ROLLOUT, "other = 1  # rlpatch\n"),
         (UPDATE, "30:60"),
     ]
-    assert store.backup(root, WORKER) == PRISTINE
+    assert Shelf(root).backup(WORKER) == PRISTINE
 
 
 def test_nothing_to_do_writes_nothing(root: Path) -> None:
@@ -196,7 +197,7 @@ def test_reading_the_registry_writes_nothing(root: Path) -> None:
     assert store.records(root) == ()
     assert store.records(root / "nowhere") == ()
     assert (store.pending(root), store.recover([root, root / "nowhere"])) == (False, [])
-    assert store.backup(root, WORKER) is None
+    assert Shelf(root).backup(WORKER) is None
     store.commit([applying(root)])
     before = picture(root)
     assert len(store.records(root)) == 1
@@ -274,7 +275,7 @@ def test_a_symlink_within_the_root_means_the_file_behind_it(root: Path) -> None:
     outcome = store.commit([applying(root, path=PurePosixPath("build/worker.py"))])
     assert outcome.written == (root / WORKER,)
     assert link.is_symlink()
-    assert store.backup(root, PurePosixPath("build/worker.py")) == PRISTINE
+    assert Shelf(root).backup(PurePosixPath("build/worker.py")) == PRISTINE
     store.commit([reverting(root, path=PurePosixPath("build/worker.py"))])
     assert picture(root) == before
 
@@ -329,7 +330,7 @@ def test_an_upgraded_file_gets_a_backup_of_its_own(root: Path) -> None:
     os.utime(root / WORKER, ns=(OLD + 5, OLD + 5))
     change = Change(WORKER, NEWER, NEWER + OURS, NEWER)
     store.commit([Edit(root, (change,), add=(record(),))])
-    assert store.backup(root, WORKER) == NEWER
+    assert Shelf(root).backup(WORKER) == NEWER
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == NEWER
     assert (root / WORKER).stat().st_mtime_ns == OLD + 5
@@ -361,7 +362,7 @@ def test_an_edit_of_others_under_a_patch_that_stays_renews_the_backup(root: Path
     (root / WORKER).write_bytes(NEWER + OURS)
     change = Change(WORKER, NEWER + OURS, NEWER + b"b = 1  # rlpatch\n", NEWER)
     store.commit([Edit(root, (change,), add=(record(window="1:2"),))])
-    assert store.backup(root, WORKER) == NEWER
+    assert Shelf(root).backup(WORKER) == NEWER
 
 
 def test_a_record_without_its_file_can_be_removed(root: Path) -> None:
@@ -379,7 +380,7 @@ def test_a_lost_store_is_made_again_by_the_next_apply(root: Path) -> None:
     shutil.rmtree(root / ".rlpatch")
     again = Edit(root, (Change(WORKER, patched(), patched(), PRISTINE),), add=(record(),))
     assert store.commit([again]).written == ()
-    assert store.backup(root, WORKER) == PRISTINE
+    assert Shelf(root).backup(WORKER) == PRISTINE
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert not (root / ".rlpatch").exists()
@@ -390,7 +391,7 @@ def test_lost_backups_do_not_stop_a_revert(root: Path) -> None:
     for path in (root / ".rlpatch").iterdir():
         if len(path.name) == 64:
             path.write_bytes(b"damaged")
-    assert store.backup(root, WORKER) is None
+    assert Shelf(root).backup(WORKER) is None
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert (root / WORKER).stat().st_mtime_ns == OLD

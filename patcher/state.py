@@ -1,0 +1,38 @@
+"""How a patched file stands today: what `rlpatch status` says of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from patcher import markers
+from patcher.change import PatchId
+from patcher.errors import Problem
+
+
+class FileState(NamedTuple):
+    """One file of an applied patch as it is now.
+
+    ``state`` is one of intact, edited (others changed lines outside of ours), tampered (our own lines were
+    changed), lost (the marks are not there: reinstalled, checked out, restored) and missing (no such file).
+    """
+
+    path: str
+    state: str
+    detail: str = ""
+
+
+def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path: str) -> FileState:
+    """How the file ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store."""
+    if data is None:
+        return FileState(path, "missing", "the file is gone: was the package uninstalled?")
+    try:
+        found = {marked.patch: marked for marked in markers.marked(data)}
+    except Problem as problem:
+        return FileState(path, "tampered", f"line {problem.where}: {problem.cause}")
+    if patch not in found:
+        return FileState(path, "lost", "the file was replaced and has no line of this patch: rlpatch revert forgets it")
+    if not found[patch].intact:
+        return FileState(path, "tampered", f"line {found[patch].lines[0] + 1}: our lines were edited")
+    if pristine is not None and markers.strip(data, found) != pristine:
+        return FileState(path, "edited", "others changed lines outside of ours; a revert leaves them as they are")
+    return FileState(path, "intact")
