@@ -69,7 +69,6 @@ class Capture:
     window: Window
     save_path: str
     stage: str = "rollout"
-    role: str = ""
     ranks: tuple[int, ...] | None = (0,)
     rollout: int = 0
     repeat: int = 1
@@ -133,6 +132,12 @@ class Capture:
                 Kind.USAGE,
                 f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them",
                 hint=f"--level level1, or leave --aic-metrics out at {self.level}",
+            )
+        if self.level == "level_none" and not self.mstx:
+            raise Problem(
+                Kind.USAGE,
+                "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on",
+                hint="--level level_none --mstx, or --level level0",
             )
 
     @property

@@ -45,7 +45,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Iterabl
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
     FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
     """
-    patch = PatchId(target.project.name, capture.stage, capture.role)
+    patch = PatchId(target.project.name, capture.stage)
     places, warnings = _places(upstream, target, capture)
     changes = []
     done: list[Place] = []

@@ -54,7 +54,7 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    r"""Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
+    """Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
 
     \b
     Examples:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET[==VERSION]...")
+@options.targets("TARGET[==VERSION]...", required=True)
 @capturing.window
 @options.where
 @options.launch
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @options.dry_run
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    r"""Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
+    """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
     \b
     Examples:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 window = options.together(
     click.option("--stage", default="rollout", show_default=True, help="The part of the RL loop to record."),
-    click.option("--role", default="", help="The role whose stage is recorded; for training stages."),
     click.option("--decode", metavar="A:B", help="Record decode steps A to B-1; step n produces response token n."),
     click.option("--prefill", metavar="A:B", help="Record iterations that still prefill something, counted from 0."),
     click.option("--iterations", metavar="A:B", help="Record iterations of any kind, counted from 0."),
@@ -85,7 +84,7 @@ def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
             f"--aic-metrics {metrics}{missing} is not offered",
             hint=f"one of {', '.join(AIC_METRICS)}",
         )
-    same = ("stage", "role", "rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")
+    same = ("stage", "rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")
 
     def capture(upstream: Upstream) -> Capture:
         return Capture(

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.targets("[TARGET]...")
 @options.launch
 @options.where
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    r"""Look for other profilers that are, or could be, switched on: environment, script, command after `--`.
+    """Look for other profilers that are, or could be, switched on: environment, script, command after `--`.
 
     \b
     Examples:

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.targets("[TARGET]...")
 @capturing.window
 @options.where
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    r"""Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
+    """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
     Examples:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("target", metavar="TARGET[==VERSION]")
+@options.targets("TARGET[==VERSION]", nargs=1, required=True)
 @options.where
 @options.output
 def command(target: str, **words: Any) -> None:
-    r"""Say where the code goes in for TARGET and why, and what the release can do by itself.
+    """Say where the code goes in for TARGET and why, and what the release can do by itself.
 
     \b
     Examples:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command("list")
 @options.output
 def command(**words: Any) -> None:
-    r"""Show the targets, releases, stages and windows that there are recipes for.
+    """Show the targets, releases, stages and windows that there are recipes for.
 
     \b
     Example:

@@ -58,6 +58,20 @@ launch = click.option(
 )
 
 
+def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> Callable[[F], F]:
+    """The argument for targets, which shells can complete: names, and releases after ``==``."""
+    name = "target" if nargs == 1 else "targets"
+    return click.argument(name, nargs=nargs, required=required, metavar=metavar, shell_complete=_complete)
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    from patches.registry import UPSTREAMS
+
+    names = {upstream.project.name: upstream.releases for upstream in UPSTREAMS}
+    offered = [*names, *(f"{name}=={release}" for name, releases in names.items() for release in releases)]
+    return [text for text in offered if text.startswith(incomplete)]
+
+
 def place(words: dict[str, Any]) -> Where:
     """Where to look, by ``--path`` and ``--python``."""
     from patcher.commands.asked import Where

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @options.where
 @options.output
 def command(**words: Any) -> None:
-    r"""Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
+    """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b
     Example:

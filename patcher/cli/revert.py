@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.targets("[TARGET]...")
 @click.option("--stage", help="Only this stage.")
 @options.where
 @options.dry_run
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    r"""Take every patch out again, or those of TARGETs; lines of others stay as they are.
+    """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
     \b
     Examples:

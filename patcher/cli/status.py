@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@options.targets("[TARGET]...")
 @options.where
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    r"""Say what is patched where, since when, and whether it is still intact.
+    """Say what is patched where, since when, and whether it is still intact.
 
     \b
     Examples:

@@ -36,7 +36,7 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("decode", "a:b", "not a window", "--decode A:B"),
         ("decode", "30:60:2", "not a window", "--decode A:B"),
         ("decode", "", "not a window", "--decode A:B"),
-        ("prefill", "٣:٥", "not a window", "--prefill A:B"),
+        ("prefill", "\N{ARABIC-INDIC DIGIT THREE}:5", "not a window", "--prefill A:B"),
         ("decode", "60:30", "is empty", "--decode 60:61 records one unit"),
         ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
         ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -38,7 +38,11 @@ def subsets(words: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 # Level and metrics depend on each other, contents partly do; the rest is tried with and without the others.
 CHOICES: list[dict[str, Any]] = [
     {},
-    *({"level": level, "aic_metrics": metrics} for level in ("", *LEVELS) for metrics in ("", *AIC_METRICS)),
+    *(
+        {"level": level, "aic_metrics": metrics, "mstx": level == "level_none"}
+        for level in ("", *LEVELS)
+        for metrics in ("", *AIC_METRICS)
+    ),
     *({"contents": contents} for contents in subsets(CONTENTS)),
     *(
         {"level": level, "export_type": export, "l2_cache": l2_cache, "mstx": mstx}
@@ -50,8 +54,10 @@ CHOICES: list[dict[str, Any]] = [
     *({"analysis": True, "contents": contents} for contents in (("npu", "cpu"), ("cpu",), CONTENTS)),
 ]
 
-# What newer releases say of msprof_tx, whose successor mstx does not exist before 2.7.1.
-DEPRECATED = re.compile(r"msprof_tx.*deprecated|deprecated.*msprof_tx")
+DEPRECATED = "msprof_tx will be deprecated"
+"""Said from 2.7.1 on; its successor ``mstx`` does not exist before."""
+UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActivity.NPU is not set")
+"""Said of a capture without npu, whose level and metrics have nothing to choose from."""
 
 
 def inserted(recipe: Recipe, capture: Capture) -> str:
@@ -90,38 +96,99 @@ def refused_choices() -> list[dict[str, Any]]:
     return [options for options in CHOICES if options not in accepted_choices()]
 
 
+@functools.cache
+def rendered() -> tuple[str, ...]:
+    """The code of every choice in turn; the same for each release, and slow enough to be made once."""
+    return tuple(inserted(RECIPES[0], capture(**options)) for options in accepted_choices())
+
+
 @pytest.mark.xdist_group("keywords")
 @pytest.mark.parametrize("version", releases.TORCH_NPU)
 def test_every_release_takes_what_a_capture_allows(version, npu_python, tmp_path):
-    chosen = accepted_choices()
-    recipe = RECIPES[0]
-    (tmp_path / "code").mkdir()
-    for number, options in enumerate(chosen):
-        code = inserted(recipe, capture(**options))
-        (tmp_path / "code" / f"{number:04}.py").write_text(BUILD.format(code=code, folder=str(tmp_path / "traces")))
-    answers = judge(npu_python, version, tmp_path / "code", tmp_path)
+    for number, code in enumerate(rendered()):
+        write(tmp_path / "code" / f"{number:04}.py", code, tmp_path)
+    answers, chosen = judge(npu_python, version, tmp_path / "code", tmp_path), accepted_choices()
     assert len(answers) == len(chosen) > 100
     for options, answer in zip(chosen, answers, strict=True):
-        said = [line for line in answer["messages"] if not (options.get("mstx") and DEPRECATED.search(line))]
+        said = [line for line in answer["messages"] if not expected(options, line)]
         assert (answer["exception"], said) == (None, []), options
         window = ["NONE", "NONE", "WARMUP", "RECORD", "RECORD", "RECORD_AND_SAVE"]
         assert answer["actions"] == [*window, "NONE"], options
 
 
+def expected(options: dict[str, Any], line: str) -> bool:
+    without_npu = "npu" not in options.get("contents", CONTENTS)
+    return bool((options.get("mstx") and DEPRECATED in line) or (without_npu and UNUSED.search(line)))
+
+
 def judge(python: Path, version: str, code: Path, folder: Path) -> list[dict[str, Any]]:
     command = [str(python), signatures.__file__, str(releases.release(version, "torch-npu")), str(code), "6"]
-    done = subprocess.run(command, env=variables(npu=False), cwd=folder, capture_output=True, text=True)
+    # From 2.1 on a database asks for msprof on PATH; the installed torch_npu must not be imported with torch.
+    environment = variables(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"accepted"')]
 
 
-def test_a_refused_choice_is_one_that_torch_npu_would_change_or_that_records_nothing():
+def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing():
     for options in refused_choices():
-        contents = options.get("contents", CONTENTS)
-        metrics_below_level1 = options.get("aic_metrics", "") not in ("", "none") and options["level"] in ("level0", "level_none")
-        nothing = not {"npu", "cpu"} & set(contents)
-        no_host = "memory" in contents and "cpu" not in contents
-        assert metrics_below_level1 or nothing or no_host, options
+        contents, level = options.get("contents", CONTENTS), options.get("level", "")
+        assert (
+            (level in ("level0", "level_none") and options.get("aic_metrics", "") not in ("", "none"))
+            or (level == "level_none" and not options["mstx"])
+            or not {"npu", "cpu"} & set(contents)
+            or ("memory" in contents and "cpu" not in contents)
+        ), options
         with pytest.raises(Problem) as problem:
             capture(**options)
         assert problem.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"level": "level0", "aic_metrics": "pipe_utilization"}, "reset aic metrics to None"),
+        ({"level": "level_none", "mstx": False}, "mstx or msprof_tx must be True"),
+    ],
+)
+def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, monkeypatch):
+    """Once a release stops doing so, the refusal has no reason any more."""
+    monkeypatch.setattr(Capture, "_check_npu", lambda _: None)
+    write(tmp_path / "code" / "0.py", inserted(RECIPES[0], capture(**options)), tmp_path)
+    (answer,) = judge(npu_python, releases.TORCH_NPU[-1], tmp_path / "code", tmp_path)
+    assert re.search(line, " ".join(answer["messages"])), answer["messages"]
+
+
+def write(file: Path, code: str, folder: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(BUILD.format(code=code, folder=str(folder / "traces")))
+
+
+@pytest.mark.parametrize(("recipe", "backend"), CASES)
+def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
+    code = inserted(recipe, capture(backend))
+    ast.parse(code, feature_version=(3, 8))
+    calls = "\n".join(f"def {site.method}(self):\n    {site.line}" for site in recipe.sites)
+    ast.parse(calls, feature_version=(3, 8))
+    old = python_3_8()
+    if old:
+        (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
+        done = subprocess.run([old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@functools.cache
+def python_3_8() -> str:
+    """A Python 3.8 if there is one; the shim of a version manager may stand for none."""
+    found = shutil.which("python3.8")
+    works = found and subprocess.run([found, "-c", "import sys; assert sys.version_info[:2] == (3, 8)"], capture_output=True)
+    return found if found and works and works.returncode == 0 else ""
+
+
+@pytest.mark.parametrize(("recipe", "backend"), CASES)
+def test_the_inserted_code_imports_nothing_of_ours(recipe, backend):
+    code = inserted(recipe, capture(backend))
+    imported = {name for name in re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)}
+    allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}}[backend]
+    assert imported - allowed <= sys.stdlib_module_names
+    assert "typing" not in imported

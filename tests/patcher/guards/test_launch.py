@@ -247,10 +247,7 @@ def test_arguments_of_the_command_reach_the_script(tmp_path: Path) -> None:
 def test_variables_of_the_command_reach_the_script(tmp_path: Path) -> None:
     script = write(tmp_path, "run.sh", "python a\n")
     assert state(command=("env", "PROFILING_MODE=true", "bash", str(script))) == (ON, "command after --")
-    assert (
-        state(environ={"PROFILING_MODE": "true"}, command=("env", "-u", "PROFILING_MODE", str(script)))[0]
-        is OFF
-    )
+    assert state(environ={"PROFILING_MODE": "true"}, command=("env", "-u", "PROFILING_MODE", str(script)))[0] is OFF
 
 
 @pytest.mark.parametrize(
@@ -309,25 +306,19 @@ MAYBE = [
 
 @pytest.mark.parametrize("text", MAYBE)
 def test_options_that_may_be_given_are_unknown(tmp_path: Path, text: str) -> None:
-    findings = look(
-        VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n")
-    )
+    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n"))
     (found,) = [one for one in findings if one.state is not OFF]
     assert (found.state, found.found[:17]) == (UNKNOWN, "--profiler-config")
 
 
 def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
-    text = (
-        'A=(--profiler-config.profiler=torch)\nif x; then A+=(-b); else A+=(-c); fi\nvllm serve m "${A[@]}"\n'
-    )
+    text = 'A=(--profiler-config.profiler=torch)\nif x; then A+=(-b); else A+=(-c); fi\nvllm serve m "${A[@]}"\n'
     findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
     assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
 
 
 def test_ray_yaml(tmp_path: Path) -> None:
-    yaml = write(
-        tmp_path, "env.yaml", "env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n"
-    )
+    yaml = write(tmp_path, "env.yaml", "env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n")
     command = ("ray", "job", "submit", "--runtime-env", str(yaml), "--", "python", "a")
     assert state(command=command) == (ON, "env.yaml:4")
     yaml.write_text("env_vars: {PROFILING_MODE: 'true'}\n")
@@ -345,9 +336,7 @@ def test_ray_yaml(tmp_path: Path) -> None:
         ("folder", "dir", "directory"),
     ],
 )
-def test_what_is_no_script_is_a_problem(
-    tmp_path: Path, name: str, content: bytes | str | None, reason: str
-) -> None:
+def test_what_is_no_script_is_a_problem(tmp_path: Path, name: str, content: bytes | str | None, reason: str) -> None:
     path = tmp_path / name
     if content == "dir":
         path.mkdir()
@@ -374,9 +363,7 @@ def test_a_script_called_by_a_script_may_be_missing(tmp_path: Path) -> None:
 def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
     doubling = "A=aaaaaaaa\n" + "A=$A$A\n" * 60 + "export PROFILING_MODE=$A\npython a\n"
     assert state(write(tmp_path, "run.sh", doubling)) == (UNKNOWN, "run.sh:62")
-    branching = (
-        "".join(f"if x; then A=$A{n}; fi\n" for n in range(60)) + "export PROFILING_MODE=$A\npython a\n"
-    )
+    branching = "".join(f"if x; then A=$A{n}; fi\n" for n in range(60)) + "export PROFILING_MODE=$A\npython a\n"
     assert state(write(tmp_path, "run.sh", branching))[0] is UNKNOWN
 
 

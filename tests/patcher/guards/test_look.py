@@ -181,18 +181,14 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
 
 
 def test_a_finding_for_every_place_of_one_profiler(tmp_path: Path) -> None:
-    findings = in_script(
-        tmp_path, "export PROFILER_SAMPLECONFIG=x\npython a.py\n", environ={"PROFILING_MODE": "true"}
-    )
+    findings = in_script(tmp_path, "export PROFILER_SAMPLECONFIG=x\npython a.py\n", environ={"PROFILING_MODE": "true"})
     places = {finding.where for finding in findings if finding.profiler == MSPROF}
     assert places == {"environment", f"{tmp_path}/run.sh:1"}
 
 
 def test_a_script_that_unsets_what_the_environment_sets_is_off(tmp_path: Path) -> None:
     environ = {"PROFILING_MODE": "true"}
-    assert (
-        one(in_script(tmp_path, "unset PROFILING_MODE\npython a.py\n", environ=environ), MSPROF).state is OFF
-    )
+    assert one(in_script(tmp_path, "unset PROFILING_MODE\npython a.py\n", environ=environ), MSPROF).state is OFF
     assert one(in_script(tmp_path, "python a.py\n", environ=environ), MSPROF).state is ON
 
 
@@ -215,9 +211,7 @@ def test_a_guard_of_a_project_is_asked_with_the_launches() -> None:
 
     command = ["python", "-m", "verl.trainer.main_ppo", "global_profiler.steps=[1]"]
     findings = look((), version="0.6.0", environ={}, command=command, guards=[hydra])
-    assert findings == (
-        Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", "0.6.0"),
-    )
+    assert findings == (Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", "0.6.0"),)
 
 
 def test_vllm_itself() -> None:

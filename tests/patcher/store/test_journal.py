@@ -107,9 +107,7 @@ def bytes_of(roots: list[Path]) -> list[bytes]:
         (2, "a", "pending pending"),
     ],
 )
-def test_several_roots_are_ended_together(
-    two: list[Path], leave, marks: int, given: str, outcome: str
-) -> None:
+def test_several_roots_are_ended_together(two: list[Path], leave, marks: int, given: str, outcome: str) -> None:
     originals = [picture(root) for root in two]
     leave([applying(root) for root in two], marks)
     chosen = [root for name in given for root in two if root.name == name]
@@ -303,9 +301,7 @@ def test_a_damaged_journal_is_refused_and_stays(two: list[Path], leave, change: 
     assert bytes_of([root]) == [patched()]
 
 
-@pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b"\xff", b"not json", b'{"version": 1, "records": [{}]}']
-)
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b"not json", b'{"version": 1, "records": [{}]}'])
 def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     store.commit([applying(two[0])])
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
@@ -335,9 +331,7 @@ def test_a_top_level_module_keeps_the_time_of_the_root(tmp_path: Path) -> None:
     before = picture(root)
     path = PurePosixPath("single.py")
     store.commit([applying(root, path=path)])
-    store.commit(
-        [Edit(root, (Change(path, patched(), PRISTINE, PRISTINE),), remove=(store.records(root)[0].patch,))]
-    )
+    store.commit([Edit(root, (Change(path, patched(), PRISTINE, PRISTINE),), remove=(store.records(root)[0].patch,))])
     assert picture(root) == before
 
 

@@ -151,9 +151,7 @@ def claim(folder: Path, **changes: object) -> None:
         ({"pid": 1, "started": ""}, False),
     ],
 )
-def test_a_claim_is_broken_only_when_its_owner_is_surely_dead(
-    folder, monkeypatch, changes, dead: bool
-) -> None:
+def test_a_claim_is_broken_only_when_its_owner_is_surely_dead(folder, monkeypatch, changes, dead: bool) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
     claim(folder, **changes)
     if dead:
@@ -176,9 +174,7 @@ def test_an_owner_of_another_user_lives(folder: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("age", "free"), [(0, False), (60, True)])
-def test_a_claim_without_a_signature_is_given_ten_seconds(
-    folder: Path, monkeypatch, age: int, free: bool
-) -> None:
+def test_a_claim_without_a_signature_is_given_ten_seconds(folder: Path, monkeypatch, age: int, free: bool) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
     path = folder / "lock.owner"
     path.write_bytes(b"")

@@ -128,9 +128,7 @@ def test_two_patches_in_one_file_reverted_in_either_order(root: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [WORKER, V1])
-def test_two_files_reverted_one_after_the_other_restore_their_folders(
-    root: Path, first: PurePosixPath
-) -> None:
+def test_two_files_reverted_one_after_the_other_restore_their_folders(root: Path, first: PurePosixPath) -> None:
     before = picture(root)
     store.commit([applying(root)])
     v1 = (root / V1).read_bytes()
@@ -168,9 +166,7 @@ def test_nothing_to_do_writes_nothing(root: Path) -> None:
     assert picture(root) == before
 
 
-def test_reapply_in_the_same_second_still_moves_the_second(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reapply_in_the_same_second_still_moves_the_second(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000_000_005)
     seconds = []
     for line in (b"a = 1  # rlpatch\n", b"b = 1  # rlpatch\n"):
@@ -622,9 +618,7 @@ def test_a_root_with_nothing_to_do_takes_no_part(two: list[Path]) -> None:
         (RuntimeError("a mistake of ours"), Kind.ROLLED_BACK),
     ],
 )
-def test_a_failure_in_the_second_root_brings_the_first_back(
-    two: list[Path], failure, kind, monkeypatch
-) -> None:
+def test_a_failure_in_the_second_root_brings_the_first_back(two: list[Path], failure, kind, monkeypatch) -> None:
     before = [picture(root) for root in two]
     real = os.replace
 

@@ -1,0 +1,74 @@
+"""A vllm-ascend that was never published, small and with the same structure, for the tests of the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from patcher.cli import rlpatch
+
+WORKER = "vllm_ascend/worker/worker_v1.py"
+SOURCE = '''\
+"""Our own few lines with the structure of NPUWorker."""
+
+
+class NPUWorker(WorkerBase):
+    def sleep(self, level=1):
+        allocator.sleep()
+
+    def execute_model(self, scheduler_output):
+        output = self.model_runner.execute_model(scheduler_output)
+        return output
+
+    def profile(self, is_start=True):
+        if is_start:
+            self.profiler.start()
+'''
+
+
+def release(root: Path, version: str = "0.11.0rc1", source: str = SOURCE) -> Path:
+    """An unpacked wheel of ``version`` below ``root``."""
+    worker = root / WORKER
+    worker.parent.mkdir(parents=True)
+    worker.write_text(source)
+    for package in (root / "vllm_ascend", worker.parent):
+        (package / "__init__.py").write_text("raise ImportError('rlpatch imports no target')\n")
+    info = root / f"vllm_ascend-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm-ascend\nVersion: {version}\n")
+    (info / "RECORD").write_text("vllm_ascend/__init__.py,,\n")
+    return root
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    return release(tmp_path / "site")
+
+
+@pytest.fixture(autouse=True)
+def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No other environment is found, no profiler is on, and the traces' default folder is in the scratch folder."""
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "NO_COLOR", "PROFILING_MODE", "PROFILER_SAMPLECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):
+        if name.startswith(("VLLM_", "MSMONITOR", "KINETO", "PROF_", "RLPATCH")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Runs one command line and checks its exit code."""
+
+    def run(*words: Any, code: int = 0, **environ: str) -> Result:
+        result = CliRunner().invoke(rlpatch, [str(word) for word in words], env=environ)
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return result
+
+    return run

@@ -1,0 +1,367 @@
+"""The commands from end to end, as a user types them: what they print, what they return, what they leave."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from patcher import cli
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.store.tree import picture
+
+REPOSITORY = Path(cli.__file__).parents[2]
+APPLY = ("apply", "vllm-ascend==0.11.0rc1", "--decode", "30:60", "--path", "site")
+
+
+def test_the_four_lines_of_the_readme(run, site: Path) -> None:
+    before = picture(site)
+    applied = run(*APPLY)
+    assert re.search(r"vllm-ascend 0\.11\.0rc1: unpacked in .*/site\n", applied.stdout)
+    assert re.search(rf"patched {WORKER}, \d+ lines inserted \(V1 worker, structure C\)", applied.stdout)
+    assert "Records decode steps 30..59 of rollout 0 on rank 0." in applied.stdout
+    assert f"traces go to {Path.cwd()}/rlpatch_traces" in applied.stdout
+    assert "restart it" in applied.stdout
+    assert "not the one that was released as 0.11.0rc1" in applied.stderr
+    assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
+    status = run("status", "--path", "site").stdout
+    assert "vllm-ascend rollout on 0.11.0rc1 in " in status
+    assert f"  intact {WORKER}" in status
+    assert f"reverted {WORKER}: none of our lines is left" in run("revert", "--path", "site").stdout
+    assert picture(site) == before
+
+
+def test_the_same_again_changes_nothing_and_another_window_replaces(run, site: Path) -> None:
+    run(*APPLY)
+    before = picture(site)
+    assert f"unchanged {WORKER}" in run(*APPLY).stdout
+    assert picture(site) == before
+    run("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
+    text = (site / WORKER).read_text()
+    assert text.count("# >>> rlpatch") == 1
+    assert "WINDOW = '5:9'" in text
+    run("revert", "--path", "site")
+    assert (site / WORKER).read_text() == SOURCE
+
+
+@pytest.mark.parametrize("words", [APPLY, ("revert", "--path", "site")])
+def test_a_dry_run_writes_nothing(run, site: Path, words: tuple[str, ...]) -> None:
+    if words[0] == "revert":
+        run(*APPLY)
+    before = picture(site)
+    said = run(*words, "-n").stdout
+    assert "would " in said
+    assert picture(site) == before
+
+
+def test_json_is_one_document_on_stdout(run, site: Path) -> None:
+    for command in (
+        APPLY,
+        ("status", "--path", "site"),
+        ("diff", "--path", "site"),
+        ("check",),
+        ("list",),
+        ("revert", "--path", "site"),
+        ("explain", "vllm-ascend"),
+        ("recover", "--path", "site"),
+    ):
+        document = json.loads(run(*command, "--json").stdout)
+        assert (document["schema"], document["command"], document["exit_code"]) == (1, command[0], 0)
+        assert document["problems"] == []
+    failed = run("apply", "vllm-ascend==0.12.0", "--decode", "1:2", "--path", "site", "--json", code=3)
+    (problem,) = json.loads(failed.stdout)["problems"]
+    assert problem["title"] == "version mismatch"
+    assert problem["next"]
+    assert "version mismatch" in failed.stderr
+
+
+def test_quiet_prints_only_errors(run, site: Path) -> None:
+    assert run(*APPLY, "-q").output == ""
+    assert "Error" in run("apply", "vllm-ascend", "--path", "site", "-q", code=2).stderr
+
+
+ERRORS = {
+    "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "no window is given", "--decode 30:60"),
+    "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "2 windows are given", "one of --decode"),
+    "an empty window": (("apply", "vllm-ascend", "--decode", "60:30", "--path", "site"), 2, "is empty", "60:61"),
+    "decode step 0": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "there is no decode step 0", "--decode 1:3"),
+    "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not known", "of npu, cpu"),
+    "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "not a list of ranks", "--ranks 0,8"),
+    "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "not a list of ranks", "--ranks all"),
+    "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "which torch_npu 2.1 does not have", "one of none"),
+    "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
+    "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
+    "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
+    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "has no stage update-policy", "rollout"),
+    "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
+    "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "nothing is known of", "vllm-ascend"),
+    "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
+    "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not there", "--path"),
+    "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "in none of the environments", "--path DIR"),
+    "a window without a target": (("diff", "--decode", "1:2"), 2, "no target", "rlpatch diff vllm-ascend"),
+    "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "give one"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_errors_name_cause_and_next_command(run, site: Path, name: str) -> None:
+    words, code, cause, hint = ERRORS[name]
+    before = picture(site)
+    said = run(*words, code=code).stderr
+    assert cause in said
+    assert hint in said.partition("next: ")[2]
+    assert "Traceback" not in said
+    assert picture(site) == before
+
+
+def test_a_structure_that_is_not_there_is_exit_4_and_names_what_was_looked_for(run, site: Path) -> None:
+    (site / WORKER).write_text(SOURCE.replace("output =", "result ="))
+    said = run(*APPLY, code=4).stderr
+    assert "looked for NPUWorker.execute_model" in said
+    assert "found 0 statements like “output = self.model_runner.execute_model(...)”" in said
+    assert f"{site / WORKER}" in said
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.11.1.dev3", "0.11.0rc9"])
+def test_an_unpublished_release_goes_by_structure_with_a_warning(run, tmp_path: Path, version: str) -> None:
+    release(tmp_path / "dev", version)
+    applied = run("apply", "vllm-ascend", "--decode", "1:2", "--path", "dev")
+    assert f"{version} is not a release that rlpatch was tested with" in applied.stderr
+    assert "(V1 worker, by its structure)" in applied.stdout
+
+
+def test_an_unpublished_release_of_another_structure_is_exit_4_with_every_failure(run, tmp_path: Path) -> None:
+    root = release(tmp_path / "dev", "0.31.0", SOURCE.replace("output =", "result ="))
+    said = run("apply", "vllm-ascend", "--decode", "1:2", "--path", "dev", code=4).stderr
+    assert "no recipe fits its structure" in said
+    assert "0 statements like" in said
+    assert (root / WORKER).read_text().startswith('"""Our own')
+
+
+def test_a_local_version_is_the_published_release(run, tmp_path: Path) -> None:
+    release(tmp_path / "local", "0.11.0rc1+g67dd255")
+    applied = run("apply", "vllm-ascend==0.11.0rc1", "--decode", "1:2", "--path", "local")
+    assert "structure C" in applied.stdout
+
+
+class TestStatus:
+    """What is said of a patch that is no longer as it was left."""
+
+    def state(self, run, **environ: str) -> dict[str, str]:
+        (patch,) = json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
+        return {"since": patch["since"], **{key: patch["files"][0][key] for key in ("state", "detail")}}
+
+    def test_edited_elsewhere(self, run, site: Path) -> None:
+        run(*APPLY)
+        worker = site / WORKER
+        worker.write_text("import os\n" + worker.read_text())
+        assert self.state(run)["state"] == "edited"
+        run("revert", "--path", "site")
+        assert worker.read_text() == "import os\n" + SOURCE
+
+    def test_our_lines_edited(self, run, site: Path) -> None:
+        run(*APPLY)
+        worker = site / WORKER
+        worker.write_text(worker.read_text().replace("LOWEST = 1", "LOWEST = 0"))
+        assert self.state(run)["state"] == "tampered"
+        patched = worker.read_text()
+        said = run("revert", "--path", "site", code=4).stderr
+        assert re.search(rf"{worker}:\d+", said)
+        assert worker.read_text() == patched
+
+    def test_replaced_by_another_release(self, run, site: Path) -> None:
+        run(*APPLY)
+        newer = SOURCE + "\n# a newer release\n"
+        (site / WORKER).write_text(newer)
+        assert self.state(run)["state"] == "lost"
+        assert "was replaced meanwhile" in run("revert", "--path", "site").stdout
+        assert (site / WORKER).read_text() == newer
+        assert not (site / ".rlpatch").exists()
+
+    def test_uninstalled(self, run, site: Path) -> None:
+        run(*APPLY)
+        shutil.rmtree(site / "vllm_ascend")
+        assert self.state(run)["state"] == "missing"
+        run("revert", "--path", "site")
+        assert not (site / ".rlpatch").exists()
+
+    def test_the_store_is_gone_and_the_marks_suffice(self, run, site: Path) -> None:
+        run(*APPLY)
+        shutil.rmtree(site / ".rlpatch")
+        assert self.state(run) == {"since": "", "state": "intact", "detail": ""}
+        assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
+        run("revert", "--path", "site")
+        assert (site / WORKER).read_text() == SOURCE
+
+    def test_nothing_is_patched(self, run, site: Path) -> None:
+        assert "nothing is patched; looked in: --path site" in run("status", "--path", "site").stdout
+        assert "no patch of vllm-ascend" in run("revert", "vllm-ascend", "--path", "site").stdout
+        assert run("diff", "--path", "site").stdout == ""
+
+
+def test_a_diff_has_one_root(run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An import path with two roots: the package in one, the marks of an older store in the other."""
+    other = release(tmp_path / "other")
+    run(*APPLY)
+    run(*APPLY[:-1], "other")
+    shutil.rmtree(other / "vllm_ascend-0.11.0rc1.dist-info")
+    monkeypatch.setattr(sys, "path", [str(site), str(other), *sys.path])
+    said = run("diff", code=2).stderr
+    assert f"--path {site} or --path {other}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "code", "said"),
+    [
+        ((), {}, 0, ""),
+        ((), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 0, "warning: the engine's own profiler is armed"),
+        ((), {"PROFILER_SAMPLECONFIG": "{}"}, 8, "CANN's msprof is switched on"),
+        (("--force",), {"PROFILER_SAMPLECONFIG": "{}"}, 0, "warning: CANN's msprof is on"),
+        (("--", "vllm", "bench", "serve", "--profile"), {"VLLM_TORCH_PROFILER_DIR": "/x"}, 8, "is switched on"),
+        (("--script", "run.sh"), {}, 8, "run.sh:1"),
+    ],
+)
+def test_apply_begins_with_the_guard(run, site: Path, words, environ: dict[str, str], code: int, said: str) -> None:
+    Path("run.sh").write_text("export PROFILER_SAMPLECONFIG='{}'\npython train.py\n")
+    before = picture(site)
+    result = run(*APPLY, *words, code=code, **environ)
+    assert said in result.stderr
+    assert (picture(site) == before) == bool(code)
+
+
+def test_check_says_where_and_how_to_switch_it_off(run) -> None:
+    Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
+    said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
+    assert "armed the engine's own profiler (run.sh:2)" in said.stdout
+    assert "to switch it off: " in said.stdout
+    assert "was not found here, so those of 0.11.0rc1 count" in said.stderr
+    assert run("check", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
+
+
+def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
+    said = run("explain", "vllm-ascend", "--path", "site").stdout
+    line = SOURCE.splitlines().index("        output = self.model_runner.execute_model(scheduler_output)") + 2
+    assert f'here: {WORKER}:{line} self._rlpatch_rollout("step", scheduler_output)' in said
+    assert "RLPATCH_WINDOW" in said
+    assert "has a window, too" not in said
+    newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
+    assert "not found here: as the recipes tell" in newer
+    assert "records [29, 59) for delay 30" in newer
+    both = run("explain", "vllm-ascend==0.9.1").stdout
+    assert "V0 worker" in both
+    assert "V1 worker" in both
+
+
+def test_list_is_the_recipes(run) -> None:
+    said = run("list").stdout
+    assert "vllm_ascend/worker/worker_v1.py" in said
+    assert "0.7.3rc2 … 0.9.1 (12)" in said
+    assert "--decode --prefill --iterations" in said
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_has_help_with_an_example(run, command: str) -> None:
+    said = run(command, "-h").stdout
+    assert re.search(r"Examples?:\n +(eval .*)?rlpatch", said.replace('"$(', ""))
+
+
+def test_help_lists_every_command(run) -> None:
+    said = run("--help").stdout
+    assert all(f"  {name} " in said for name in cli.COMMANDS)
+    assert run("-V").stdout.startswith("rlpatch, version ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(run, shell: str) -> None:
+    assert "_RLPATCH_COMPLETE" in run("completion", shell).stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("vllm-a", "vllm-ascend"), ("vllm-ascend==0.30", "vllm-ascend==0.30.0rc2")]
+)
+def test_targets_and_releases_are_completed(run, typed: str, offered: str) -> None:
+    environ = {"_RLPATCH_COMPLETE": "bash_complete", "COMP_WORDS": f"rlpatch apply {typed}", "COMP_CWORD": "2"}
+    from patcher.cli import rlpatch as command
+
+    done = CliRunner().invoke(command, [], env=environ, prog_name="rlpatch")
+    assert f"plain,{offered}\n" in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "coloured"),
+    [((), {}, False), (("--color", "always"), {}, True), (("--color", "always"), {"NO_COLOR": "1"}, True), (("--color", "never"), {}, False)],
+)  # fmt: skip
+def test_colour_only_where_it_is_wanted(
+    run, site: Path, words: tuple[str, ...], environ: dict[str, str], coloured: bool
+) -> None:
+    assert ("\x1b[" in run(*APPLY, *words, **environ).stdout) is coloured
+    assert ("\x1b[" in run("diff", "--path", "site", *words, **environ).stdout) is coloured
+
+
+def test_an_unexpected_failure_is_exit_1_without_a_traceback(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args, **_options) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("patcher.engine.insert", fail)
+    said = run(*APPLY, code=1)
+    assert "ZeroDivisionError: a bug" in said.stderr
+    assert "Traceback" not in said.stderr
+    assert isinstance(run(*APPLY, "-v", code=1).exception, ZeroDivisionError)
+
+
+def test_an_interrupt_is_exit_130(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_args, **_options) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("patcher.engine.insert", stop)
+    assert "interrupted, everything as before" in run(*APPLY, code=130).stderr
+
+
+def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "patcher.processes.running", lambda words: ("17 python -m vllm.entrypoints",) if "vllm" in words else ()
+    )
+    assert "restart them:\n  17 python -m vllm.entrypoints" in run(*APPLY).stdout
+
+
+def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """A whole process, as installed."""
+    command = [sys.executable, "-m", "patcher", *words]
+    return subprocess.run(
+        command, capture_output=True, text=True, env={"PATH": "/usr/bin", "PYTHONPATH": str(REPOSITORY), **environ}
+    )
+
+
+def test_another_package_named_patches_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "patches" / "__init__.py").write_text("")
+    done = rlpatch("status", PYTHONPATH=f"{tmp_path}:{REPOSITORY}")
+    assert done.returncode == 5
+    assert str(tmp_path / "patches") in done.stderr
+    assert str(REPOSITORY / "patches") in done.stderr
+
+
+def test_the_command_line_never_imports_torch(site: Path, tmp_path: Path) -> None:
+    for name in ("torch", "torch_npu", "vllm_ascend"):
+        (tmp_path / "poison" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "poison" / name / "__init__.py").write_text(f"raise SystemExit('{name} was imported')\n")
+    done = rlpatch(*APPLY[:-1], str(site), PYTHONPATH=f"{REPOSITORY}:{tmp_path / 'poison'}")
+    assert (done.returncode, "was imported" in done.stderr) == (0, False), done.stderr
+
+
+def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
+    command = f"{sys.executable} -m patcher apply vllm-ascend --decode 1:2 --path {site}"
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "TERM": "xterm"}
+    terminal = subprocess.run(["script", "-qec", command, "/dev/null"], capture_output=True, text=True, env=environ)
+    assert "\x1b[32mpatched" in terminal.stdout or "\x1b[32munchanged" in terminal.stdout, terminal
+    without = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], capture_output=True, text=True, env={**environ, "NO_COLOR": "1"}
+    )
+    assert "\x1b[32m" not in without.stdout
+    assert "\x1b[" not in rlpatch("apply", "vllm-ascend", "--decode", "1:2", "--path", str(site)).stdout

@@ -1,0 +1,116 @@
+"""The probe with a user's choice in it: literals only, nothing of ours, readable."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import Any
+
+import libcst as cst
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from patcher.capture import BACKENDS, Capture, Window
+from patcher.specialise import specialise
+from patches.registry import UPSTREAMS
+
+RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes]
+CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
+
+
+def rendered(recipe: Any, capture: Capture = CAPTURE, **constants: object) -> str:
+    filled = {**recipe.constants(capture), **constants}
+    members = specialise(recipe.probe, capture.backend, filled, recipe.arguments(capture), recipe.summary(capture))
+    return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backend: str) -> None:
+    code = rendered(recipe, Capture(Window("decode", 30, 60), "/tmp/traces", backend=backend))
+    tree = ast.parse(code, feature_version=(3, 8))
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= {
+        "contextlib", "glob", "logging", "multiprocessing.util", "os",
+        "torch", "torch_npu", "torch.distributed", "torch.profiler",
+    }  # fmt: skip
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
+    assert "noqa" not in code
+    assert ": Any" not in code
+    assert max(map(len, code.splitlines())) <= 120
+
+
+def test_the_constants_read_like_the_command_line() -> None:
+    code = rendered(RECIPES[0])
+    for line in (
+        "KINDS = ('decode',)",
+        "WINDOW = '30:60'",
+        "RANKS = '0'",
+        "ROLLOUT = '0'",
+        "SAVE_PATH = '/tmp/traces'",
+    ):
+        assert line in code
+    assert '"""Records decode steps 30..59 of rollout 0 on rank 0."""' in code
+
+
+@pytest.mark.parametrize(
+    ("choice", "line"),
+    [
+        ({}, "profiler_level=torch_npu.profiler.ProfilerLevel.Level1,"),
+        ({}, "aic_metrics=torch_npu.profiler.AiCMetrics.PipeUtilization,"),
+        ({}, "export_type=torch_npu.profiler.ExportType.Text,"),
+        ({}, "activities=[torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU],"),
+        ({}, "self.save_path, worker_name=self.name, analyse_flag=False"),
+        ({}, "schedule=torch_npu.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),"),
+        ({"level": "level0"}, "aic_metrics=torch_npu.profiler.AiCMetrics.AiCoreNone,"),
+        ({"level": "level_none", "mstx": True}, "profiler_level=torch_npu.profiler.ProfilerLevel.Level_none,"),
+        ({"aic_metrics": "memory_ub"}, "aic_metrics=torch_npu.profiler.AiCMetrics.MemoryUB,"),
+        ({"export_type": "db"}, "export_type=torch_npu.profiler.ExportType.Db,"),
+        ({"l2_cache": True}, "l2_cache=True,"),
+        ({"mstx": True}, "msprof_tx=True,"),
+        ({"analysis": True}, "self.save_path, worker_name=self.name, analyse_flag=True"),
+        ({"contents": ("npu",)}, "activities=[torch_npu.profiler.ProfilerActivity.NPU],"),
+        ({"contents": ("npu", "cpu", "stack")}, "with_stack=True,"),
+        ({"contents": ("npu", "cpu", "module")}, "with_modules=True,"),
+        ({"contents": ("npu", "cpu", "shapes")}, "record_shapes=True,"),
+        ({"contents": ("npu", "cpu", "memory")}, "profile_memory=True,"),
+        (
+            {"backend": "torch"},
+            "activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA],",
+        ),
+        ({"backend": "torch", "contents": ("cpu",)}, "activities=[torch.profiler.ProfilerActivity.CPU],"),
+    ],
+)
+def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line: str) -> None:
+    assert line in rendered(RECIPES[0], Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
+
+
+@given(st.text())
+def test_no_text_ends_its_literal(text: str) -> None:
+    tree = ast.parse(rendered(RECIPES[0], SAVE_PATH=text))
+    values = [
+        n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "SAVE_PATH"
+    ]
+    assert [value.value for value in values] == [text]
+    assert rendered(RECIPES[0], SAVE_PATH=text).isascii()
+
+
+def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe() -> None:
+    recipe = RECIPES[0]
+    with pytest.raises(KeyError, match="NOTHING"):
+        rendered(recipe, NOTHING=1)
+    arguments = {**recipe.arguments(CAPTURE), ("profile", "nothing"): "1"}
+    with pytest.raises(KeyError, match="nothing"):
+        specialise(recipe.probe, "npu", recipe.constants(CAPTURE), arguments, "x")
+
+
+def test_the_probe_itself_is_code_that_runs() -> None:
+    from patches.probes import backends, rollout
+
+    for recipe in RECIPES:
+        for name in (*recipe.probe.parts, *recipe.probe.members):
+            assert inspect.isclass(getattr(rollout, name))
+        for _module, name in recipe.probe.backends.values():
+            assert inspect.isclass(getattr(backends, name))
