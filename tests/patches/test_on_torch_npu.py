@@ -22,8 +22,8 @@ from click.testing import CliRunner
 from fixtures import environments, releases
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY
-from patcher.__main__ import rlpatch
 from patcher.capture import Capture, Window
+from patcher.cli import rlpatch
 from patches.vllm_ascend import UPSTREAM
 
 
@@ -319,6 +319,9 @@ ENDS = r"the process ends, recorded 2 of 3 units with 0"
 # The last one is inline: it must end the process itself, so nothing comes after it.
 ENDINGS = (
     Scenario("fork", "add a 9 9; run 5; exit", (Recorded(0, 3, 5),), (ENDS,), options={"how": "fork"}, dropped=None),
+    # One structure is enough: it imports torch again.
+    Scenario("spawn", "add a 9 9; run 5; exit", (Recorded(0, 3, 5),), (ENDS,), options={"how": "spawn"}, dropped=None,
+        but="V0 A B D E F"),
     Scenario("fork in the warm-up", "add a 9 9; run 3; exit", (), ("the process ends, recorded 0 of 3 .* no trace",),
         options={"how": "fork"}, dropped=None),
     Scenario("end of the program", "add a 9 9; run 5", (Recorded(0, 3, 5),), (ENDS,), dropped=False),

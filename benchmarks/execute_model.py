@@ -1,0 +1,113 @@
+"""What a patched ``NPUWorker.execute_model`` costs more than an unpatched one, before the window and after it.
+
+    python benchmarks/execute_model.py [RELEASE]
+
+The real worker of a release, patched by the real command, called with a model runner that does nothing, in one process
+and in turn: unpatched, patched, unpatched, … Prints medians, what a call costs more, and the ratio. The first run builds
+the environment with torch that the tests use, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+ROUNDS, CALLS = 200, 500
+NEVER = "1000000000:1000000001"
+
+
+def main() -> None:
+    """Patch a copy of the release and measure in the environment with torch."""
+    from fixtures import environments
+    from fixtures.releases import release
+    from patches.vllm_ascend import V1
+
+    version = sys.argv[1] if len(sys.argv) > 1 else "0.11.0rc1"
+    structure = V1.structure(version)
+    if structure is None:
+        sys.exit(f"{version} is no release with a V1 worker")
+    with tempfile.TemporaryDirectory() as scratch:
+        site = Path(scratch) / "site"
+        shutil.copytree(release(version), site)
+        pristine = shutil.copy(site / structure.file, Path(scratch) / "pristine.py")
+        apply = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={version}", "--decode", NEVER, "-q"]
+        chosen = ["--backend", "torch", "--save-path", "/tmp/rlpatch_traces", "--path", str(site)]
+        subprocess.run([*apply, *chosen], check=True, cwd=REPOSITORY)
+        job = {"structure": structure.name, "pristine": str(pristine), "patched": str(site / structure.file)}
+        environ = {**os.environ, **environments.variables(npu=False), "PYTHONPATH": str(REPOSITORY)}
+        python = environments.torch_npu_env()
+        subprocess.run([python, __file__, "--measure", json.dumps(job)], check=True, env=environ)
+
+
+def measure(job: dict[str, str]) -> None:
+    """In the environment with torch: the two workers, in turn."""
+    from fixtures.ascend import drive, standins
+
+    modules = drive.prepare(
+        {"backend": "torch", "workers": {"pristine": job["pristine"], "patched": job["patched"]}}
+    )
+    print(f"{ROUNDS} rounds of {CALLS} calls each, in turn; medians of a call")
+    for when in ("before the window", "after the window"):
+        for live in (256, 1024):
+            workers = {name: _worker(module, job["structure"]) for name, module in modules.items()}
+            batch = _decode(standins, job["structure"], live, workers.values())
+            if when == "after the window":
+                workers["patched"]._rlpatch_rollout_probe = None
+            medians = _alternate(workers, batch)
+            more = medians["patched"] - medians["pristine"]
+            ratio = medians["patched"] / medians["pristine"]
+            print(
+                f"{when}, {live} live requests: unpatched {medians['pristine'] * 1e9:.0f} ns,"
+                f" patched {medians['patched'] * 1e9:.0f} ns: {more * 1e9:.0f} ns more, ratio {ratio:.2f}"
+            )
+
+
+def _worker(module: Any, structure: str) -> Any:
+    from fixtures.ascend import drive
+
+    return drive.Driver(module, structure, drive.Options(), lambda *_, **__: None).worker
+
+
+def _decode(standins: Any, structure: str, live: int, workers: Any) -> Any:
+    """A batch in which ``live`` requests decode, after every worker has seen their prefill."""
+    scheduler = standins.Scheduler(live * 4)
+    for number in range(live):
+        scheduler.add(standins.Request(f"request-{number}", 4, 1_000_000))
+    batches = []
+    for _ in range(3):
+        iteration = scheduler.schedule()
+        batches.append(standins.SHAPES[structure](iteration))
+        scheduler.done(iteration)
+    for worker in workers:
+        for batch in batches:
+            worker.execute_model(batch)
+    return batches[-1]
+
+
+def _alternate(workers: dict[str, Any], batch: Any) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in workers}
+    for _ in range(ROUNDS):
+        for name, worker in workers.items():
+            begin = time.perf_counter()
+            for _ in range(CALLS):
+                worker.execute_model(batch)
+            times[name].append((time.perf_counter() - begin) / CALLS)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        measure(json.loads(sys.argv[2]))
+    else:
+        main()
