@@ -93,10 +93,14 @@ def _verify(source: bytes, after: bytes, patch: PatchId, where: str) -> None:
 
 
 def _tree(source: bytes) -> ast.Module | None:
-    try:
-        return ast.parse(source)
-    except (SyntaxError, ValueError):
-        return None
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError):
+            return None
 
 
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"

@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from fixtures import environments, releases
+
+# Two cores shared with engines that import torch: a slow example says nothing.
+settings.register_profile("rlpatch", deadline=None)
+settings.load_profile("rlpatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 OnWait = Callable[[str], None]
 
 
-def plans_for(report: Report, words: Sequence[str], where: Where, capture: CaptureFor) -> list[tuple[Upstream, Plan]]:
-    """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once."""
+def plans_for(
+    report: Report, words: Sequence[str], where: Where, capture: CaptureFor, on_wait: OnWait | None = None
+) -> list[tuple[Upstream, Plan]]:
+    """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once.
+
+    With ``on_wait`` a run that was interrupted is ended first: before that a file is not what it will be.
+    """
     from patcher import plan
 
     plans = []
     for word in dict.fromkeys(words):
         try:
             upstream, target = find(word, where, "apply")
+            if on_wait and store.pending(target.root):
+                _settle(report, where, on_wait)
             plans.append((upstream, plan.apply(upstream, target, capture(upstream), store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
@@ -50,7 +57,7 @@ def apply(
     """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
     entries: list[dict[str, object]] = []
     report = Report("apply", data={"dry_run": dry_run, "targets": entries})
-    plans = plans_for(report, words, where, capture)
+    plans = plans_for(report, words, where, capture, None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
             guard(report, upstream, plan.target.version, launch, force=force)
@@ -102,8 +109,7 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
     report = Report("revert", data={"dry_run": dry_run, "files": entries})
     roots, found = patched_roots(words, where)
     if any(root.pending for root in roots) and not dry_run:
-        # What the store says of an interrupted run is true only once that has been ended.
-        _recovered(report, store.recover(found.stores, on_wait=on_wait))
+        _settle(report, where, on_wait)
         roots, found = patched_roots(words, where)
     edits = [(root, edit) for root in roots if (edit := _edit(report, root, stage))]
     if report.problems:
@@ -152,14 +158,20 @@ def _reverted(report: Report, root: Root, edit: Edit, *, dry_run: bool) -> list[
 
 def recover(where: Where, on_wait: OnWait) -> Report:
     """End the runs that were interrupted below every root that was found."""
+    report = Report("recover")
+    ended, looked = _settle(report, where, on_wait)
+    report.data["roots"] = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
+    if not ended:
+        report.lines.append(f"nothing to recover; looked in: {'; '.join(looked)}")
+    return report
+
+
+def _settle(report: Report, where: Where, on_wait: OnWait) -> tuple[list[store.Recovered], tuple[str, ...]]:
+    """End the interrupted runs of every root that is found, because a transaction may have gone over several."""
     found = targets.discover([u.project for u in upstreams()], path=where.path, python=where.python, git=False)
     ended = store.recover(found.stores, on_wait=on_wait)
-    roots = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
-    report = Report("recover", data={"roots": roots})
     _recovered(report, ended)
-    if not ended:
-        report.lines.append(f"nothing to recover; looked in: {'; '.join(found.looked)}")
-    return report
+    return ended, found.looked
 
 
 def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:

@@ -102,7 +102,6 @@ def rendered() -> tuple[str, ...]:
     return tuple(inserted(RECIPES[0], capture(**options)) for options in accepted_choices())
 
 
-@pytest.mark.xdist_group("keywords")
 @pytest.mark.parametrize("version", releases.TORCH_NPU)
 def test_every_release_takes_what_a_capture_allows(version, npu_python, tmp_path):
     for number, code in enumerate(rendered()):
@@ -173,7 +172,9 @@ def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     old = python_3_8()
     if old:
         (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
-        done = subprocess.run([old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True)
+        done = subprocess.run(
+            [old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -181,7 +182,9 @@ def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
 def python_3_8() -> str:
     """A Python 3.8 if there is one; the shim of a version manager may stand for none."""
     found = shutil.which("python3.8")
-    works = found and subprocess.run([found, "-c", "import sys; assert sys.version_info[:2] == (3, 8)"], capture_output=True)
+    works = found and subprocess.run(
+        [found, "-c", "import sys; assert sys.version_info[:2] == (3, 8)"], capture_output=True
+    )
     return found if found and works and works.returncode == 0 else ""
 
 

@@ -7,11 +7,14 @@ the fake CANN and, without any fake, on torch.profiler. What is compared with th
 
 from __future__ import annotations
 
+import fcntl
+import functools
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -349,13 +352,14 @@ TABLES: Mapping[str, tuple[Scenario, ...]] = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "scenario" not in metafunc.fixturenames:
-        return
     chosen = EVERYTHING if metafunc.config.getoption("--all-releases") else SAMPLE
+    workers = [Worker(*release, backend) for release in chosen for backend in BACKENDS]
+    if "scenario" not in metafunc.fixturenames:
+        metafunc.parametrize("worker", workers, ids=str)
+        return
     cases = [
-        # All scenarios of a worker come from one process.
-        pytest.param(worker, scenario, marks=pytest.mark.xdist_group(f"{worker.release}-{worker.backend}"), id=f"{worker}-{scenario.name}")
-        for worker in (Worker(*release, backend) for release in chosen for backend in BACKENDS)
+        pytest.param(worker, scenario, id=f"{worker}-{scenario.name}")
+        for worker in workers
         for scenario in TABLES[metafunc.function.__name__]
         if scenario.fits(worker)
     ]
@@ -388,11 +392,24 @@ class Report:
 def patched(worker: Worker, folder: Path) -> dict[str, Path]:
     """The worker file of a release, patched by the command line for one capture after the other."""
     site, found = folder / "site", releases.release(worker.release)
-    for pattern in ("PKG-INFO", "*.dist-info/*", "*.egg-info/*", "*/_version.py", "*/__init__.py", "*/worker*", "*/worker/*.py"):
+    for pattern in (
+        "PKG-INFO",
+        "*.dist-info/*",
+        "*.egg-info/*",
+        "*/_version.py",
+        "*/__init__.py",
+        "*/worker*",
+        "*/worker/*.py",
+    ):
         for path in filter(Path.is_file, found.glob(pattern)):
             (site / path.relative_to(found)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, site / path.relative_to(found))
-    places = [s.file for r in UPSTREAM.recipes for s in r.structures if worker.release in s.releases and s.name == worker.structure]
+    places = [
+        s.file
+        for r in UPSTREAM.recipes
+        for s in r.structures
+        if worker.release in s.releases and s.name == worker.structure
+    ]
     files = {}
     for name, options in CAPTURES.items():
         capture = Capture(**options, backend=worker.backend, save_path=str(folder / "traces"))
@@ -405,27 +422,26 @@ def patched(worker: Worker, folder: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def drive(npu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Worker], Report]]:
-    reports: dict[Worker, Report] = {}
-    failed: dict[Worker, str] = {}
+def drive(npu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Worker], Report]:
+    """The report of a worker, driven once for all tests, in whichever process of pytest-xdist they run."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
+    @functools.cache
     def report(worker: Worker) -> Report:
-        if worker in failed:
-            pytest.fail(failed[worker], pytrace=False)
-        if worker not in reports:
-            # The profiler takes only letters, digits and underscores.
-            folder = tmp_path_factory.mktemp(re.sub(r"\W", "_", str(worker)))
-            try:
-                reports[worker] = _drive(worker, folder, npu_python)
-            except Exception as error:
-                failed[worker] = f"see the first failure of {worker}: {error}"[:500]  # a hundred tests ask
-                raise
-        return reports[worker]
+        # The profiler takes only letters, digits and underscores.
+        folder = shared / re.sub(r"\W", "_", str(worker))
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                folder.mkdir()
+                _drive(worker, folder, npu_python)
+        return Report(folder)
 
-    yield report
+    return report
 
 
-def _drive(worker: Worker, folder: Path, python: Path) -> Report:
+def _drive(worker: Worker, folder: Path, python: Path) -> None:
     # The device goes first, before anything else has touched one; what is not inline has a process of its own.
     tables = [table for name, table in TABLES.items() if name not in ("test_device", "test_synchronisation")]
     ordered = [DEVICE, SYNCHRONISED, *(scenario for table in tables for scenario in table)]
@@ -450,8 +466,8 @@ def _drive(worker: Worker, folder: Path, python: Path) -> Report:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Report(folder)
+    (folder / "output").write_text(done.stdout + done.stderr)
+    (folder / "exit_code").write_text(str(done.returncode))
 
 
 def check(report: Report, scenario: Scenario) -> None:
@@ -494,6 +510,12 @@ def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str
     skipped = [line["label"] for line in between if line not in inside]
     assert aside == [f"{what}:{label}" for label in skipped for what in ("forward", "sample")]
     assert [item.name for item in held.outside if ":" in item.name and item.kind == trace.RANGE] == []
+
+
+def test_drive(drive, worker):
+    """The first tests of this file, so that the workers are driven side by side and all others only compare."""
+    report = drive(worker)
+    assert (report.folder / "exit_code").read_text() == "0", (report.folder / "output").read_text()
 
 
 def test_counting(drive, worker, scenario):
@@ -547,7 +569,10 @@ def test_device(drive, worker, scenario):
     assert [call for call in mine if call["ns"] < before["ns"]] == []
     ours = [call for call in mine if after["ns"] < call["ns"] < report.of(scenario, "end")[0]["ns"]]
     assert {call["device"] for call in ours if "device" in call} == {1}
-    assert [call["call"] for call in ours if call["call"] in ("aclprofStart", "aclprofStop")] == ["aclprofStart", "aclprofStop"]
+    assert [call["call"] for call in ours if call["call"] in ("aclprofStart", "aclprofStop")] == [
+        "aclprofStart",
+        "aclprofStop",
+    ]
 
 
 def test_synchronisation(drive, worker, scenario):

@@ -10,11 +10,7 @@ from packaging.version import Version
 
 from patches.switches import SWITCHES, VLLM, VLLM_ASCEND, Form, State, Switch
 
-ALL = [
-    pytest.param(one, id=f"{target} {one.name} {one.releases}")
-    for target in SWITCHES
-    for one in SWITCHES[target]
-]
+ALL = [pytest.param(one, id=f"{target} {one.name} {one.releases}") for target in SWITCHES for one in SWITCHES[target]]
 
 
 @pytest.mark.parametrize("switch", ALL)
@@ -69,8 +65,7 @@ def test_releases_at_the_borders(switches: tuple[Switch, ...], version: str, nam
     there = [
         one.name
         for one in switches
-        if one.name not in everywhere
-        and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
+        if one.name not in everywhere and SpecifierSet(one.releases).contains(Version(version), prereleases=True)
     ]
     assert there == names.split()
 
