@@ -87,7 +87,7 @@ def test_and_the_next_apply_goes_through(run, killed: Path) -> None:
 def test_another_process_holds_the_lock(run, site: Path) -> None:
     """The waiting is told, and who is waited for."""
     run(*APPLY)
-    with lock.hold(site / ".rlpatch", lambda: None, 1, print):
+    with lock.hold(site / ".rlpatch", prepare=lambda: None, wait=1, on_wait=print):
         command = [sys.executable, "-m", "patcher", "revert", "--path", "site"]
         repository = Path(entry.__file__).parents[1]
         waiting = subprocess.Popen(
