@@ -119,6 +119,7 @@ def published(upstream: Upstream, version: str) -> str:
 def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warnings: list[str]) -> Change:
     from patcher import engine
     from patcher.specialise import specialise
+    from patcher.targets import originals
 
     recipe, path = place.recipe, PurePosixPath(place.file)
     where = str(target.root / path)
@@ -133,11 +134,12 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
         recipe.summary(capture),
     )
     after = engine.insert(without, recipe, members, patch, __version__, where=where)
+    if differing := originals.differs(target, path, pristine):
+        warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and seen not in place.structure.fingerprints:
         warnings.append(
-            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version};"
-            " its structure fits, so it is patched: read `rlpatch diff`"
+            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         )
     return Change(path, before, after, pristine)
 

@@ -191,7 +191,7 @@ def python_3_8() -> str:
 @pytest.mark.parametrize(("recipe", "backend"), CASES)
 def test_the_inserted_code_imports_nothing_of_ours(recipe, backend):
     code = inserted(recipe, capture(backend))
-    imported = {name for name in re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE)}
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
     allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}}[backend]
     assert imported - allowed <= sys.stdlib_module_names
     assert "typing" not in imported

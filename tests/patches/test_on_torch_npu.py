@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import itertools
 import json
 import os
 import re
@@ -535,7 +536,7 @@ def test_beside_another_profiler(drive, worker, scenario):
     check(report, scenario)
     # Ours has said its last word before theirs starts.
     events = [line for line in report.events(scenario) if line["what"] in ("log", "framework")]
-    for before, event in zip(events, events[1:], strict=False):
+    for before, event in itertools.pairwise(events):
         if "profiler starts" in before.get("text", ""):
             assert event["call"] == "start"
 

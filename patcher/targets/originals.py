@@ -1,0 +1,38 @@
+"""Is a file the one that was released, or committed? The wheel's RECORD and git's HEAD know."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from patcher.targets.target import Target
+
+
+def differs(target: Target, path: PurePosixPath, pristine: bytes) -> str:
+    """What contradicts that ``pristine`` are the original bytes of ``path``; "" if nothing does, or nothing knows."""
+    if target.version_from.endswith(".dist-info"):
+        recorded = _recorded(target, path)
+        if recorded and recorded != _hash(pristine):
+            return f"{path} is not the file that was released: {target.version_from}/RECORD has another hash"
+    if target.kind in ("checkout", "editable"):
+        from patcher.targets import checkout  # git takes 0.1 s, and wheels have none
+
+        committed = checkout.pristine(target.root, path)
+        if committed is not None and committed != pristine:
+            return f"{path} has changes that are not committed"
+    return ""
+
+
+def _recorded(target: Target, path: PurePosixPath) -> str:
+    try:
+        text = (target.root / target.version_from / "RECORD").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    lines = (line.split(",") for line in text.splitlines())
+    return next((fields[1] for fields in lines if len(fields) > 1 and fields[0] == str(path)), "")
+
+
+def _hash(content: bytes) -> str:
+    import base64
+    import hashlib
+
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

@@ -1,0 +1,53 @@
+"""Local edits are seen: against the wheel's RECORD, and against git's HEAD."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from patcher.targets import find, originals
+from tests.patcher.targets.trees import ASCEND, commit, repository, wheel, write
+
+WORKER = PurePosixPath("vllm_ascend/worker.py")
+
+
+def record(root: Path, line: str) -> None:
+    (info,) = root.glob("*.dist-info")
+    write(info / "RECORD", f"vllm_ascend/__init__.py,,\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "differs"),
+    [
+        # sha256 of b"x = 1\n", as a wheel's RECORD writes it
+        ("vllm_ascend/worker.py,sha256=HASH,6", False),
+        ("vllm_ascend/worker.py,sha256=AAAA,6", True),
+        ("vllm_ascend/worker.py,,", False),
+        ("vllm_ascend/other.py,sha256=AAAA,6", False),
+    ],
+)
+def test_a_wheel(tmp_path: Path, line: str, differs: bool) -> None:
+    wheel(tmp_path)
+    write(tmp_path / WORKER, "x = 1\n")
+    record(tmp_path, line.replace("HASH", originals._hash(b"x = 1\n").partition("=")[2]))
+    target = find.find(ASCEND, path=tmp_path)
+    assert bool(originals.differs(target, WORKER, b"x = 1\n")) is differs
+
+
+def test_a_wheel_without_a_record(tmp_path: Path) -> None:
+    wheel(tmp_path)
+    target = find.find(ASCEND, path=tmp_path)
+    for name in tmp_path.glob("*.dist-info/RECORD"):
+        name.unlink()
+    assert originals.differs(target, WORKER, b"x = 1\n") == ""
+
+
+def test_a_checkout(tmp_path: Path) -> None:
+    repository(tmp_path, tag="v0.11.0rc1")
+    write(tmp_path / WORKER, "x = 1\n")
+    commit(tmp_path)
+    target = find.find(ASCEND, path=tmp_path)
+    assert originals.differs(target, WORKER, b"x = 1\n") == ""
+    assert "not committed" in originals.differs(target, WORKER, b"x = 2\n")
+    assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") == ""
