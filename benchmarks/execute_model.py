@@ -2,9 +2,9 @@
 
     python benchmarks/execute_model.py [RELEASE]
 
-The real worker of a release, patched by the real command, called with a model runner that does nothing, in one process
-and in turn: unpatched, patched, unpatched, … Prints medians, what a call costs more, and the ratio. The first run builds
-the environment with torch that the tests use, too.
+The real worker of a release, patched by the real command, called with a model runner that does nothing, in one
+process and in turn: unpatched, patched, unpatched, … Prints medians, what a call costs more, and the ratio. The
+first run builds the environment with torch that the tests use, too.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def measure(job: dict[str, str]) -> None:
     """In the environment with torch: the two workers, in turn."""
     from fixtures.ascend import drive, standins
 
-    modules = drive.prepare(
-        {"backend": "torch", "workers": {"pristine": job["pristine"], "patched": job["patched"]}}
-    )
+    modules = drive.prepare({"backend": "torch", "workers": {"pristine": job["pristine"], "patched": job["patched"]}})
     print(f"{ROUNDS} rounds of {CALLS} calls each, in turn; medians of a call")
     for when in ("before the window", "after the window"):
         for live in (256, 1024):

@@ -158,6 +158,10 @@ class Capture:
             said.append("torch_npu documents only letters, digits and underscores for the path of a trace")
         if self.ranks is None:
             said.append("every rank writes a trace; one rank of each kind mostly shows the same")
+        if self.backend == "npu" and "npu" not in self.contents:
+            said.append("without npu in --contents torch_npu ignores level, metrics, L2 cache and mstx")
+        if self.export_type == "db":
+            said.append("--export-type db: torch_npu 2.1 needs CANN's msprof on PATH when the window opens")
         if {"module", "stack"} & set(self.contents) and self.backend == "npu":
             said.append("stack and module crash with torch_npu 2.10.0.post4, and slow every release down")
         if self.analysis:

@@ -44,7 +44,9 @@ class Npu:
         import os
 
         on = {name: os.environ.get(name, "") for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")}
-        return "".join("%s=%s is set " % item for item in on.items() if item[1].lower() not in ("", "0", "false"))
+        return "".join(
+            "%s=%s is set " % item for item in on.items() if item[1].lower() not in ("", "0", "false")
+        )
 
 
 class Torch:

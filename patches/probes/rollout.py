@@ -8,10 +8,10 @@ from typing import Any
 class Window:
     """Opens a profiler shortly before the window, steps it, and saves it where the window ends.
 
-    Every step comes from the head of an engine iteration, which ends the iteration before it: in all releases
-    the forward and the sampling of an iteration lie between two heads. This class knows no engine and no
-    profiler; ``place`` and ``observe`` come from the recipe, the other names below from the backend. The text
-    constants have the form of the environment variables that replace them.
+    Every step comes from the head of an engine iteration, which ends the iteration before it: in all
+    releases the forward and the sampling of an iteration lie between two heads. This class knows no
+    engine and no profiler; ``place`` and ``observe`` come from the recipe, the other names below from
+    the backend. The text constants have the form of the environment variables that replace them.
     """
 
     KINDS: tuple[str, ...] = ("decode",)
@@ -44,18 +44,20 @@ class Window:
             on = {"0": False, "1": True}[os.environ.get("RLPATCH") or "1"]
             self.first, self.end = map(int, self.setting("WINDOW").split(":"))
             self.chosen, self.save_path = int(self.setting("ROLLOUT")), self.setting("SAVE_PATH")
-            ranks = None if self.setting("RANKS") == "all" else [int(rank) for rank in self.setting("RANKS").split(",")]
+            asked = self.setting("RANKS")
+            ranks = None if asked == "all" else [int(rank) for rank in asked.split(",")]
             if not (self.LOWEST <= self.first < self.end and self.chosen >= 0 and self.save_path[0] == "/"):
                 raise ValueError
         except (KeyError, ValueError):
-            asked = {name: value for name, value in os.environ.items() if name.startswith("RLPATCH")}
-            raise ValueError("one of these cannot be used here: %s" % asked) from None
+            found = {name: value for name, value in os.environ.items() if name.startswith("RLPATCH")}
+            raise ValueError("one of these cannot be used here: %s" % found) from None
         replica, rank = self.place(worker)
         host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
         self.prof = None
         self.uncounted_range = contextlib.ExitStack()
-        self.foreign, self.live, self.prefilling, self.counts, self.rollout = "", set(), {}, {}, 0
+        self.foreign, self.live, self.prefilling, self.counts = "", set(), {}, {}
+        self.rollout = 0
         self.rewind()
         self.done = not on or (ranks is not None and rank not in ranks)
 
@@ -66,9 +68,9 @@ class Window:
 
     def rewind(self) -> None:
         self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
-        asked = self.chosen <= self.rollout < self.chosen + self.REPEAT
-        self.open_at = max(self.first - self.WARMUP, 0) if asked else None
         self.done = self.rollout >= self.chosen + self.REPEAT
+        asked = self.rollout >= self.chosen and not self.done
+        self.open_at = max(self.first - self.WARMUP, 0) if asked else None
 
     def step(self, batch: Any) -> None:
         kind = self.observe(batch)
@@ -125,7 +127,9 @@ class Window:
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
         text = "%s, recorded %s of %s units with %s uncounted iterations between them: %s"
-        self.finish(text % (why, count, self.end - self.first, self.uncounted, ", ".join(found) or "no trace"))
+        self.finish(
+            text % (why, count, self.end - self.first, self.uncounted, ", ".join(found) or "no trace")
+        )
 
     def finish(self, report: str) -> None:
         import logging
@@ -176,10 +180,11 @@ class VllmRanks:
 class SchedulerOutputs:
     """Tells decode from prefill by vLLM V1's ``SchedulerOutput`` (``vllm/v1/core/sched/output.py``).
 
-    An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one
-    token long, so the number of tokens tells nothing: the prompt's rest is tracked per request, and an iteration
-    in which no request comes or goes costs a look at a few lengths. A request that was preempted computes its
-    tokens again and prefills until it is given no more than a decode step needs.
+    An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt
+    can be one token long, so the number of tokens tells nothing: the prompt's rest is tracked per
+    request, and an iteration in which no request comes or goes costs a look at a few lengths. A request
+    that was preempted computes its tokens again and prefills until it is given no more than a decode
+    step needs.
     """
 
     live: set[str]
@@ -189,24 +194,27 @@ class SchedulerOutputs:
     end_rollout: Any
 
     def observe(self, batch: Any) -> str | None:
-        counts = batch.num_scheduled_tokens
-        if batch.finished_req_ids:
-            self.live.difference_update(batch.finished_req_ids)
-            for request in batch.finished_req_ids:
+        counts, new, finished = batch.num_scheduled_tokens, batch.scheduled_new_reqs, batch.finished_req_ids
+        if finished:
+            self.live.difference_update(finished)
+            for request in finished:
                 self.prefilling.pop(request, None)
         if self.busy and not self.live:
             self.end_rollout("all requests have finished")
         for request in getattr(batch.scheduled_cached_reqs, "resumed_req_ids", ()):
-            self.prefilling[request] = -1  # reset_prefix_cache() preempts and resumes all between two iterations
-        explained = len(self.counts) - len(batch.finished_req_ids) + len(batch.scheduled_new_reqs)
-        if len(counts) > explained:  # a request is back that was not scheduled before
+            self.prefilling[
+                request
+            ] = -1  # reset_prefix_cache() preempts and resumes all between two iterations
+        if len(counts) > len(self.counts) - len(finished) + len(
+            new
+        ):  # one is back that was not scheduled before
             for request in counts.keys() - self.counts.keys():
                 self.prefilling[request] = -1  # its prompt too, if it was preempted in its prefill
-        for new in batch.scheduled_new_reqs:
-            tokens = getattr(new, "prefill_token_ids", None) or new.prompt_token_ids
-            length = len(new.prompt_embeds if tokens is None else tokens)
-            self.prefilling[new.req_id] = length - new.num_computed_tokens
-            self.live.add(new.req_id)
+        for data in new:
+            tokens = getattr(data, "prefill_token_ids", None) or data.prompt_token_ids
+            length = len(data.prompt_embeds if tokens is None else tokens)
+            self.prefilling[data.req_id] = length - data.num_computed_tokens
+            self.live.add(data.req_id)
             self.busy = True
         self.counts = counts
         if not batch.total_num_scheduled_tokens:
@@ -229,10 +237,11 @@ class SchedulerOutputs:
 
 
 class ModelInputs:
-    """Tells decode from prefill by vLLM V0's model input (``vllm/worker/model_runner.py``, up to vLLM 0.9).
+    """Tells decode from prefill by vLLM V0's model input (``vllm/worker/model_runner.py``, up to vLLM
+    0.9).
 
-    The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the requests of
-    the batch that still prefill, a last chunk of one token included.
+    The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the
+    requests of the batch that still prefill, a last chunk of one token included.
     """
 
     live: set[str]
@@ -263,7 +272,7 @@ class ModelInputs:
 
 
 class Calls:
-    """What the patched class gets beside the probe; the call sites in its methods call ``_rlpatch_rollout``."""
+    """What the patched class gets beside the probe; its methods call ``_rlpatch_rollout``."""
 
     _RlpatchRollout: Any
     _rlpatch_rollout_probe: Any = False  # False: not called yet, None: nothing more to record

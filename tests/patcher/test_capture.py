@@ -88,6 +88,8 @@ def test_combinations_that_no_profiler_takes(choice: dict[str, Any], cause: str)
         ("30:60", "decode", {"ranks": None}, "every rank writes a trace"),
         ("30:60", "decode", {"contents": ("npu", "cpu", "stack")}, "crash with torch_npu 2.10.0.post4"),
         ("30:60", "decode", {"analysis": True}, "daemon processes"),
+        ("30:60", "decode", {"contents": ("cpu",)}, "ignores level"),
+        ("30:60", "decode", {"export_type": "db"}, "needs CANN's msprof"),
         ("30:60", "decode", {"save_path": "/home/me/my-run"}, "documents only letters"),
     ],
 )

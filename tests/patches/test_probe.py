@@ -312,6 +312,13 @@ def test_rollouts_are_told_apart(end: str, constants: dict[str, Any], expected: 
     assert all("stop" in profiler.calls for profiler in worker.made)
 
 
+def test_a_rollout_that_ends_in_the_warm_up_opens_no_second_window() -> None:
+    worker = V1Worker(WINDOW="1:3")
+    rollout(worker, 0)
+    rollout(worker, 4, done=("a",))
+    assert recorded(worker) == [{}]
+
+
 def test_sleep_without_a_rollout_counts_nothing() -> None:
     worker = V1Worker(WINDOW="1:2")
     worker._rlpatch_rollout("end_rollout", "sleep()")
