@@ -126,13 +126,7 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
     before = target.read(path)
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
-    members = specialise(
-        recipe.probe,
-        capture.backend,
-        recipe.constants(capture),
-        recipe.arguments(capture),
-        recipe.summary(capture),
-    )
+    members = specialise(recipe.probe, capture)
     after = engine.insert(without, recipe, members, patch, __version__, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")

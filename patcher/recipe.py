@@ -48,7 +48,9 @@ class Probe(NamedTuple):
     """The code that goes into the class: classes of ``module`` (a source file below ``patches/probes``) by name.
 
     ``nested`` is the name of the class that the ``parts`` are flattened into, together with the part of the
-    backend; the members of ``members`` are appended to the target class itself.
+    backend; the members of ``members`` are appended to the target class itself. ``constants`` are class attributes
+    that the recipe sets, ``chosen`` gives those that follow from a capture; ``arguments`` maps (function, keyword)
+    to the code of that argument in the backend's calls, ``summary`` is one line for the reader.
     """
 
     module: str
@@ -56,6 +58,9 @@ class Probe(NamedTuple):
     parts: tuple[str, ...]
     members: tuple[str, ...]
     backends: Mapping[str, tuple[str, str]]
+    chosen: Callable[[Capture], Mapping[str, object]]
+    arguments: Callable[[Capture], Mapping[tuple[str, str], str]]
+    summary: Callable[[Capture], str]
     constants: Mapping[str, object] = MappingProxyType({})
 
 
@@ -63,8 +68,7 @@ class Recipe(NamedTuple):
     """Where a stage of one project is recorded, in which releases, and why there.
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
-    function that is fingerprinted; ``windows`` are the units that can be counted here. ``constants``, ``arguments``
-    and ``summary`` turn a capture into what ``patcher.specialise`` fills into the probe. ``builtin`` maps releases
+    function that is fingerprinted; ``windows`` are the units that can be counted here. ``builtin`` maps releases
     (a version specifier) to what the project's own window can and cannot do there.
     """
 
@@ -76,9 +80,6 @@ class Recipe(NamedTuple):
     structures: tuple[Structure, ...]
     probe: Probe
     windows: tuple[str, ...]
-    constants: Callable[[Capture], Mapping[str, object]]
-    arguments: Callable[[Capture], Mapping[tuple[str, str], str]]
-    summary: Callable[[Capture], str]
     why: str
     how: str
     upstream: str

@@ -8,33 +8,28 @@ from pathlib import Path
 
 import libcst as cst
 
+from patcher.capture import Capture
 from patcher.engine import Members
 from patcher.recipe import Probe
-
-Arguments = Mapping[tuple[str, str], str]
-"""(name of the function called, keyword) → the expression that the keyword gets, as code."""
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def specialise(
-    probe: Probe, backend: str, constants: Mapping[str, object], arguments: Arguments, summary: str
-) -> Members:
+def specialise(probe: Probe, capture: Capture) -> Members:
     """The members that ``probe`` appends to its target class, with the user's choice filled in.
 
-    ``constants`` replace the values of the class attributes of that name, as literals whatever they hold;
-    ``arguments`` those of keywords in the calls of the backend. ``summary`` becomes the docstring of the nested
-    class. Raises ``KeyError`` for a constant or a keyword that the probe does not have: a mistake in a recipe.
+    What the user chose ends up as literals, whatever it holds. Raises ``KeyError`` for a constant or a keyword that
+    the probe does not have: a mistake in a recipe.
     """
-    module, part = probe.backends[backend]
+    module, part = probe.backends[capture.backend]
     classes = _classes(probe.module, {*probe.parts, *probe.members}) | _classes(module, {part})
-    fill = _Arguments(arguments)
+    fill = _Arguments(probe.arguments(capture))
     classes[part] = [_statement(statement.visit(fill)) for statement in classes[part]]
-    constants = {**probe.constants, **constants}
+    constants = {**probe.constants, **probe.chosen(capture)}
     nested = list(_flatten([classes[name] for name in (*probe.parts, part)], constants))
     if missing := {*constants} - {name for statement in nested for name in _assigned(statement)} | fill.unused:
         raise KeyError(f"the probe has no {sorted(map(str, missing))}")
-    docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{summary}"""'))])
+    docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{probe.summary(capture)}"""'))])
     body = cst.IndentedBlock([docstring, *nested])
     return [cst.ClassDef(cst.Name(probe.nested), body), *_flatten([classes[name] for name in probe.members], {})]
 
@@ -106,7 +101,7 @@ def _plain(function: cst.FunctionDef) -> cst.FunctionDef:
 class _Arguments(cst.CSTTransformer):
     """Puts the user's choice into keyword arguments."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: Mapping[tuple[str, str], str]) -> None:
         super().__init__()
         self.arguments = arguments
         self.unused = set(arguments)

@@ -1,15 +1,19 @@
-"""The rollout stage of every engine that runs on vLLM or SGLang: from the user's choice to the probe's constants."""
+"""The rollout stage, whatever the engine: the windows, the probe, and how the user's choice goes into it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.capture import Capture
+from patcher.capture import UNITS, Capture
+from patcher.recipe import Probe
+from patches.profilers import BACKENDS, arguments
+
+WINDOWS = UNITS
 
 KINDS = {"decode": ("decode",), "prefill": ("prefill",), "iterations": ("decode", "prefill")}
 
 
-def constants(capture: Capture) -> Mapping[str, object]:
+def chosen(capture: Capture) -> Mapping[str, object]:
     """The class attributes of ``patches.probes.rollout.Window`` for this capture."""
     window = capture.window
     return {
@@ -31,3 +35,21 @@ def summary(capture: Capture) -> str:
     until = "" if capture.repeat == 1 else f" to {capture.rollout + capture.repeat - 1}"
     last = capture.window.end - 1
     return f"Records {units} {capture.window.first}..{last} of rollout {capture.rollout}{until} on {ranks}."
+
+
+def probe(*parts: str, members: tuple[str, ...] = ("Calls",), logger: str) -> Probe:
+    """The probe that counts what ``parts`` observe; ``members`` go into the target class beside it.
+
+    ``logger`` is one that the engine shows.
+    """
+    return Probe(
+        module="rollout",
+        nested="_RlpatchRollout",
+        parts=("Window", *parts),
+        members=members,
+        backends=BACKENDS,
+        chosen=chosen,
+        arguments=arguments,
+        summary=summary,
+        constants={"LOGGER": logger},
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Recipe, Site, Structure, Upstream
 from patches import rollout
-from patches.profilers import BACKENDS, arguments
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
 
@@ -14,7 +13,7 @@ _SLEEP = Site(
     why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
     optional=True,
 )
-_CONSTANTS = {"LOGGER": "vllm.rlpatch"}  # below vLLM's own logger, so that its handlers show our lines
+_LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
 
 
 V1 = Recipe(
@@ -22,18 +21,8 @@ V1 = Recipe(
     stage="rollout",
     class_name="NPUWorker",
     method="execute_model",
-    windows=("decode", "prefill", "iterations"),
-    constants=rollout.constants,
-    arguments=arguments,
-    summary=rollout.summary,
-    probe=Probe(
-        module="rollout",
-        nested="_RlpatchRollout",
-        parts=("Window", "VllmRanks", "SchedulerOutputs"),
-        members=("Calls",),
-        backends=BACKENDS,
-        constants=_CONSTANTS,
-    ),
+    windows=rollout.WINDOWS,
+    probe=rollout.probe("VllmRanks", "SchedulerOutputs", logger=_LOGGER),
     sites=(
         Site(
             "execute_model",
@@ -157,18 +146,8 @@ V0 = Recipe(
     stage="rollout",
     class_name="NPUWorker",
     method="execute_worker",
-    windows=("decode", "prefill", "iterations"),
-    constants=rollout.constants,
-    arguments=arguments,
-    summary=rollout.summary,
-    probe=Probe(
-        module="rollout",
-        nested="_RlpatchRollout",
-        parts=("Window", "VllmRanks", "ModelInputs"),
-        members=("Calls", "PreparedInputs"),
-        backends=BACKENDS,
-        constants=_CONSTANTS,
-    ),
+    windows=rollout.WINDOWS,
+    probe=rollout.probe("VllmRanks", "ModelInputs", members=("Calls", "PreparedInputs"), logger=_LOGGER),
     sites=(
         Site(
             "execute_worker",

@@ -87,7 +87,7 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
         verb = "unchanged" if change.before == change.after else "would patch" if dry_run else "patched"
         shape = f"structure {place.structure.name}" if place.structure else "by its structure"
         report.lines.append(f"  {verb} {change.path}, {added} lines inserted ({place.recipe.name}, {shape})")
-    report.lines.append(f"  {plan.places[0].recipe.summary(capture)}")
+    report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
     report.lines.append(f"  traces go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
     report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
     files = [

@@ -33,7 +33,9 @@ def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
     from patcher.state import file_state
     from patcher.store.shelf import Shelf
 
-    installed = next((t.version for t in root.targets if t.project.name == record.patch.target), None)
+    # What a checkout is costs git 0.1 s; there the state of the files has to tell.
+    wheels = (target for target in root.targets if target.kind in ("wheel", "unpacked"))
+    installed = next((target.version for target in wheels if target.project.name == record.patch.target), None)
     states, shelf = [], Shelf(root.path)
     for path in map(PurePosixPath, record.files):
         data = root.read(path)

@@ -20,8 +20,8 @@ CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
 
 
 def rendered(recipe: Any, capture: Capture = CAPTURE, **constants: object) -> str:
-    filled = {**recipe.constants(capture), **constants}
-    members = specialise(recipe.probe, capture.backend, filled, recipe.arguments(capture), recipe.summary(capture))
+    probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
+    members = specialise(probe, capture)
     return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
 
 
@@ -101,9 +101,9 @@ def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe()
     recipe = RECIPES[0]
     with pytest.raises(KeyError, match="NOTHING"):
         rendered(recipe, NOTHING=1)
-    arguments = {**recipe.arguments(CAPTURE), ("profile", "nothing"): "1"}
+    probe = recipe.probe._replace(arguments=lambda capture: {("profile", "nothing"): "1"})
     with pytest.raises(KeyError, match="nothing"):
-        specialise(recipe.probe, "npu", recipe.constants(CAPTURE), arguments, "x")
+        specialise(probe, CAPTURE)
 
 
 def test_the_probe_itself_is_code_that_runs() -> None:

@@ -62,8 +62,7 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 
 def inserted(recipe: Recipe, capture: Capture) -> str:
     """The members that go into the target class, in a class of their own."""
-    choice = recipe.constants(capture), recipe.arguments(capture), recipe.summary(capture)
-    members = specialise(recipe.probe, capture.backend, *choice)
+    members = specialise(recipe.probe, capture)
     return cst.Module([cst.ClassDef(cst.Name("Worker"), cst.IndentedBlock(members))]).code
 
 

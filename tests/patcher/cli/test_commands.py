@@ -184,6 +184,21 @@ class TestStatus:
         assert (site / WORKER).read_text() == newer
         assert not (site / ".rlpatch").exists()
 
+    def test_upgraded(self, run, site: Path) -> None:
+        run(*APPLY)
+        (site / "vllm_ascend-0.11.0rc1.dist-info").rename(site / "vllm_ascend-0.12.0rc1.dist-info")
+        metadata = site / "vllm_ascend-0.12.0rc1.dist-info" / "METADATA"
+        metadata.write_text(metadata.read_text().replace("0.11.0rc1", "0.12.0rc1"))
+        assert "warning: 0.12.0rc1 is installed there now" in run("status", "--path", "site").stdout
+
+    def test_a_checkout_without_metadata_is_not_called_upgraded(self, run, site: Path) -> None:
+        shutil.rmtree(site / "vllm_ascend-0.11.0rc1.dist-info")
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "x"), ("tag", "v0.11.0rc1")):
+            name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+            subprocess.run(["git", "-C", site, *name, *words], check=True, capture_output=True)
+        assert "version from git tag v0.11.0rc1" in run(*APPLY).stdout
+        assert "warning" not in run("status", "--path", "site").output
+
     def test_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / "vllm_ascend")
