@@ -62,12 +62,20 @@ def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def runner() -> CliRunner:
+    """A runner that keeps stdout and stderr apart, which click before 8.2 has to be told."""
+    try:
+        return CliRunner(mix_stderr=False)
+    except TypeError:
+        return CliRunner()
+
+
 @pytest.fixture
 def run() -> Callable[..., Result]:
     """Runs one command line and checks its exit code."""
 
     def run(*words: Any, code: int = 0, **environ: str) -> Result:
-        result = CliRunner().invoke(rlpatch, [str(word) for word in words], env=environ)
+        result = runner().invoke(rlpatch, [str(word) for word in words], env=environ)
         assert result.exit_code == code, result.output + repr(result.exception)
         return result
 
