@@ -50,6 +50,7 @@ def insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool
     describes, saying what was looked for and what is there, and where it can't be reproduced to the byte.
     """
     module = parse(source, where)
+    where = f"{where}:{_line(source, recipe)}"
     index, target = _only_class(module, recipe, where)
     body = _block(target, where, f"class {target.name.value}")
     taken = {name for statement in body.body for name in _names(statement)}
@@ -129,6 +130,16 @@ def parse(source: bytes, where: str) -> cst.Module:
     return module
 
 
+def _line(source: bytes, recipe: Recipe) -> int:
+    """Where a reader should look: the line of the recipe's method, else of its class, else the first."""
+    tree = _tree(source)
+    classes = (node for node in (tree.body if tree else ()) if isinstance(node, ast.ClassDef))
+    found = next((node for node in classes if node.name == recipe.class_name), None)
+    methods = (node for node in (found.body if found else ()) if isinstance(node, ast.FunctionDef))
+    method = next((node for node in methods if node.name == recipe.method), None)
+    return method.lineno if method else found.lineno if found else 1
+
+
 def _only_class(module: cst.Module, recipe: Recipe, where: str) -> tuple[int, cst.ClassDef]:
     classes = [(i, node) for i, node in enumerate(module.body) if isinstance(node, cst.ClassDef)]
     found = [(i, node) for i, node in classes if node.name.value == recipe.class_name]
@@ -189,7 +200,7 @@ def _unlike(recipe: Recipe, where: str, found: str) -> Problem:
         Kind.STRUCTURE,
         f"looked for {recipe.class_name}.{recipe.method} as in {recipe.upstream}; found {found}",
         where,
-        "nothing was written; `rlpatch explain` shows the place that is looked for",
+        "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
     )
 
 

@@ -123,7 +123,11 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
 
     recipe, path = place.recipe, PurePosixPath(place.file)
     where = str(target.root / path)
-    before = target.read(path)
+    try:
+        before = target.read(path)
+    except Problem as problem:
+        problem.hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
+        raise
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     members = specialise(recipe.probe, capture)

@@ -32,7 +32,9 @@ def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path:
     if patch not in found:
         return FileState(path, "lost", "the file was replaced and has no line of this patch: rlpatch revert forgets it")
     if not found[patch].intact:
-        return FileState(path, "tampered", f"line {found[patch].lines[0] + 1}: our lines were edited")
+        return FileState(
+            path, "tampered", f"line {found[patch].lines[0] + 1}: our lines were edited: undo that, then rlpatch revert"
+        )
     if pristine is not None and markers.strip(data, found) != pristine:
         return FileState(path, "edited", "others changed lines outside of ours; a revert leaves them as they are")
     return FileState(path, "intact")

@@ -20,11 +20,17 @@ COMMANDS = {
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
 
 
+LAUNCHING = ("apply", "check")
+"""The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
+
+
 class _Group(click.Group):
     """Loads the command that is asked for, and keeps the words after ``--``: they start the run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
+        ctx.meta["typed"] = tuple(args)
+        name = next((arg for arg in args if not arg.startswith("-")), "")
+        if "--" in args and name in LAUNCHING:
             at = args.index("--")
             ctx.meta["launch"] = tuple(args[at + 1 :])
             args = args[:at]
@@ -54,7 +60,7 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    """Put an exact profiler window into installed vLLM, SGLang and verl sources, review it, take it out again.
+    """Put an exact profiler window into the installed sources of vllm-ascend, review it, take it out again.
 
     \b
     Examples:

@@ -62,6 +62,10 @@ window = options.together(
     click.option("--save-path", metavar="DIR", help="Default: rlpatch_traces in the working directory."),
 )
 UNITS = ("decode", "prefill", "iterations")
+_NAMES = frozenset(
+    (*UNITS, "stage", "ranks", "rollout", "repeat", "warmup", "backend", "level", "contents", "export_type",
+     "aic_metrics", "l2_cache", "mstx", "analysis", "save_path")
+)  # fmt: skip
 
 
 def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
@@ -123,3 +127,11 @@ def _ranks(text: str) -> tuple[int, ...] | None:
     if ranks[0] < 0:
         raise Problem(Kind.USAGE, f"--ranks {text}: not a list of ranks", hint="--ranks 0,8 or --ranks all")
     return ranks
+
+
+def given() -> list[str]:
+    """The names of the options of this module that stand on the command line."""
+    context = click.get_current_context()
+    names = [parameter.name for parameter in context.command.params if parameter.name in _NAMES]
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [name for name in names if name and context.get_parameter_source(name) is typed]

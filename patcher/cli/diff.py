@@ -35,6 +35,14 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
             raise Problem(
                 Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
             )
+        chosen = [option for option in capturing.given() if option not in capturing.UNITS]
+        if chosen and not asked:
+            option = f"--{chosen[0].replace('_', '-')}"
+            raise Problem(
+                Kind.USAGE,
+                f"{option} without a window: without one, diff shows what is applied",
+                hint=f"add --decode 30:60, or leave {option} out",
+            )
         return looking.diff(targets, options.place(words), capturing.capture_for(words) if asked else None)
 
     options.run("diff", words, work)

@@ -31,7 +31,9 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 output = together(
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option("-q", "--quiet", is_flag=True, help="Print errors only."),
+    click.option(
+        "-q", "--quiet", is_flag=True, help="Print errors, and only what was asked for: a diff, a JSON document."
+    ),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected failure."),
     click.option(
         "--color",
@@ -76,7 +78,8 @@ def place(words: dict[str, Any]) -> Where:
     """Where to look, by ``--path`` and ``--python``."""
     from patcher.commands.asked import Where
 
-    return Where(words["path"], words["python"])
+    typed = click.get_current_context().find_root().meta.get("typed", ())
+    return Where(words["path"], words["python"], typed)
 
 
 def start(words: dict[str, Any]) -> Launch:
@@ -97,8 +100,8 @@ def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoRe
         report = work()
     except Problem as problem:
         report = Report(command, problems=[problem])
-    except KeyboardInterrupt:
-        report = Report(command, problems=[Problem(Kind.INTERRUPTED, "nothing was changed")])
+    except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows it waits
+        report = Report(command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
     except Exception as error:
         if verbose:
             raise

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patcher.cli import options
-
-if TYPE_CHECKING:
-    pass
 
 
 @click.command()

@@ -9,7 +9,7 @@ from patcher.change import Edit
 from patcher.commands.asked import CaptureFor, Launch, Where, find, upstreams
 from patcher.commands.guarding import guard
 from patcher.commands.roots import Root, nothing, patched_roots
-from patcher.errors import Problem
+from patcher.errors import Kind, Problem
 from patcher.recipe import Upstream
 from patcher.report import Report
 from patcher.store import transaction as store
@@ -22,21 +22,23 @@ OnWait = Callable[[str], None]
 
 
 def plans_for(
-    report: Report, words: Sequence[str], where: Where, capture: CaptureFor, on_wait: OnWait | None = None
+    report: Report, words: Sequence[str], where: Where, capture: CaptureFor, command: str, on_wait: OnWait | None = None
 ) -> list[tuple[Upstream, Plan]]:
     """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once.
 
     With ``on_wait`` a run that was interrupted is ended first: before that a file is not what it will be.
     """
-    from patcher import plan
+    from patcher import plan as planning
 
-    plans = []
+    plans: list[tuple[Upstream, Plan]] = []
     for word in dict.fromkeys(words):
         try:
-            upstream, target = find(word, where, "apply")
+            upstream, target = find(word, where, command)
+            if any(plan.target.project == target.project for _, plan in plans):
+                continue  # the same target, named in two ways
             if on_wait and store.pending(target.root):
                 _settle(report, where, on_wait)
-            plans.append((upstream, plan.apply(upstream, target, capture(upstream), store.records(target.root))))
+            plans.append((upstream, planning.apply(upstream, target, capture(upstream), store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
     if report.problems and len(words) > 1:
@@ -57,14 +59,17 @@ def apply(
     """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
     entries: list[dict[str, object]] = []
     report = Report("apply", data={"dry_run": dry_run, "targets": entries})
-    plans = plans_for(report, words, where, capture, None if dry_run else on_wait)
+    plans = plans_for(report, words, where, capture, "apply", None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
             guard(report, upstream, plan.target.version, launch, force=force)
     if report.problems:
         return report
-    outcome = store.Outcome() if dry_run else store.commit([plan.edit for _, plan in plans], on_wait=on_wait)
-    _recovered(report, outcome.recovered)
+    edits = [plan.edit for _, plan in plans]
+    if dry_run:
+        store.preflight(edits)
+    else:
+        _recovered(report, store.commit(edits, on_wait=on_wait).recovered)
     entries.extend(_describe(report, plan, dry_run=dry_run) for _, plan in plans)
     if dry_run:
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
@@ -84,7 +89,9 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
     for change, place in pairs:
         added = change.after.count(b"\n") - change.pristine.count(b"\n")
-        verb = "unchanged" if change.before == change.after else "would patch" if dry_run else "patched"
+        verb = "would patch" if dry_run else "patched"
+        if change.before == change.after:
+            verb = "registered again, unchanged" if plan.edit.add else "unchanged"
         shape = f"structure {place.structure.name}" if place.structure else "by its structure"
         report.lines.append(f"  {verb} {change.path}, {added} lines inserted ({place.recipe.name}, {shape})")
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
@@ -111,10 +118,15 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
     if any(root.pending for root in roots) and not dry_run:
         _settle(report, where, on_wait)
         roots, found = patched_roots(words, where)
+    stages = sorted({record.patch.stage for root in roots for record in root.records})
+    if stage and stages and stage not in stages:
+        raise Problem(Kind.USAGE, f"--stage {stage}: no such stage is applied", hint=f"of {', '.join(stages)}")
     edits = [(root, edit) for root in roots if (edit := _edit(report, root, stage))]
     if report.problems:
         return report
-    if not dry_run:
+    if dry_run:
+        store.preflight([edit for _, edit in edits])
+    else:
         store.commit([edit for _, edit in edits], on_wait=on_wait)
     if not edits:
         nothing(report, words, found)
@@ -186,7 +198,10 @@ def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
 def _restart(report: Report, patched: Sequence[Upstream]) -> None:
     from patcher import processes
 
-    running = processes.running({word for upstream in patched for word in upstream.processes})
+    try:
+        running = processes.running({word for upstream in patched for word in upstream.processes})
+    except KeyboardInterrupt:  # what was asked for is done
+        running = ()
     if running:
         report.lines.append("note: these processes may hold the code as it was; restart them:")
         report.lines += [f"  {process}" for process in running]

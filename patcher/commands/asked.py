@@ -18,10 +18,17 @@ CaptureFor = Callable[["Upstream"], "Capture"]
 
 
 class Where(NamedTuple):
-    """Where to look for targets: ``--path``, ``--python``, or neither."""
+    """Where to look for targets: ``--path``, ``--python``, or neither; ``typed`` are all words of the command line."""
 
     path: Path | None = None
     python: str | None = None
+    typed: tuple[str, ...] = ()
+
+    def again(self, word: str, instead: str) -> str:
+        """The whole command line once more, with ``instead`` for ``word``."""
+        import shlex
+
+        return shlex.join(["rlpatch", *(instead if typed == word else typed for typed in self.typed)])
 
     @property
     def words(self) -> str:
@@ -64,6 +71,12 @@ def find(word: str, where: Where, command: str) -> tuple[Upstream, Target]:
     upstream, version = upstream_of(word)
     known = [other.project for other in upstreams()]
     found = targets.find(
-        upstream.project, path=where.path, python=where.python, version=version, known=known, command=command
+        upstream.project,
+        path=where.path,
+        python=where.python,
+        version=version,
+        known=known,
+        command=command,
+        again=lambda text: where.again(word, text),
     )
     return upstream, found

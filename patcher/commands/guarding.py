@@ -30,7 +30,9 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
             report.lines += _lines(finding)
         entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
         report.data[name] = {"version": version, "profilers": entries}
-        report.problems += [_problem(upstream, finding) for finding in findings if finding.state is State.ON]
+        report.problems += [
+            _problem(upstream, finding, finding.off) for finding in findings if finding.state is State.ON
+        ]
     return report
 
 
@@ -38,7 +40,8 @@ def guard(report: Report, upstream: Upstream, version: str, launch: Launch, *, f
     """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be."""
     for finding in _look(upstream, version, launch):
         if finding.state is State.ON and not force:
-            report.problems.append(_problem(upstream, finding))
+            hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
+            report.problems.append(_problem(upstream, finding, hint))
         elif finding.state is not State.OFF:
             seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {finding.found})"
             report.messages.append(f"warning: {seen}; to switch it off: {finding.off}")
@@ -58,11 +61,11 @@ def _lines(finding: Finding) -> list[str]:
     return lines
 
 
-def _problem(upstream: Upstream, finding: Finding) -> Problem:
+def _problem(upstream: Upstream, finding: Finding, hint: str) -> Problem:
     return Problem(
         Kind.PROFILER_ON,
         f"{finding.profiler} is switched on for {upstream.project.name}: {finding.found}",
         finding.where,
-        f"{finding.off}; or --force: then the inserted code decides while the engine runs",
+        hint,
         (finding.why,),
     )

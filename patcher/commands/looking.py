@@ -25,11 +25,11 @@ def status(words: Sequence[str], where: Where) -> Report:
     for root in roots:
         if root.pending:
             report.messages.append(f"warning: {root.path} holds an interrupted run; next: rlpatch recover{where.words}")
-        entries.extend(_state(report, root, record) for record in root.records)
+        entries.extend(_state(report, root, record, where) for record in root.records)
     return report
 
 
-def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
+def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str, object]:
     from patcher.state import file_state
     from patcher.store.shelf import Shelf
 
@@ -45,7 +45,7 @@ def _state(report: Report, root: Root, record: Record) -> dict[str, object]:
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")
     if record.options:
-        report.lines.append(f"  rlpatch apply {record.patch.target} {' '.join(record.options)}")
+        report.lines.append(f"  rlpatch apply {record.patch.target} {' '.join(record.options)}{where.words}")
     if installed is not None and record.version and installed != record.version:
         report.lines.append(f"  warning: {installed or 'an unknown version'} is installed there now")
     for state in states:
@@ -79,10 +79,10 @@ def _planned(report: Report, words: Sequence[str], where: Where, capture: Captur
     from patcher.commands.applying import plans_for
 
     files: Files = {}
-    for _, made in plans_for(report, words, where, capture):
+    for _, made in plans_for(report, words, where, capture, "diff"):
         changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
         files.setdefault(made.target.root, []).extend(changes)
-        report.messages += [f"warning: {text}" for text in made.warnings]
+        report.messages += [f"warning: {text}" for text in made.warnings] + [f"note: {text}" for text in made.notes]
     return files
 
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.commands.asked import Where
-from patcher.errors import Problem
+from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.targets import find as targets
 
@@ -46,7 +46,12 @@ def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Disco
     """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
     from patches.projects import PROJECTS
 
-    wanted = {targets.parse(word, PROJECTS)[0] for word in words}
+    asked = [targets.parse(word, PROJECTS) for word in words]
+    if asserted := next((f"{name}=={version}" for name, version in asked if version is not None), ""):
+        name = asserted.partition("==")[0]
+        cause = f"{asserted}: what is applied is known by its target, not by a version"
+        raise Problem(Kind.USAGE, cause, hint=where.again(asserted, name))
+    wanted = {name for name, _ in asked}
     found = targets.discover(PROJECTS, path=where.path, python=where.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):

@@ -46,12 +46,14 @@ def find(
     version: str | None = None,
     known: Sequence[Project] = (),
     command: str = "apply",
+    again: Callable[[str], str] | None = None,
 ) -> Target:
     """The target of a project.
 
     In: ``path``, a folder that holds the package, or ``python``, an interpreter; without both, the
     interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
-    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed.
+    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed, and
+    ``again`` gives the whole command line with another ``TARGET==VERSION``.
     Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
     """
     option = _option(path, python)
@@ -69,7 +71,8 @@ def find(
     else:
         target = _first(project, command)
     if version is not None and not versions.holds(target.version, version):
-        raise _mismatch(target, version, f"rlpatch {command} {project.name}", option)
+        again = again or (lambda text: f"rlpatch {command} {text}{option}")
+        raise _mismatch(target, version, again)
     return target
 
 
@@ -300,15 +303,14 @@ def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> 
     )
 
 
-def _mismatch(target: Target, wanted: str, words: str, option: str) -> Problem:
+def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
     name = target.project.name
     found = f"found by {target.found_by}, version from {target.version_from}"
     if not target.version:
         cause = f"nothing says which release of {name} this is, so =={wanted} cannot be checked"
-        return Problem(Kind.VERSION, cause, str(target.root), words + option, (found, *target.notes))
+        return Problem(Kind.VERSION, cause, str(target.root), again(name), (found, *target.notes))
     cause = f"{name} is {target.version} here, not {wanted}"
-    hint = f"{words}=={target.version}{option}"
-    return Problem(Kind.VERSION, cause, str(target.root), hint, (found, *target.notes))
+    return Problem(Kind.VERSION, cause, str(target.root), again(f"{name}=={target.version}"), (found, *target.notes))
 
 
 def _syntax(text: str, names: dict[str, str]) -> Problem:

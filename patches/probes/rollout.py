@@ -40,17 +40,11 @@ class Window:
         import contextlib
         import os
 
-        try:
-            on = {"0": False, "1": True}[os.environ.get("RLPATCH") or "1"]
-            self.first, self.end = map(int, self.setting("WINDOW").split(":"))
-            self.chosen, self.save_path = int(self.setting("ROLLOUT")), self.setting("SAVE_PATH")
-            asked = self.setting("RANKS")
-            ranks = None if asked == "all" else [int(rank) for rank in asked.split(",")]
-            if not (self.LOWEST <= self.first < self.end and self.chosen >= 0 and self.save_path[0] == "/"):
-                raise ValueError
-        except (KeyError, ValueError):
-            found = {name: value for name, value in os.environ.items() if name.startswith("RLPATCH")}
-            raise ValueError("one of these cannot be used here: %s" % found) from None
+        on = self.setting("RLPATCH", "1", {"0": False, "1": True}.__getitem__)
+        self.first, self.end = self.setting("RLPATCH_WINDOW", self.WINDOW, self.parse_window)
+        ranks = self.setting("RLPATCH_RANKS", self.RANKS, self.parse_ranks)
+        self.chosen = self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, self.parse_count)
+        self.save_path = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, self.parse_path)
         replica, rank = self.place(worker)
         host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
@@ -61,10 +55,39 @@ class Window:
         self.rewind()
         self.done = not on or (ranks is not None and rank not in ranks)
 
-    def setting(self, name: str) -> str:
+    def setting(self, name: str, default: str, parse: Any) -> Any:
         import os
 
-        return os.environ.get("RLPATCH_" + name) or str(getattr(self, name))
+        text = os.environ.get(name) or default
+        if os.environ.get("RLPATCH") == "0" and name != "RLPATCH":
+            text = default  # switched off: what the others hold does not matter
+        try:
+            return parse(text)
+        except (KeyError, ValueError):
+            raise ValueError(
+                "%s=%s cannot be used here, where %s is the default" % (name, text, default)
+            ) from None
+
+    def parse_count(self, text: str) -> int:
+        if not text.isdecimal():
+            raise ValueError
+        return int(text)
+
+    def parse_window(self, text: str) -> Any:
+        first, end = map(self.parse_count, text.split(":"))
+        if not self.LOWEST <= first < end:
+            raise ValueError
+        return first, end
+
+    def parse_ranks(self, text: str) -> Any:
+        return None if text == "all" else [self.parse_count(rank) for rank in text.split(",")]
+
+    def parse_path(self, text: str) -> str:
+        import os
+
+        if not text.startswith("/"):
+            raise ValueError
+        return os.path.realpath(text)  # torch_npu refuses a symbolic link
 
     def rewind(self) -> None:
         self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
@@ -84,6 +107,7 @@ class Window:
             self.unit += counted
 
     def open(self, at: int) -> None:  # not in the worker's __init__, where every rank is still on device 0
+        import atexit
         from multiprocessing.util import Finalize
 
         reason = self.foreign or self.occupied()
@@ -93,10 +117,20 @@ class Window:
         self.earlier = self.traces()
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
-        self.at_exit = Finalize(None, self.close, ("the process ends",), exitpriority=100)
+        # At exit before torch_npu shuts the device down; multiprocessing's children run only finalizers.
+        atexit.register(self.leave)
+        Finalize(None, self.leave, exitpriority=100)
         self.prof.start()
         for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
             self.prof.step()
+
+    def leave(self) -> None:
+        import logging
+
+        try:
+            self.close("the process ends")
+        except Exception:
+            logging.getLogger(self.LOGGER).exception("rlpatch: no profile")
 
     def advance(self, kind: str | None) -> None:
         from torch.profiler import record_function
@@ -117,12 +151,13 @@ class Window:
         prof, self.prof = self.prof, None
         if prof is None:
             return
-        self.at_exit.cancel()
-        self.uncounted_range.close()
-        self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
-        if self.unit == self.end:
-            prof.step()
-        prof.stop()
+        try:
+            self.uncounted_range.close()
+            self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
+            if self.unit == self.end:
+                prof.step()
+        finally:
+            prof.stop()
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
@@ -151,13 +186,16 @@ class Window:
         if self.prof is not None:
             self.close(why)
         elif self.busy and self.open_at is not None:
-            self.finish("not recorded: %s after %s units" % (why, self.unit - self.LOWEST))
+            self.finish(
+                "not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another"
+                % (why, self.unit - self.LOWEST)
+            )
         if self.busy:
             self.rollout += 1
             self.rewind()
 
     def yield_to(self, start: bool) -> None:
-        self.foreign = "the framework's own profiler is running" if start else ""
+        self.foreign = "the framework's own profiler was started and not stopped" if start else ""
         if start:
             self.close("the framework's own profiler starts")
 
@@ -201,25 +239,29 @@ class SchedulerOutputs:
                 self.prefilling.pop(request, None)
         if self.busy and not self.live:
             self.end_rollout("all requests have finished")
-        for request in getattr(batch.scheduled_cached_reqs, "resumed_req_ids", ()):
-            self.prefilling[
-                request
-            ] = -1  # reset_prefix_cache() preempts and resumes all between two iterations
-        if len(counts) > len(self.counts) - len(finished) + len(
-            new
-        ):  # one is back that was not scheduled before
-            for request in counts.keys() - self.counts.keys():
-                self.prefilling[request] = -1  # its prompt too, if it was preempted in its prefill
+        resumed = getattr(batch.scheduled_cached_reqs, "resumed_req_ids", None)
+        if resumed is None:  # before vLLM 0.12; only one more than expected can be one that is back
+            more = len(counts) > len(self.counts) - len(finished) + len(new)
+            resumed = self.resumed(batch.scheduled_cached_reqs) if more else ()
+        for request in resumed:
+            self.prefilling[request] = -1
         for data in new:
             tokens = getattr(data, "prefill_token_ids", None) or data.prompt_token_ids
             length = len(data.prompt_embeds if tokens is None else tokens)
             self.prefilling[data.req_id] = length - data.num_computed_tokens
             self.live.add(data.req_id)
+        if counts and not self.busy:
+            self.live.update(counts)  # also those that go on after a sleep()
             self.busy = True
         self.counts = counts
         if not batch.total_num_scheduled_tokens:
             return None
         return self.prefill(counts, batch.scheduled_spec_decode_tokens) if self.prefilling else "decode"
+
+    def resumed(self, cached: Any) -> list[str]:
+        if isinstance(cached, list):  # before vLLM 0.9.2
+            return [request.req_id for request in cached if request.resumed_from_preemption]
+        return [name for name, again in zip(cached.req_ids, cached.resumed_from_preemption) if again]  # noqa: B905
 
     def prefill(self, counts: dict[str, int], drafts: dict[str, list[int]]) -> str:
         kind = "decode"

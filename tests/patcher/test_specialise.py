@@ -33,7 +33,7 @@ def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backe
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported <= {
-        "contextlib", "glob", "logging", "multiprocessing.util", "os",
+        "atexit", "contextlib", "glob", "logging", "multiprocessing.util", "os", "sys",
         "torch", "torch_npu", "torch.distributed", "torch.profiler",
     }  # fmt: skip
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]

@@ -231,7 +231,7 @@ FRAMEWORK = (
     ),
     Scenario(
         "profile() stays on", "add a 9 20; run 1; profile on; run", (),
-        ("not recorded: the framework's own profiler is running",),
+        ("not recorded: the framework's own profiler was started and not stopped",),
     ),
     Scenario("profile() before the window", "profile on; profile off; add a 9 20; run 1; profile on; run 1; profile off; run",
         (Recorded(0, 3, 6),),
@@ -243,15 +243,20 @@ FRAMEWORK = (
     ),
     Scenario(
         "profile() over one rollout, not the next", "add a 9 6; run; profile on; add b 9 6; run; profile off; add c 9 6; run",
-        (Recorded(2, 2, 4),), ("not recorded: the framework's own profiler is running", "complete, recorded 2 of 2"), worker="repeat",
+        (Recorded(2, 2, 4),), ("not recorded: the framework's own profiler was started and not stopped", "complete, recorded 2 of 2"), worker="repeat",
     ),
     Scenario("another torch.profiler", "other on; add a 9 20; run; other off", (),
         ("not recorded: another torch.profiler is recording",), only="torch",
     ),
+    Scenario("another torch_npu profiler", "other on; add a 9 20; run; other off", (),
+        ("not recorded: another torch_npu profiler is running",), only="npu",
+    ),
     Scenario("PROFILING_MODE", "add a 9 20; run", (), ("not recorded: PROFILING_MODE=true is set",), only="npu",
         env={"PROFILING_MODE": "true"},
     ),
-    Scenario("PROFILING_MODE off", "add a 9 20; run", (Recorded(0, 3, 6),), only="npu", env={"PROFILING_MODE": "false"}),
+    Scenario("PROFILING_MODE=0 silences torch_npu, too", "add a 9 20; run", (), ("not recorded: PROFILING_MODE=0 is set",), only="npu",
+        env={"PROFILING_MODE": "0"},
+    ),
 )  # fmt: skip
 
 RUN = "add a 9 9; run; empty"

@@ -113,7 +113,11 @@ def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch(
-    counts: dict[str, int], new: dict[str, int] | None = None, done: tuple[str, ...] = (), drafts: Any = None
+    counts: dict[str, int],
+    new: dict[str, int] | None = None,
+    done: tuple[str, ...] = (),
+    drafts: Any = None,
+    cached: Any = (),
 ) -> Any:
     """A SchedulerOutput: tokens per request, prompt lengths of the new ones, ids that have finished."""
     requests = [
@@ -122,7 +126,7 @@ def batch(
     ]
     return SimpleNamespace(
         num_scheduled_tokens=counts, scheduled_new_reqs=requests, finished_req_ids=set(done),
-        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {}, scheduled_cached_reqs=[],
+        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {}, scheduled_cached_reqs=cached or [],
     )  # fmt: skip
 
 
@@ -241,12 +245,22 @@ def test_a_prefill_between_two_steps_is_marked_and_reported(caplog: pytest.LogCa
     assert "recorded 2 of 2 units with 1 uncounted iterations between them" in caplog.text
 
 
-def test_a_resumed_request_prefills_until_it_needs_one_token() -> None:
+SHAPES = {
+    "one object a request, before vLLM 0.9.2": lambda name: [
+        SimpleNamespace(req_id=name, resumed_from_preemption=True)
+    ],
+    "lists, before 0.12": lambda name: SimpleNamespace(req_ids=["x", name], resumed_from_preemption=[False, True]),
+    "a set, from 0.12": lambda name: SimpleNamespace(resumed_req_ids={name}),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_resumed_request_prefills_until_it_needs_one_token(shape: str) -> None:
     worker = V1Worker(WINDOW="2:4")
     worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 4}), "prefill")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 1")
     worker.iterate(batch({"a": 1}), "decode 2")  # b is preempted
-    worker.iterate(batch({"a": 1, "b": 4}), "recompute")
+    worker.iterate(batch({"a": 1, "b": 4}, cached=SHAPES[shape]("b")), "recompute")
     worker.iterate(batch({"a": 1, "b": 2}), "recompute")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 4")
@@ -264,11 +278,12 @@ def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
     assert recorded(worker) == [{2: ["decode 2", "recompute"], 3: ["decode 3"]}]
 
 
-def test_a_request_that_waits_for_its_next_chunk_still_has_prompt_left() -> None:
+@pytest.mark.parametrize("last", [1, 5])
+def test_a_request_that_waits_for_its_next_chunk_still_has_prompt_left(last: int) -> None:
     worker = V1Worker(WINDOW="1:3")
-    worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 9}), "prefill")
+    worker.iterate(batch({"a": 4, "b": 4}, {"a": 4, "b": 4 + last}), "prefill")
     worker.iterate(batch({"a": 1}), "decode 1")
-    worker.iterate(batch({"a": 1, "b": 5}), "prefill of b")
+    worker.iterate(batch({"a": 1, "b": last}), "prefill of b")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 2")
     worker.iterate(batch({"a": 1, "b": 1}), "decode 3")
     assert recorded(worker) == [{1: ["decode 1", "prefill of b"], 2: ["decode 2"]}]
@@ -341,7 +356,7 @@ def test_the_frameworks_profiler_comes_first(caplog: pytest.LogCaptureFixture) -
     assert "the framework's own profiler starts, recorded 2 of 4 units" in caplog.text
     rollout(worker, 7, done=("a",))
     assert len(worker.made) == 1
-    assert "not recorded: the framework's own profiler is running" in caplog.text
+    assert "not recorded: the framework's own profiler was started and not stopped" in caplog.text
     worker._rlpatch_rollout("yield_to", False)
     rollout(worker, 7, done=("a",))
     assert recorded(worker)[1:] == [steps(2, 6)]
@@ -415,7 +430,7 @@ def test_a_bad_value_switches_the_probe_off_with_one_error(
     rollout(worker, 6)
     assert recorded(worker) == []
     (error,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert f"'RLPATCH{name}': '{value}'" in caplog.text
+    assert f"RLPATCH{name}={value} cannot be used here, where " in caplog.text
     assert error.exc_info
 
 
@@ -441,16 +456,51 @@ def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert "the profiler left no trace in /tmp/traces" in caplog.text
 
 
-def test_the_end_of_the_process_closes_the_window() -> None:
+def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    import atexit
     from multiprocessing import util
 
+    at_exit: list[Any] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    before = set(util._finalizer_registry)
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
-    probe = worker._rlpatch_rollout_probe
-    finalizer = util._finalizer_registry[probe.at_exit._key]
-    finalizer()
+    (finalizer,) = [util._finalizer_registry[key] for key in set(util._finalizer_registry) - before]
+    at_exit[0]()
     assert worker.made[0].calls[-1] == "stop"
     assert recorded(worker) == [steps(2, 5)]
+    finalizer()
+    assert worker.made[0].calls.count("stop") == 1
+
+
+def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:9", leaves_trace=False)
+    rollout(worker, 4)
+    worker._rlpatch_rollout_probe.leave()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["rlpatch: no profile"]
+
+
+def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = V1Worker(WINDOW="2:4")
+    rollout(worker, 3)
+
+    def fail(_self: Any) -> None:
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(worker._RlpatchRollout, "synchronize", fail)
+    worker.iterate(batch({"a": 1}), "decode 4")
+    assert worker.made[0].calls[-1] == "stop"
+
+
+def test_a_request_that_goes_on_after_sleep_makes_a_rollout_of_its_own() -> None:
+    worker = V1Worker(WINDOW="2:4", REPEAT=2)
+    rollout(worker, 1)
+    worker._rlpatch_rollout("end_rollout", "sleep()")
+    for n in range(1, 3):
+        worker.iterate(batch({"a": 1}), f"decode {n}")
+    worker.iterate(batch({}, done=("a",)), "empty")
+    rollout(worker, 5, name="b")
+    assert recorded(worker) == [{}, {2: ["decode 2"]}]
 
 
 class V0Base:
@@ -507,7 +557,7 @@ def test_v0_says_what_it_cannot_count(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [
-        ({}, ""), ({"PROFILING_MODE": "false"}, ""), ({"PROFILER_SAMPLECONFIG": "0"}, ""),
+        ({}, ""), ({"PROFILING_MODE": ""}, ""), ({"PROFILING_MODE": "0"}, "PROFILING_MODE=0 is set"),
         ({"PROFILING_MODE": "true"}, "PROFILING_MODE=true is set"), ({"PROFILER_SAMPLECONFIG": "{}"}, "PROFILER_SAMPLECONFIG={} is set"),
     ],
 )  # fmt: skip
