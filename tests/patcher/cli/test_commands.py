@@ -109,6 +109,62 @@ ERRORS = {
 }  # fmt: skip
 
 
+def test_the_command_of_the_run_stands_behind_apply_and_check_only(run, site: Path) -> None:
+    run(*APPLY)
+    assert "nothing is known of" in run("revert", "--path", "site", "--", "nonsense", code=3).stderr
+    assert "# >>> rlpatch" in (site / WORKER).read_text()
+    run("revert", "--path", "site", "--", "vllm-ascend")
+    assert (site / WORKER).read_text() == SOURCE
+
+
+def test_a_target_that_is_named_twice_is_patched_once(run, site: Path) -> None:
+    words = ("vllm-ascend", "vllm-ascend==0.11.0rc1", "VLLM_Ascend", "--decode", "1:2", "--path", "site")
+    assert run("diff", *words).stdout.count("diff --git") == 1
+    assert run("apply", *words).stdout.count("patched ") == 1
+
+
+def test_a_wrong_version_is_answered_with_the_command_that_works(run, site: Path) -> None:
+    said = run("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site", code=3).stderr
+    command = said.partition("next: rlpatch ")[2].split()
+    assert command == ["apply", "vllm-ascend==0.11.0rc1", "--decode", "1:2", "--path", "site"]
+    run(*command)
+    said = run("diff", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site", code=3).stderr
+    assert "next: rlpatch diff vllm-ascend==0.11.0rc1 --decode 1:2" in said
+
+
+def test_what_is_applied_has_no_version_and_only_its_stages(run, site: Path) -> None:
+    run(*APPLY)
+    for command in ("status", "revert", "diff"):
+        said = run(command, "vllm-ascend==0.9.1", "--path", "site", code=2).stderr
+        assert f"next: rlpatch {command} vllm-ascend --path site" in said
+    assert "next: of rollout" in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
+    assert "# >>> rlpatch" in (site / WORKER).read_text()
+
+
+def test_options_of_a_window_need_one(run, site: Path) -> None:
+    assert "--ranks without a window" in run("diff", "--path", "site", "--ranks", "all", code=2).stderr
+
+
+def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -> None:
+    (site / WORKER).with_suffix(".so").write_bytes(b"")
+    assert run(*APPLY, code=5).stderr == run(*APPLY, "-n", code=5).stderr
+
+
+def test_a_lost_registry_is_written_again(run, site: Path) -> None:
+    run(*APPLY)
+    shutil.rmtree(site / ".rlpatch")
+    assert f"registered again, unchanged {WORKER}" in run(*APPLY).stdout
+    assert "since" in run("status", "--path", "site").stdout
+
+
+def test_a_stop_after_the_commit_is_not_called_a_rollback(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_words: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("patcher.processes.running", stop)
+    assert f"patched {WORKER}" in run(*APPLY).stdout
+
+
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_name_cause_and_next_command(run, site: Path, name: str) -> None:
     words, code, cause, hint = ERRORS[name]
@@ -125,7 +181,9 @@ def test_a_structure_that_is_not_there_is_exit_4_and_names_what_was_looked_for(r
     said = run(*APPLY, code=4).stderr
     assert "looked for NPUWorker.execute_model" in said
     assert "found 0 statements like “output = self.model_runner.execute_model(...)”" in said
-    assert f"{site / WORKER}" in said
+    assert f"{site / WORKER}:8\n" in said
+    (site / WORKER).unlink()
+    assert "install vllm-ascend again" in run(*APPLY, code=4).stderr
 
 
 @pytest.mark.parametrize("version", ["0.31.0", "0.11.1.dev3", "0.11.0rc9"])
