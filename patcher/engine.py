@@ -49,8 +49,16 @@ def insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool
     ``where`` names the file in messages. Raises :class:`Problem`: STRUCTURE where the file is not what the recipe
     describes, saying what was looked for and what is there, and where it can't be reproduced to the byte.
     """
+    try:
+        return _insert(source, recipe, members, patch, tool, where)
+    except Problem as problem:
+        if problem.where == where:
+            problem.where = f"{where}:{_line(source, recipe)}"
+        raise
+
+
+def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, where: str) -> bytes:
     module = parse(source, where)
-    where = f"{where}:{_line(source, recipe)}"
     index, target = _only_class(module, recipe, where)
     body = _block(target, where, f"class {target.name.value}")
     taken = {name for statement in body.body for name in _names(statement)}

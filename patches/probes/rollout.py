@@ -40,11 +40,13 @@ class Window:
         import contextlib
         import os
 
-        on = self.setting("RLPATCH", "1", {"0": False, "1": True}.__getitem__)
-        self.first, self.end = self.setting("RLPATCH_WINDOW", self.WINDOW, self.parse_window)
-        ranks = self.setting("RLPATCH_RANKS", self.RANKS, self.parse_ranks)
-        self.chosen = self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, self.parse_count)
-        self.save_path = self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, self.parse_path)
+        on = self.setting("RLPATCH", "1", "[01]") == "1"
+        self.first, self.end = map(int, self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d+").split(":"))
+        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*")
+        self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
+        self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
+        if not self.LOWEST <= self.first < self.end:
+            raise ValueError("RLPATCH_WINDOW=%s:%s is empty or too early" % (self.first, self.end))
         replica, rank = self.place(worker)
         host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
@@ -53,41 +55,18 @@ class Window:
         self.foreign, self.live, self.prefilling, self.counts = "", set(), {}, {}
         self.rollout = 0
         self.rewind()
-        self.done = not on or (ranks is not None and rank not in ranks)
+        self.done = not on or (ranks != "all" and str(rank) not in ranks.split(","))
 
-    def setting(self, name: str, default: str, parse: Any) -> Any:
+    def setting(self, name: str, default: str, pattern: str) -> str:
         import os
+        import re
 
         text = os.environ.get(name) or default
         if os.environ.get("RLPATCH") == "0" and name != "RLPATCH":
             text = default  # switched off: what the others hold does not matter
-        try:
-            return parse(text)
-        except (KeyError, ValueError):
-            raise ValueError(
-                "%s=%s cannot be used here, where %s is the default" % (name, text, default)
-            ) from None
-
-    def parse_count(self, text: str) -> int:
-        if not text.isdecimal():
-            raise ValueError
-        return int(text)
-
-    def parse_window(self, text: str) -> Any:
-        first, end = map(self.parse_count, text.split(":"))
-        if not self.LOWEST <= first < end:
-            raise ValueError
-        return first, end
-
-    def parse_ranks(self, text: str) -> Any:
-        return None if text == "all" else [self.parse_count(rank) for rank in text.split(",")]
-
-    def parse_path(self, text: str) -> str:
-        import os
-
-        if not text.startswith("/"):
-            raise ValueError
-        return os.path.realpath(text)  # torch_npu refuses a symbolic link
+        if not re.fullmatch(pattern, text):
+            raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
+        return text
 
     def rewind(self) -> None:
         self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
@@ -126,9 +105,11 @@ class Window:
 
     def leave(self) -> None:
         import logging
+        import os
 
         try:
-            self.close("the process ends")
+            if self.name.endswith("_%s" % os.getpid()):  # not in a child that was forked inside the window
+                self.close("the process ends")
         except Exception:
             logging.getLogger(self.LOGGER).exception("rlpatch: no profile")
 
@@ -162,9 +143,8 @@ class Window:
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
         text = "%s, recorded %s of %s units with %s uncounted iterations between them: %s"
-        self.finish(
-            text % (why, count, self.end - self.first, self.uncounted, ", ".join(found) or "no trace")
-        )
+        traces = ", ".join(found) or "no trace"
+        self.finish(text % (why, count, self.end - self.first, self.uncounted, traces))
 
     def finish(self, report: str) -> None:
         import logging
@@ -186,10 +166,8 @@ class Window:
         if self.prof is not None:
             self.close(why)
         elif self.busy and self.open_at is not None:
-            self.finish(
-                "not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another"
-                % (why, self.unit - self.LOWEST)
-            )
+            text = "not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another"
+            self.finish(text % (why, self.unit - self.LOWEST))
         if self.busy:
             self.rollout += 1
             self.rewind()

@@ -430,7 +430,7 @@ def test_a_bad_value_switches_the_probe_off_with_one_error(
     rollout(worker, 6)
     assert recorded(worker) == []
     (error,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert f"RLPATCH{name}={value} cannot be used here, where " in caplog.text
+    assert f"RLPATCH{name}={value} " in caplog.text
     assert error.exc_info
 
 
@@ -574,3 +574,11 @@ def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording:
     torch = sys.modules["torch"]
     monkeypatch.setattr(torch, "autograd", SimpleNamespace(_profiler_enabled=lambda: recording), raising=False)
     assert bool(Torch().occupied()) is recording
+
+
+def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = V1Worker(WINDOW="2:9")
+    rollout(worker, 4)
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    worker._rlpatch_rollout_probe.leave()
+    assert "stop" not in worker.made[0].calls
