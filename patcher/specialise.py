@@ -29,9 +29,11 @@ def specialise(probe: Probe, capture: Capture) -> Members:
     nested = list(_flatten([classes[name] for name in (*probe.parts, part)], constants))
     if missing := {*constants} - {name for statement in nested for name in _assigned(statement)} | fill.unused:
         raise KeyError(f"the probe has no {sorted(map(str, missing))}")
+    nested.sort(key=lambda statement: isinstance(statement, cst.FunctionDef))  # what the user chose comes first
     docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{probe.summary(capture)}"""'))])
     body = cst.IndentedBlock([docstring, *nested])
-    return [cst.ClassDef(cst.Name(probe.nested), body), *_flatten([classes[name] for name in probe.members], {})]
+    first, *others = _flatten([classes[name] for name in probe.members], {})
+    return [cst.ClassDef(cst.Name(probe.nested), body), first.with_changes(leading_lines=[_BLANK]), *others]
 
 
 def _classes(module: str, names: set[str]) -> dict[str, Sequence[Statement]]:
