@@ -15,7 +15,6 @@ from pathlib import Path, PurePath
 from patcher.errors import Kind, Problem
 from patcher.guards.scope import ASSIGNMENT, MOST_NESTING, Argument, Launch, Scope, Setting, Settings
 from patcher.guards.shell import Heredoc, tokens
-from patcher.guards.shellscript import Shell
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -144,6 +143,8 @@ class Reading:
 
                 read_python(self, text, scope, name, line, folder)
             else:
+                from patcher.guards.shellscript import Shell  # most runs name no script
+
                 Shell(self, scope, name, folder).run(tokens(text, line))
             if len(self.launches) == before and not sourced:
                 self.launch(f"{name}:{line}", (), scope.settings, self.sure)
