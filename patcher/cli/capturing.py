@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from patcher.capture import AIC_METRICS, BACKENDS, CONTENTS, EXPORT_TYPES, LEVELS, UNITS, Capture, Window
 from patcher.cli import options
 from patcher.errors import Kind, Problem
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture
     from patcher.recipe import Upstream
 
 window = options.together(
@@ -41,10 +42,10 @@ window = options.together(
         show_default=True,
         help="Units of warm-up before the window.",
     ),
-    click.option("--backend", type=click.Choice(["npu", "torch"]), help="torch_npu.profiler or torch.profiler."),
+    click.option("--backend", type=click.Choice(BACKENDS), help="torch_npu.profiler or torch.profiler."),
     click.option(
         "--level",
-        type=click.Choice(["level_none", "level0", "level1", "level2"]),
+        type=click.Choice(LEVELS),
         help="Default for npu: level1.",
     ),
     click.option(
@@ -52,33 +53,34 @@ window = options.together(
         metavar="LIST",
         default="npu,cpu",
         show_default=True,
-        help="Of npu, cpu, memory, shapes, module, stack.",
+        help=f"Of {', '.join(CONTENTS)}.",
     ),
-    click.option("--export-type", type=click.Choice(["text", "db"]), help="Default for npu: text."),
+    click.option("--export-type", type=click.Choice(EXPORT_TYPES), help="Default for npu: text."),
     click.option("--aic-metrics", metavar="NAME", help="AI Core metrics; default from level1 on: pipe_utilization."),
     click.option("--l2-cache", is_flag=True, help="Record L2 cache hits."),
     click.option("--mstx", is_flag=True, help="Record mstx marks."),
     click.option("--analysis/--no-analysis", default=False, help="Parse the trace in the run; default: offline."),
     click.option("--save-path", metavar="DIR", help="Default: rlpatch_traces in the working directory."),
 )
-UNITS = ("decode", "prefill", "iterations")
-_NAMES = frozenset(
-    (*UNITS, "stage", "ranks", "rollout", "repeat", "warmup", "backend", "level", "contents", "export_type",
-     "aic_metrics", "l2_cache", "mstx", "analysis", "save_path")
-)  # fmt: skip
+
+
+def given() -> list[str]:
+    """The names of the options of this module that stand on the command line."""
+    context = click.get_current_context()
+    ours = {*UNITS, *(field.name for field in fields(Capture))}
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [name for name in context.params if name in ours and context.get_parameter_source(name) is typed]
 
 
 def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
     """Turns the options into a capture, once the project is known; Problem (USAGE) for what cannot be recorded."""
     import os
 
-    from patcher.capture import AIC_METRICS, CONTENTS, Capture, Window
-
     chosen = {unit: words[unit] for unit in UNITS if words[unit] is not None}
     if len(chosen) != 1:
         said = "no window is given" if not chosen else f"{len(chosen)} windows are given, and a stage has one"
         raise Problem(Kind.USAGE, said, hint="one of --decode 30:60, --prefill 0:4, --iterations 10:20")
-    window = Window.parse(*next(iter(chosen.items())))
+    chosen_window = Window.parse(*next(iter(chosen.items())))
     contents = _listed(words["contents"], "contents", CONTENTS)
     metrics = words["aic_metrics"] or ""
     if metrics and metrics not in AIC_METRICS:
@@ -92,7 +94,7 @@ def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
 
     def capture(upstream: Upstream) -> Capture:
         return Capture(
-            window,
+            chosen_window,
             os.path.realpath(words["save_path"] or "rlpatch_traces"),  # torch_npu refuses a symbolic link
             ranks=_ranks(words["ranks"]),
             backend=words["backend"] or upstream.backend,
@@ -127,11 +129,3 @@ def _ranks(text: str) -> tuple[int, ...] | None:
     if ranks[0] < 0:
         raise Problem(Kind.USAGE, f"--ranks {text}: not a list of ranks", hint="--ranks 0,8 or --ranks all")
     return ranks
-
-
-def given() -> list[str]:
-    """The names of the options of this module that stand on the command line."""
-    context = click.get_current_context()
-    names = [parameter.name for parameter in context.command.params if parameter.name in _NAMES]
-    typed = click.core.ParameterSource.COMMANDLINE
-    return [name for name in names if name and context.get_parameter_source(name) is typed]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from patcher.capture import UNITS
 from patcher.cli import capturing, options
 from patcher.errors import Kind, Problem
 
@@ -30,12 +31,12 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
     from patcher.commands import looking
 
     def work() -> Report:
-        asked = any(words[unit] is not None for unit in capturing.UNITS)
+        asked = any(words[unit] is not None for unit in UNITS)
         if asked and not targets:
             raise Problem(
                 Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
             )
-        chosen = [option for option in capturing.given() if option not in capturing.UNITS]
+        chosen = [option for option in capturing.given() if option not in UNITS]
         if chosen and not asked:
             option = f"--{chosen[0].replace('_', '-')}"
             raise Problem(

@@ -46,12 +46,13 @@ def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Disco
     """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
     from patches.projects import PROJECTS
 
-    asked = [targets.parse(word, PROJECTS) for word in words]
-    if asserted := next((f"{name}=={version}" for name, version in asked if version is not None), ""):
-        name = asserted.partition("==")[0]
-        cause = f"{asserted}: what is applied is known by its target, not by a version"
-        raise Problem(Kind.USAGE, cause, hint=where.again(asserted, name))
-    wanted = {name for name, _ in asked}
+    wanted = set()
+    for word in words:
+        name, version = targets.parse(word, PROJECTS)
+        if version is not None:
+            cause = f"{word}: what is applied is known by its target, not by a version"
+            raise Problem(Kind.USAGE, cause, hint=where.again(word, name))
+        wanted.add(name)
     found = targets.discover(PROJECTS, path=where.path, python=where.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):

@@ -135,14 +135,17 @@ def test_a_wrong_version_is_answered_with_the_command_that_works(run, site: Path
 def test_what_is_applied_has_no_version_and_only_its_stages(run, site: Path) -> None:
     run(*APPLY)
     for command in ("status", "revert", "diff"):
-        said = run(command, "vllm-ascend==0.9.1", "--path", "site", code=2).stderr
-        assert f"next: rlpatch {command} vllm-ascend --path site" in said
+        for word in ("vllm-ascend==0.9.1", "VLLM_Ascend==0.9.1"):
+            said = run(command, word, "--path", "site", code=2).stderr
+            assert f"next: rlpatch {command} vllm-ascend --path site" in said
     assert "next: of rollout" in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
     assert "# >>> rlpatch" in (site / WORKER).read_text()
 
 
-def test_options_of_a_window_need_one(run, site: Path) -> None:
-    assert "--ranks without a window" in run("diff", "--path", "site", "--ranks", "all", code=2).stderr
+@pytest.mark.parametrize("words", ["--ranks all", "--save-path /x", "--level level1", "--l2-cache", "--analysis"])
+def test_options_of_a_window_need_one(run, site: Path, words: str) -> None:
+    option = words.split()[0]
+    assert f"{option} without a window" in run("diff", "--path", "site", *words.split(), code=2).stderr
 
 
 def test_a_dry_run_finds_what_the_real_one_would_stumble_over(run, site: Path) -> None:
