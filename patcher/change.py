@@ -17,6 +17,15 @@ class PatchId(NamedTuple):
         """The id as it stands in markers and messages: ``vllm-ascend rollout``."""
         return " ".join(part for part in self if part)
 
+    def rename(self, code: str) -> str:
+        """``code`` with the names of this patch for the placeholders ``_rlpatch_stage`` and ``_RlpatchStage``.
+
+        Several patches may stand in one class, so each has names of its own.
+        """
+        words = [word for part in (self.stage, self.role) for word in part.split("-") if word]
+        code = code.replace("_rlpatch_stage", f"_rlpatch_{'_'.join(words)}")
+        return code.replace("_RlpatchStage", f"_Rlpatch{''.join(map(str.capitalize, words))}")
+
 
 class Change(NamedTuple):
     """One file of a transaction.

@@ -43,21 +43,24 @@ def _canonical(value: object) -> str:
     return repr(value)
 
 
-def insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, *, where: str) -> bytes:
+def insert(
+    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, *, unit: str, where: str
+) -> bytes:
     """``source`` with the lines of ``patch``: ``members`` at the end of the recipe's class, a line at each site.
 
-    ``where`` names the file in messages. Raises :class:`Problem`: STRUCTURE where the file is not what the recipe
-    describes, saying what was looked for and what is there, and where it can't be reproduced to the byte.
+    ``unit`` is what the window counts, ``where`` names the file in messages. Raises :class:`Problem`: STRUCTURE where
+    the file is not what the recipe describes, saying what was looked for and what is there, and where it can't be
+    reproduced to the byte.
     """
     try:
-        return _insert(source, recipe, members, patch, tool, where)
+        return _insert(source, recipe, members, patch, tool, unit, where)
     except Problem as problem:
         if problem.where == where:
             problem.where = f"{where}:{_line(source, recipe)}"
         raise
 
 
-def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, where: str) -> bytes:
+def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, unit: str, where: str) -> bytes:
     module = parse(source, where)
     index, target = _only_class(module, recipe, where)
     body = _block(target, where, f"class {target.name.value}")
@@ -66,9 +69,9 @@ def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, too
         raise _unlike(recipe, where, f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
     for site in recipe.sites:
-        place = _method(statements, recipe, site, where)
+        place = _method(statements, recipe, site, where) if not site.windows or unit in site.windows else None
         if place is not None:
-            line = f"{site.line}  {markers.tag(patch)}"
+            line = f"{patch.rename(site.line)}  {markers.tag(patch)}"
             statements[place] = _insert_line(statements[place], recipe, site, line, where)
     note = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
     opening = [cst.EmptyLine(comment=cst.Comment(text)) for text in (markers.begin(patch, tool), note)]
@@ -181,18 +184,28 @@ def _insert_line(node: cst.CSTNode, recipe: Recipe, site: Site, line: str, where
     if missing := [name for name in site.parameters if name not in parameters]:
         raise _unlike(recipe, where, f"{site.method} takes no parameter {', '.join(missing)}")
     block = _block(node, where, f"{recipe.class_name}.{site.method}")
+    if site.loops_over:
+        found = list(_loops(block, site.loops_over))
+        if len(found) != 1:
+            raise _unlike(recipe, where, f"{len(found)} loops over {' or '.join(site.loops_over)} in {site.method}")
+        inner, at, units = found[0]
+        changed = _put(inner, at, line.replace("{units}", units))
+        return cst.ensure_type(node.deep_replace(inner, changed), cst.FunctionDef)
     if site.before:
         pattern = cst.parse_statement(site.before)
-        found = [i for i, statement in enumerate(block.body) if _matches(statement, pattern)]
-        if len(found) != 1:
+        places = [i for i, statement in enumerate(block.body) if _matches(statement, pattern)]
+        if len(places) != 1:
             raise _unlike(
-                recipe,
-                where,
-                f"{len(found)} statements like “{site.before}” at the top level of {site.method}",
+                recipe, where, f"{len(places)} statements like “{site.before}” at the top level of {site.method}"
             )
-        at = found[0]
+        at = places[0]
     else:
         at = int(node.get_docstring() is not None)
+    return node.with_changes(body=_put(block, at, line))
+
+
+def _put(block: cst.IndentedBlock, at: int, line: str) -> cst.IndentedBlock:
+    """``block`` with ``line`` in front of its statement ``at``."""
     ours = cst.parse_statement(line)
     following = block.body[at] if at < len(block.body) else None
     statements = list(block.body)
@@ -200,7 +213,25 @@ def _insert_line(node: cst.CSTNode, recipe: Recipe, site: Site, line: str, where
     if isinstance(following, cst.SimpleStatementLine | cst.BaseCompoundStatement):
         ours = ours.with_changes(leading_lines=following.leading_lines)
         statements[at] = following.with_changes(leading_lines=[])
-    return node.with_changes(body=block.with_changes(body=[*statements[:at], ours, *statements[at:]]))
+    return block.with_changes(body=[*statements[:at], ours, *statements[at:]])
+
+
+def _loops(node: cst.CSTNode, names: Sequence[str]) -> Iterator[tuple[cst.IndentedBlock, int, str]]:
+    """Every loop over one of ``names`` below ``node``, nested functions left out: its block, place and name."""
+    for child in node.children:
+        if isinstance(child, cst.FunctionDef | cst.ClassDef):
+            continue
+        if isinstance(child, cst.For) and isinstance(node, cst.IndentedBlock) and (name := _iterable(child)) in names:
+            yield node, node.body.index(child), name
+        yield from _loops(child, names)
+
+
+def _iterable(loop: cst.For) -> str:
+    """The name that ``loop`` runs over, by itself or in an ``enumerate``; "" for anything else."""
+    over = loop.iter
+    if isinstance(over, cst.Call) and isinstance(over.func, cst.Name) and over.func.value == "enumerate":
+        over = over.args[0].value if over.args else over
+    return over.value if isinstance(over, cst.Name) else ""
 
 
 def _unlike(recipe: Recipe, where: str, found: str) -> Problem:
@@ -218,6 +249,8 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
         return isinstance(node, cst.Call) and _matches(node.func, pattern.func)
     if isinstance(pattern, cst.If):
         return isinstance(node, cst.If) and _matches(node.test, pattern.test)
+    if isinstance(pattern, cst.Return) and pattern.value is not None and _is_ellipsis(pattern.value):
+        return isinstance(node, cst.Return)
     if type(node) is not type(pattern):
         return False
     theirs, ours = _significant(node), _significant(pattern)

@@ -15,19 +15,32 @@ if TYPE_CHECKING:
 class Site(NamedTuple):
     """One line of ours in one method of the target class.
 
-    ``line`` is the statement that goes in. ``before`` is the statement it goes in front of, written as code in
-    which ``...`` stands for any arguments or any body; it must match exactly one statement at the top level of
-    ``method``. An empty ``before`` means the head of the method, behind its docstring. ``parameters`` are names
-    that the method must take, because ``line`` uses them. A site that is ``optional`` is left out where the
-    class has no such method.
+    ``line`` is the statement that goes in; ``_rlpatch_stage`` in it stands for the name of the patch. ``before`` is
+    the statement it goes in front of, written as code in which ``...`` stands for any arguments, any body or any
+    value; it must match exactly one statement at the top level of ``method``. An empty ``before`` means the head of
+    the method, behind its docstring. ``loops_over`` are names instead: the line goes in front of the one ``for`` loop
+    of the method, at any depth, that runs over one of them, or over its ``enumerate``; ``{units}`` in ``line`` is the
+    name that was found.
+
+    ``parameters`` are names that the method must take, because ``line`` uses them. A site that is ``optional`` is
+    left out where the class has no such method, and one with ``windows`` for every other unit.
     """
 
     method: str
     line: str
     why: str
     before: str = ""
+    loops_over: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
     optional: bool = False
+    windows: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where the line goes, in words: for messages and for ``explain``."""
+        if self.loops_over:
+            return f"before the loop over {' or '.join(self.loops_over)}"
+        return f"before `{self.before}`" if self.before else "at its head"
 
 
 class Structure(NamedTuple):
@@ -45,22 +58,20 @@ class Structure(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The code that goes into the class: classes of ``module`` (a source file below ``patches/probes``) by name.
+    """The code that goes into the class: classes of source files below ``patches/probes``, as ``module.Class``.
 
-    ``nested`` is the name of the class that the ``parts`` are flattened into, together with the part of the
-    backend; the members of ``members`` are appended to the target class itself. ``constants`` are class attributes
-    that the recipe sets, ``chosen`` gives those that follow from a capture; ``arguments`` maps (function, keyword)
-    to the code of that argument in the backend's calls, ``summary`` is one line for the reader.
+    The ``parts`` are flattened into one nested class, together with the part of the backend; the members of
+    ``members`` are appended to the target class itself. Without parts nothing is nested. ``constants`` are class
+    attributes that the recipe sets, ``chosen`` gives those that follow from a capture; ``arguments`` maps (function,
+    keyword) to the code of that argument in the backend's calls, ``summary`` is one line for the reader.
     """
 
-    module: str
-    nested: str
-    parts: tuple[str, ...]
     members: tuple[str, ...]
-    backends: Mapping[str, tuple[str, str]]
-    chosen: Callable[[Capture], Mapping[str, object]]
-    arguments: Callable[[Capture], Mapping[tuple[str, str], str]]
     summary: Callable[[Capture], str]
+    parts: tuple[str, ...] = ()
+    backends: Mapping[str, str] = MappingProxyType({})
+    chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
+    arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
     constants: Mapping[str, object] = MappingProxyType({})
 
 
@@ -68,8 +79,9 @@ class Recipe(NamedTuple):
     """Where a stage of one project is recorded, in which releases, and why there.
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
-    function that is fingerprinted; ``windows`` are the units that can be counted here. ``builtin`` maps releases
-    (a version specifier) to what the project's own window can and cannot do there.
+    function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
+    strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. An
+    ``auxiliary`` recipe records nothing without another one of the same patch.
     """
 
     name: str
@@ -84,7 +96,10 @@ class Recipe(NamedTuple):
     how: str
     upstream: str
     remove_when: str
-    builtin: Mapping[str, str] = MappingProxyType({})
+    strategies: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    auxiliary: bool = False
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -96,11 +111,33 @@ class Recipe(NamedTuple):
         return next((s for s in self.structures if release in s.releases), None)
 
 
+class Gap(NamedTuple):
+    """A window that cannot be had under a parallel strategy: the unit, in which stages and releases, and why."""
+
+    strategy: str
+    unit: str
+    stages: tuple[str, ...]
+    releases: str
+    reason: str
+
+    def exists(self, version: str) -> bool:
+        """Whether ``version`` has the strategy at all; so it is taken where the version is none."""
+        from packaging.specifiers import SpecifierSet
+        from packaging.version import InvalidVersion, Version
+
+        try:
+            return SpecifierSet(self.releases).contains(Version(version), prereleases=True)
+        except InvalidVersion:
+            return True
+
+
 class Upstream(NamedTuple):
     """All that ``patches`` knows of one project.
 
-    ``switches`` are the profilers that could be on beside ours, ``backend`` is the default one, ``processes`` are
-    words by which the command line of a running engine is known.
+    The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
+    be on beside ours, ``gaps`` the windows that cannot be had, ``backend`` is the default one, ``processes`` are words
+    by which the command line of a running engine is known. ``builtin`` maps releases (a version specifier) to what the
+    project's own profiler can and cannot do there.
     """
 
     project: Project
@@ -108,6 +145,8 @@ class Upstream(NamedTuple):
     switches: tuple[Switch, ...]
     backend: str
     processes: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    builtin: Mapping[str, str] = MappingProxyType({})
 
     @property
     def releases(self) -> tuple[str, ...]:

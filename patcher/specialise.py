@@ -9,48 +9,58 @@ from pathlib import Path
 import libcst as cst
 
 from patcher.capture import Capture
+from patcher.change import PatchId
 from patcher.engine import Members
 from patcher.recipe import Probe
 
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def specialise(probe: Probe, capture: Capture) -> Members:
-    """The members that ``probe`` appends to its target class, with the user's choice filled in.
+def specialise(probe: Probe, capture: Capture, patch: PatchId) -> Members:
+    """The members that ``probe`` appends to its target class, with the user's choice and the patch's names filled in.
 
-    What the user chose ends up as literals, whatever it holds. Raises ``KeyError`` for a constant or a keyword that
-    the probe does not have: a mistake in a recipe.
+    What the user chose ends up as literals, whatever it holds. Raises ``KeyError`` for a class, a constant or a
+    keyword that the probe does not have: a mistake in a recipe.
     """
-    module, part = probe.backends[capture.backend]
-    classes = _classes(probe.module, {*probe.parts, *probe.members}) | _classes(module, {part})
+    names = [*probe.parts, *probe.members]
+    backend = probe.backends[capture.backend] if probe.parts else None
+    classes = _classes([*names, *([backend] if backend else [])], patch)
+    first, *others = _flatten([classes[name] for name in probe.members], {})
+    if backend is None:
+        return [first, *others]
     fill = _Arguments(probe.arguments(capture))
-    classes[part] = [_statement(statement.visit(fill)) for statement in classes[part]]
+    classes[backend] = [_statement(statement.visit(fill)) for statement in classes[backend]]
     constants = {**probe.constants, **probe.chosen(capture)}
-    nested = list(_flatten([classes[name] for name in (*probe.parts, part)], constants))
+    nested = list(_flatten([classes[name] for name in (*probe.parts, backend)], constants))
     if missing := {*constants} - {name for statement in nested for name in _assigned(statement)} | fill.unused:
         raise KeyError(f"the probe has no {sorted(map(str, missing))}")
-    nested.sort(key=lambda statement: isinstance(statement, cst.FunctionDef))  # what the user chose comes first
+    # What the user chose comes first.
+    nested.sort(key=lambda statement: isinstance(statement, cst.FunctionDef | cst.ClassDef))
     docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{probe.summary(capture)}"""'))])
-    body = cst.IndentedBlock([docstring, *nested])
-    first, *others = _flatten([classes[name] for name in probe.members], {})
-    return [cst.ClassDef(cst.Name(probe.nested), body), first.with_changes(leading_lines=[_BLANK]), *others]
+    inner = cst.ClassDef(cst.Name(patch.rename("_RlpatchStage")), cst.IndentedBlock([docstring, *nested]))
+    return [inner, first.with_changes(leading_lines=[_BLANK]), *others]
 
 
-def _classes(module: str, names: set[str]) -> dict[str, Sequence[Statement]]:
-    """Name → statements of the classes ``names`` at the top level of ``patches/probes/<module>.py``.
+def _classes(names: Sequence[str], patch: PatchId) -> dict[str, Sequence[Statement]]:
+    """``module.Class`` → statements of that class at the top level of ``patches/probes/<module>.py``.
 
     Blank lines inside methods and the comments for our linters are left out: what goes into other people's files
     is as short as it can be.
     """
     import patches.probes
 
-    text = (Path(patches.probes.__path__[0]) / f"{module}.py").read_text("utf-8")
-    # Only the classes that are wanted: LibCST takes 50 µs a line.
-    chunks = [chunk for chunk in re.split(r"^(?=class )", text, flags=re.MULTILINE) if _class_name(chunk) in names]
-    lean = re.sub(r"  # (noqa|type:).*", "", "".join(chunks))
-    lean = re.sub(r"\n+(?=\n)", "", lean)
-    nodes = [cst.ensure_type(node, cst.ClassDef) for node in cst.parse_module(lean).body]
-    return {node.name.value: [_statement(inner) for inner in node.body.body] for node in nodes}
+    found: dict[str, Sequence[Statement]] = {}
+    for module in dict.fromkeys(name.partition(".")[0] for name in names):
+        text = (Path(patches.probes.__path__[0]) / f"{module}.py").read_text("utf-8")
+        # Only the classes that are wanted: LibCST takes 50 µs a line.
+        chunks = re.split(r"^(?=class )", text, flags=re.MULTILINE)
+        wanted = "".join(chunk for chunk in chunks if f"{module}.{_class_name(chunk)}" in names)
+        lean = re.sub(r"  # (noqa|type:).*", "", wanted)
+        lean = re.sub(r"\n+(?=\n)", "", lean)
+        for node in cst.parse_module(patch.rename(lean)).body:
+            body = cst.ensure_type(node, cst.ClassDef)
+            found[f"{module}.{body.name.value}"] = [_statement(inner) for inner in body.body.body]
+    return found
 
 
 def _class_name(chunk: str) -> str:
@@ -68,6 +78,11 @@ def _flatten(bodies: Iterable[Sequence[Statement]], constants: Mapping[str, obje
     for statement in (statement for body in bodies for statement in body):
         if isinstance(statement, cst.FunctionDef):
             yield _plain(statement)
+        elif isinstance(statement, cst.ClassDef):
+            body = [_statement(inner) for inner in statement.body.body]
+            first, *others = _flatten([body], {})
+            inside = statement.body.with_changes(body=[first.with_changes(leading_lines=()), *others])
+            yield statement.with_changes(body=inside, leading_lines=[_BLANK])
         elif isinstance(statement, cst.SimpleStatementLine) and (assign := _assignment(statement.body[0])):
             name = cst.ensure_type(assign.targets[0].target, cst.Name).value
             literal = cst.parse_expression(ascii(constants[name])) if name in constants else assign.value
@@ -94,7 +109,7 @@ def _plain(function: cst.FunctionDef) -> cst.FunctionDef:
     params = function.params
     star = params.star_arg
     bare = params.with_changes(
-        params=[param.with_changes(annotation=None) for param in params.params],
+        params=[p.with_changes(annotation=None, equal=cst.MaybeSentinel.DEFAULT) for p in params.params],
         star_arg=star.with_changes(annotation=None) if isinstance(star, cst.Param) else star,
     )
     return function.with_changes(params=bare, returns=None, leading_lines=[_BLANK])

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from patcher.capture import Capture
 
-BACKENDS = {"npu": ("backends", "Npu"), "torch": ("backends", "Torch")}
-"""Backend → module below ``patches/probes`` and class of its part of the probe."""
+BACKENDS = {"npu": "backends.Npu", "torch": "backends.Torch"}
+"""Backend → its part of the probe, as ``module.Class`` below ``patches/probes``."""
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
 _METRICS = {

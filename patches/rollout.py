@@ -2,54 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from patcher.capture import UNITS, Capture
+from patcher.capture import ROLLOUT_UNITS, Capture
 from patcher.recipe import Probe
-from patches.profilers import BACKENDS, arguments
+from patches import recording
 
-WINDOWS = UNITS
+WINDOWS = ROLLOUT_UNITS
 
 KINDS = {"decode": ("decode",), "prefill": ("prefill",), "iterations": ("decode", "prefill")}
 
 
-def chosen(capture: Capture) -> Mapping[str, object]:
-    """The class attributes of ``patches.probes.rollout.Window`` for this capture."""
-    window = capture.window
-    return {
-        "KINDS": KINDS[window.unit],
-        "WINDOW": str(window),
-        "LOWEST": int(window.unit == "decode"),  # prefill produces token 0, so there is no decode step 0
-        "WARMUP": capture.warmup,
-        "ROLLOUT": str(capture.rollout),
-        "REPEAT": capture.repeat,
-        "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
-        "SAVE_PATH": capture.save_path,
-    }
+def chosen(capture: Capture) -> dict[str, object]:
+    """The class attributes of ``patches.probes.rollout.Rollouts`` for this capture."""
+    return {**recording.chosen(capture), "KINDS": KINDS[capture.window.unit], "ROLLOUT": str(capture.rollout)}
 
 
 def summary(capture: Capture) -> str:
     """One line for the reader of the patched file."""
-    ranks = "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
     units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[capture.window.unit]
     until = "" if capture.repeat == 1 else f" to {capture.rollout + capture.repeat - 1}"
-    last = capture.window.end - 1
-    return f"Records {units} {capture.window.first}..{last} of rollout {capture.rollout}{until} on {ranks}."
+    window = f"{capture.window.first}..{capture.window.end - 1}"
+    return f"Records {units} {window} of rollout {capture.rollout}{until} on {recording.ranks(capture)}."
 
 
-def probe(*parts: str, members: tuple[str, ...] = ("Calls",), logger: str) -> Probe:
-    """The probe that counts what ``parts`` observe; ``members`` go into the target class beside it.
-
-    ``logger`` is one that the engine shows.
-    """
-    return Probe(
-        module="rollout",
-        nested="_RlpatchRollout",
-        parts=("Window", *parts),
-        members=members,
-        backends=BACKENDS,
-        chosen=chosen,
-        arguments=arguments,
-        summary=summary,
-        constants={"LOGGER": logger},
-    )
+def probe(*parts: str, members: tuple[str, ...] = (), logger: str) -> Probe:
+    """The probe that counts what ``parts`` (of ``patches.probes.rollout``) observe."""
+    counted = tuple(f"rollout.{part}" for part in ("Rollouts", *parts))
+    beside = tuple(f"rollout.{member}" for member in members)
+    return recording.probe(counted, beside, logger=logger, chosen=chosen, summary=summary)

@@ -9,7 +9,7 @@ from patches.switches import VLLM_ASCEND as SWITCHES
 
 _SLEEP = Site(
     "sleep",
-    'self._rlpatch_rollout("end_rollout", "sleep()")',
+    'self._rlpatch_stage("end_rollout", "sleep()")',
     why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
     optional=True,
 )
@@ -26,7 +26,7 @@ V1 = Recipe(
     sites=(
         Site(
             "execute_model",
-            'self._rlpatch_rollout("step", scheduler_output)',
+            'self._rlpatch_stage("step", scheduler_output)',
             before="output = self.model_runner.execute_model(...)",
             parameters=("scheduler_output",),
             why="once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
@@ -35,7 +35,7 @@ V1 = Recipe(
         _SLEEP,
         Site(
             "profile",
-            'self._rlpatch_rollout("yield_to", is_start)',
+            'self._rlpatch_stage("yield_to", is_start)',
             before="if is_start: ...",
             parameters=("is_start",),
             why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
@@ -133,12 +133,6 @@ V1 = Recipe(
     " at the end of NPUWorker",
     upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1",
     remove_when="the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them",
-    builtin={
-        ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
-        " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
-        " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the right"
-        " moment. It can be switched on and off while the engine runs, without any patch.",
-    },
 )
 
 V0 = Recipe(
@@ -147,11 +141,11 @@ V0 = Recipe(
     class_name="NPUWorker",
     method="execute_worker",
     windows=rollout.WINDOWS,
-    probe=rollout.probe("VllmRanks", "ModelInputs", members=("Calls", "PreparedInputs"), logger=_LOGGER),
+    probe=rollout.probe("VllmRanks", "ModelInputs", members=("PreparedInputs",), logger=_LOGGER),
     sites=(
         Site(
             "execute_worker",
-            'self._rlpatch_rollout("step", worker_input)',
+            'self._rlpatch_stage("step", worker_input)',
             parameters=("worker_input",),
             why="vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
             " runner, which runs the forward and the sampling",
@@ -159,13 +153,13 @@ V0 = Recipe(
         _SLEEP,
         Site(
             "start_profile",
-            'self._rlpatch_rollout("yield_to", True)',
+            'self._rlpatch_stage("yield_to", True)',
             before="self.profiler.start()",
             why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
         ),
         Site(
             "stop_profile",
-            'self._rlpatch_rollout("yield_to", False)',
+            'self._rlpatch_stage("yield_to", False)',
             before="self.profiler.stop()",
             why="after it the next rollout may be recorded again",
         ),
@@ -209,4 +203,16 @@ V0 = Recipe(
     remove_when="nobody runs releases below 0.10.0rc1 any more",
 )
 
-UPSTREAM = Upstream(VLLM_ASCEND, (V1, V0), SWITCHES, backend="npu", processes=("vllm", "VLLM::"))
+UPSTREAM = Upstream(
+    VLLM_ASCEND,
+    (V1, V0),
+    SWITCHES,
+    backend="npu",
+    processes=("vllm", "VLLM::"),
+    builtin={
+        ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
+        " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"
+        " writes no ProfilerStep marks, cannot choose a rank or a rollout, and needs an HTTP or RPC call at the right"
+        " moment. It can be switched on and off while the engine runs, without any patch.",
+    },
+)

@@ -1,72 +1,54 @@
-"""Counting the iterations of a rollout and recording those of the window."""
+"""Counting the iterations of a rollout: what decodes, what prefills, and where a rollout ends."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class Window:
-    """Opens a profiler shortly before the window, steps it, and saves it where the window ends.
+class Rollouts:
+    """Counts the iterations of an engine, rollout by rollout.
 
     Every step comes from the head of an engine iteration, which ends the iteration before it: in all
-    releases the forward and the sampling of an iteration lie between two heads. This class knows no
-    engine and no profiler; ``place`` and ``observe`` come from the recipe, the other names below from
-    the backend. The text constants have the form of the environment variables that replace them.
+    releases the forward and the sampling of an iteration lie between two heads. ``place`` and
+    ``observe`` come from the recipe, the other names below from ``recorder.Recorder``.
     """
 
     KINDS: tuple[str, ...] = ("decode",)
-    WINDOW = "30:60"
-    LOWEST = 1
-    WARMUP = 1
     ROLLOUT = "0"
-    REPEAT = 1
-    RANKS = "0"
-    SAVE_PATH = "/nowhere/rlpatch_traces"
-    LOGGER = "rlpatch"
+    BETWEEN = "uncounted iterations"
 
+    LOWEST: int
+    WARMUP: int
+    REPEAT: int
+    configure: Any
+    setting: Any
     place: Any
     observe: Any
-    build: Any
-    synchronize: Any
-    occupied: Any
-    TRACES: str
+    open: Any
+    tick: Any
+    pause: Any
+    close: Any
+    finish: Any
+    first: int
+    end: int
     prof: Any
     open_at: Any
+    done: bool
+    host: str
+    pid: int
     live: set[str]
     prefilling: dict[str, float]
     counts: dict[str, int]
 
     def __init__(self, worker: Any) -> None:
-        import contextlib
-        import os
-
-        on = self.setting("RLPATCH", "1", "[01]") == "1"
-        self.first, self.end = map(int, self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d+").split(":"))
-        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*")
-        self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
-        self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
-        if not self.LOWEST <= self.first < self.end:
-            raise ValueError("RLPATCH_WINDOW=%s:%s is empty or too early" % (self.first, self.end))
         replica, rank = self.place(worker)
-        host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.name = "%s_dp%s_rank%s_%s" % (host, replica, rank, os.getpid())
-        self.prof = None
-        self.uncounted_range = contextlib.ExitStack()
+        self.configure(rank)
+        self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
+        self.name = "%s_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
         self.foreign, self.live, self.prefilling, self.counts = "", set(), {}, {}
         self.rollout = 0
-        self.rewind()
-        self.done = not on or (ranks != "all" and str(rank) not in ranks.split(","))
-
-    def setting(self, name: str, default: str, pattern: str) -> str:
-        import os
-        import re
-
-        text = os.environ.get(name) or default
-        if os.environ.get("RLPATCH") == "0" and name != "RLPATCH":
-            text = default  # switched off: what the others hold does not matter
-        if not re.fullmatch(pattern, text):
-            raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
-        return text
+        if not self.done:
+            self.rewind()
 
     def rewind(self) -> None:
         self.unit, self.uncounted, self.busy = self.LOWEST, 0, False
@@ -74,91 +56,30 @@ class Window:
         asked = self.rollout >= self.chosen and not self.done
         self.open_at = max(self.first - self.WARMUP, 0) if asked else None
 
+    def title(self) -> str:
+        return "%s %s:%s of rollout %s" % ("+".join(self.KINDS), self.first, self.end, self.rollout)
+
+    def finished(self) -> bool:
+        return self.rollout + 1 >= self.chosen + self.REPEAT
+
+    def framework(self) -> str:
+        return self.foreign
+
     def step(self, batch: Any) -> None:
         kind = self.observe(batch)
         if self.prof is not None:
-            self.advance(kind)
+            if self.unit == self.end:
+                self.close("complete")
+            elif kind in self.KINDS:
+                self.tick()
+            elif kind is not None:
+                self.pause()
         elif kind is not None:
             counted = kind in self.KINDS
             at = self.unit if counted else self.LOWEST - 1  # the warm-up of decode step 1 is the prefill
             if self.open_at is not None and at >= self.open_at:
                 self.open(at)
             self.unit += counted
-
-    def open(self, at: int) -> None:  # not in the worker's __init__, where every rank is still on device 0
-        import atexit
-        from multiprocessing.util import Finalize
-
-        reason = self.foreign or self.occupied()
-        if reason:
-            self.finish("not recorded: %s" % reason)
-            return
-        self.earlier = self.traces()
-        self.synchronize()
-        self.prof = self.build(at, self.first - at, self.end - self.first)
-        # At exit before torch_npu shuts the device down; multiprocessing's children run only finalizers.
-        atexit.register(self.leave)
-        Finalize(None, self.leave, exitpriority=100)
-        self.prof.start()
-        for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
-            self.prof.step()
-
-    def leave(self) -> None:
-        import logging
-        import os
-
-        try:
-            if self.name.endswith("_%s" % os.getpid()):  # not in a child that was forked inside the window
-                self.close("the process ends")
-        except Exception:
-            logging.getLogger(self.LOGGER).exception("rlpatch: no profile")
-
-    def advance(self, kind: str | None) -> None:
-        from torch.profiler import record_function
-
-        self.uncounted_range.close()
-        if self.unit == self.end:
-            self.close("complete")
-        elif kind in self.KINDS:
-            if self.unit == self.first:
-                self.synchronize()  # kernels of the warm-up are not part of the first unit
-            self.prof.step()
-            self.unit += 1
-        elif kind is not None and self.unit > self.first:
-            self.uncounted += 1
-            self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
-
-    def close(self, why: str) -> None:
-        prof, self.prof = self.prof, None
-        if prof is None:
-            return
-        try:
-            self.uncounted_range.close()
-            self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
-            if self.unit == self.end:
-                prof.step()
-        finally:
-            prof.stop()
-        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
-        if count and not found:
-            raise RuntimeError("the profiler left no trace in %s" % self.save_path)
-        text = "%s, recorded %s of %s units with %s uncounted iterations between them: %s"
-        traces = ", ".join(found) or "no trace"
-        self.finish(text % (why, count, self.end - self.first, self.uncounted, traces))
-
-    def finish(self, report: str) -> None:
-        import logging
-
-        self.open_at = None
-        self.done = self.rollout + 1 >= self.chosen + self.REPEAT
-        window = "%s %s:%s of rollout %s" % ("+".join(self.KINDS), self.first, self.end, self.rollout)
-        logging.getLogger(self.LOGGER).warning("rlpatch: %s, %s: %s", self.name, window, report)
-
-    def traces(self) -> set[str]:
-        import glob
-
-        found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)  # noqa: PTH207
-        return {path.partition("/profiler_info")[0] for path in found}
 
     def end_rollout(self, why: str) -> None:
         self.live.clear()
@@ -291,39 +212,12 @@ class ModelInputs:
         return "prefill"
 
 
-class Calls:
-    """What the patched class gets beside the probe; its methods call ``_rlpatch_rollout``."""
-
-    _RlpatchRollout: Any
-    _rlpatch_rollout_probe: Any = False  # False: not called yet, None: nothing more to record
-
-    def _rlpatch_rollout(self, event: str, *args: Any) -> None:
-        probe = self._rlpatch_rollout_probe
-        if probe is None:
-            return
-        try:
-            if probe is False:
-                probe = self._rlpatch_rollout_probe = self._RlpatchRollout(self)
-            if not probe.done:
-                getattr(probe, event)(*args)
-            if probe.done:
-                self._rlpatch_rollout_probe = None
-        except Exception:  # profiling must not stop the run
-            import contextlib
-            import logging
-
-            self._rlpatch_rollout_probe = None
-            logging.getLogger(self._RlpatchRollout.LOGGER).exception("rlpatch: no profile, the run goes on")
-            with contextlib.suppress(Exception):
-                probe.close("failed")
-
-
 class PreparedInputs:
     """V0 only: shows the probe what ``execute_worker`` is about to run."""
 
-    _rlpatch_rollout: Any
+    _rlpatch_stage: Any
 
     def prepare_input(self, execute_model_req: Any = None) -> Any:
         inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
-        self._rlpatch_rollout("prepare", inputs)
+        self._rlpatch_stage("prepare", inputs)
         return inputs

@@ -82,7 +82,7 @@ after = 1
 
 def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     data = source.encode() if isinstance(source, str) else source
-    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", where="/x/worker.py")
+    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", unit="decode", where="/x/worker.py")
 
 
 def test_before_and_after() -> None:
@@ -124,9 +124,11 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
     other = PatchId("vllm-ascend", "graph-capture")
     once = insert(SOURCE)
     members = (MEMBERS[0].with_changes(name=cst.Name("_other")),)
-    twice = engine.insert(once, RECIPE, members, other, "0.1.0", where="")
+    twice = engine.insert(once, RECIPE, members, other, "0.1.0", unit="decode", where="")
     compile(twice, "worker.py", "exec")
-    assert markers.strip(twice, [PATCH]) == engine.insert(SOURCE.encode(), RECIPE, members, other, "0.1.0", where="")
+    assert markers.strip(twice, [PATCH]) == engine.insert(
+        SOURCE.encode(), RECIPE, members, other, "0.1.0", unit="decode", where=""
+    )
     assert markers.strip(twice) == SOURCE.encode()
 
 
@@ -161,6 +163,109 @@ def test_any_other_structure_is_refused(edit: tuple[str, str], cause: str) -> No
     assert cause in caught.value.cause
     assert caught.value.where.startswith("/x/worker.py")
     assert caught.value.hint
+
+
+UPDATE = '''\
+class Worker:
+    @timed
+    def update(self, data):
+        """Updates."""
+        batches = split(data)
+        with self.engine:
+            for epoch in range(2):
+                # every batch
+                for index, batch in enumerate(batches):
+                    train(batch)
+                    for name in names:
+                        log(name)
+        return metrics
+'''
+LOOP = Site(
+    "update", '{units} = self._rlpatch_stage_units("mini-batch", {units})', "turns", loops_over=("batches", "b")
+)
+
+
+def updated(source: str, *sites: Site, patch: PatchId = PATCH, unit: str = "mini-batch") -> str:
+    recipe = RECIPE._replace(method="update", sites=sites or (LOOP,))
+    return engine.insert(source.encode(), recipe, MEMBERS, patch, "0.1.0", unit=unit, where="/x/worker.py").decode()
+
+
+@pytest.mark.parametrize(
+    ("edit", "line"),
+    [
+        (("", ""), "                # every batch\n                batches = self._rlpatch_rollout_units("),
+        (("enumerate(batches)", "batches"), "\n                batches = self."),
+        (("batches", "b"), "\n                b = self."),
+        (
+            ("        with self.engine:\n            for", "        try:\n            for"),
+            "\n                batches = self.",
+        ),
+        (
+            ("                        log(name)", "                        for x in f(batches): log(name)"),
+            "batches = self.",
+        ),
+        (
+            ("        return", "        def inner():\n            for x in batches: pass\n        return"),
+            "batches = self.",
+        ),
+    ],
+    ids=range(6),
+)
+def test_a_loop_is_found_at_any_depth(edit: tuple[str, str], line: str) -> None:
+    source = UPDATE.replace(*edit) if edit[0] else UPDATE
+    if "try" in edit[1]:
+        source = source.replace("        return", "        finally:\n            pass\n        return")
+    after = updated(source)
+    assert line in after
+    assert after.count("# rlpatch:") == 1
+    assert markers.strip(after.encode()).decode() == source
+    compile(after, "worker.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (("enumerate(batches)", "zip(batches, names)"), "0 loops over batches or b in update"),
+        (("in names", "in batches"), "2 loops over batches or b in update"),
+        (("enumerate(batches)", "enumerate()"), "0 loops"),
+        (("in enumerate(batches)", "in self.batches"), "0 loops"),
+    ],
+)
+def test_any_other_number_of_loops_is_refused(edit: tuple[str, str], cause: str) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        updated(UPDATE.replace(*edit))
+    assert (caught.value.kind, caught.value.where) == (Kind.STRUCTURE, "/x/worker.py:3")
+
+
+def test_a_line_carries_the_name_of_its_patch() -> None:
+    after = updated(UPDATE, patch=PatchId("verl", "compute-log-prob", "ref"))
+    assert (
+        'batches = self._rlpatch_compute_log_prob_ref_units("mini-batch", batches)  # rlpatch: verl compute-log-prob ref'
+        in after
+    )
+
+
+def test_a_site_may_be_for_some_windows_only() -> None:
+    leave = Site("update", "leave()", "ends", before="return ...", windows=("micro-batch",))
+    assert "leave()  # rlpatch" not in updated(UPDATE, LOOP, leave)
+    assert "        leave()  # rlpatch: vllm-ascend rollout\n        return metrics" in updated(
+        UPDATE, LOOP, leave, unit="micro-batch"
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [(("return metrics", "pass"), "0 statements like"), (("    @timed", "    @timed"), "")],
+)
+def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cause: str) -> None:
+    leave = Site("update", "leave()", "ends", before="return ...")
+    source = UPDATE.replace(*edit)
+    if cause:
+        with pytest.raises(Problem, match=cause):
+            updated(source, leave)
+    else:
+        updated(source, leave)
+        updated(source.replace("return metrics", "return metrics, 1"), leave)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import sys
 from typing import Any
@@ -13,23 +14,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from patcher.capture import BACKENDS, Capture, Window
+from patcher.change import PatchId
 from patcher.specialise import specialise
 from patches.registry import UPSTREAMS
+from patches.vllm_ascend import V1
 
 RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes]
+ROLLOUT = V1
 CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
 
 
-def rendered(recipe: Any, capture: Capture = CAPTURE, **constants: object) -> str:
+def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", **constants: object) -> str:
     probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
-    members = specialise(probe, capture)
+    members = specialise(probe, capture, PatchId("target", capture.stage, role))
     return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.stage}-{recipe.name}")
 def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backend: str) -> None:
-    code = rendered(recipe, Capture(Window("decode", 30, 60), "/tmp/traces", backend=backend))
+    window = Window(recipe.windows[0], 30, 60)
+    code = rendered(recipe, Capture(window, "/tmp/traces", stage=recipe.stage, backend=backend))
     tree = ast.parse(code, feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -42,7 +47,7 @@ def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backe
 
 
 def test_the_constants_read_like_the_command_line() -> None:
-    code = rendered(RECIPES[0])
+    code = rendered(ROLLOUT)
     for line in (
         "KINDS = ('decode',)",
         "WINDOW = '30:60'",
@@ -83,33 +88,45 @@ def test_the_constants_read_like_the_command_line() -> None:
     ],
 )
 def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line: str) -> None:
-    assert line in rendered(RECIPES[0], Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
+    assert line in rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
 
 
 @given(st.text())
 def test_no_text_ends_its_literal(text: str) -> None:
-    tree = ast.parse(rendered(RECIPES[0], SAVE_PATH=text))
+    tree = ast.parse(rendered(ROLLOUT, SAVE_PATH=text))
     values = [
         n.value for n in ast.walk(tree) if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "SAVE_PATH"
     ]
     assert [value.value for value in values] == [text]
-    assert rendered(RECIPES[0], SAVE_PATH=text).isascii()
+    assert rendered(ROLLOUT, SAVE_PATH=text).isascii()
 
 
 def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe() -> None:
-    recipe = RECIPES[0]
+    recipe = ROLLOUT
     with pytest.raises(KeyError, match="NOTHING"):
         rendered(recipe, NOTHING=1)
     probe = recipe.probe._replace(arguments=lambda capture: {("profile", "nothing"): "1"})
     with pytest.raises(KeyError, match="nothing"):
-        specialise(probe, CAPTURE)
+        specialise(probe, CAPTURE, PatchId("target", "rollout"))
 
 
 def test_the_probe_itself_is_code_that_runs() -> None:
-    from patches.probes import backends, rollout
-
     for recipe in RECIPES:
-        for name in (*recipe.probe.parts, *recipe.probe.members):
-            assert inspect.isclass(getattr(rollout, name))
-        for _module, name in recipe.probe.backends.values():
-            assert inspect.isclass(getattr(backends, name))
+        for name in (*recipe.probe.parts, *recipe.probe.members, *recipe.probe.backends.values()):
+            module, _, wanted = name.partition(".")
+            assert inspect.isclass(getattr(importlib.import_module(f"patches.probes.{module}"), wanted))
+
+
+@pytest.mark.parametrize(
+    ("stage", "role", "names"),
+    [
+        ("rollout", "", ("_rlpatch_rollout", "_RlpatchRollout")),
+        ("compute-log-prob", "ref", ("_rlpatch_compute_log_prob_ref", "_RlpatchComputeLogProbRef")),
+    ],
+)
+def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str, str]) -> None:
+    code = rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", stage=stage), role)
+    tree = ast.parse(code)
+    found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and "lpatch" in node.attr}
+    assert found == {f"{names[0]}_probe", names[1], "_rlpatch_recording"}, "and one that all of them share"
+    assert f"def {names[0]}(self" in code

@@ -21,6 +21,7 @@ from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
 from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, Window
+from patcher.change import PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.specialise import specialise
@@ -62,7 +63,7 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 
 def inserted(recipe: Recipe, capture: Capture) -> str:
     """The members that go into the target class, in a class of their own."""
-    members = specialise(recipe.probe, capture)
+    members = specialise(recipe.probe, capture, PatchId("vllm-ascend", "rollout"))
     return cst.Module([cst.ClassDef(cst.Name("Worker"), cst.IndentedBlock(members))]).code
 
 
@@ -166,7 +167,7 @@ def write(file: Path, code: str, folder: Path) -> None:
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     code = inserted(recipe, capture(backend))
     ast.parse(code, feature_version=(3, 8))
-    calls = "\n".join(f"def {site.method}(self):\n    {site.line}" for site in recipe.sites)
+    calls = "\n".join(f"def {site.method}(self):\n    {site.line.format(units='units')}" for site in recipe.sites)
     ast.parse(calls, feature_version=(3, 8))
     old = python_3_8()
     if old:

@@ -7,68 +7,23 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import nullcontext
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from patches.probes.backends import Npu, Torch
-from patches.probes.rollout import Calls, ModelInputs, PreparedInputs, SchedulerOutputs, VllmRanks, Window
+from patches.probes.recorder import Calls, Recorder
+from patches.probes.rollout import ModelInputs, PreparedInputs, Rollouts, SchedulerOutputs, VllmRanks
+from tests.patches.standin import Backend, Profiler
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
 
-class Profiler:
-    """Runs the schedule and writes down which iterations it would record."""
+class Recording(Rollouts, VllmRanks, Backend, Recorder):
+    """The probe over that profiler."""
 
-    def __init__(self, wait: int, warmup: int, active: int) -> None:
-        self.schedule = (wait, warmup, active)
-        self.number = 0
-        self.recorded: dict[int, list[str]] = {}
-        self.calls: list[str] = []
-
-    @property
-    def recording(self) -> bool:
-        wait, warmup, active = self.schedule
-        return (
-            "start" in self.calls and "stop" not in self.calls and wait + warmup <= self.number < wait + warmup + active
-        )
-
-    def start(self) -> None:
-        self.calls.append("start")
-
-    def step(self) -> None:
-        self.calls.append("step")
-        self.number += 1
-
-    def stop(self) -> None:
-        self.calls.append("stop")
-
-    def run(self, label: str) -> None:
-        if self.recording:
-            self.recorded.setdefault(self.number, []).append(label)
-
-
-class Recording(Window, VllmRanks):
-    """The probe over that profiler; a trace appears when it stops while or after recording."""
-
-    TRACES = "*.trace"
-    SAVE_PATH = "/tmp/traces"
-    made: list[Profiler]
-    leaves_trace = True
-
-    def build(self, wait: int, warmup: int, active: int) -> Profiler:
-        self.made.append(Profiler(wait, warmup, active))
-        return self.made[-1]
-
-    def synchronize(self) -> None:
-        if self.made:
-            self.made[-1].calls.append("sync")
-
-    def occupied(self) -> str:
-        return ""
-
-    def traces(self) -> set[str]:
-        return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
+    LOWEST = 1  # the unit is the decode step
 
 
 class V1Probe(Recording, SchedulerOutputs):
@@ -88,28 +43,12 @@ class V1Worker(Calls):
         self.rank = rank
         self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica))
         self.made: list[Profiler] = []
-        self._RlpatchRollout = type("Probe", (self.probe_class,), {**constants, "made": self.made})
+        self._RlpatchStage = type("Probe", (self.probe_class,), {**constants, "made": self.made})
 
     def iterate(self, batch: Any, label: str) -> None:
-        self._rlpatch_rollout("step", batch)
+        self._rlpatch_stage("step", batch)
         for profiler in self.made:
             profiler.run(label)
-
-
-@pytest.fixture(autouse=True)
-def _torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    torch, profiler, distributed = (
-        ModuleType("torch"),
-        ModuleType("torch.profiler"),
-        ModuleType("torch.distributed"),
-    )
-    profiler.record_function = lambda name: nullcontext(name)  # type: ignore[attr-defined]
-    distributed.is_available = lambda: False  # type: ignore[attr-defined]
-    torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
-    for module in (torch, profiler, distributed):
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-    for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH"):
-        monkeypatch.delenv(f"RLPATCH{name}", raising=False)
 
 
 def batch(
@@ -171,7 +110,7 @@ def test_exactly_the_window_with_its_own_numbers(
     rollout(worker, 10)
     worker.iterate(batch({}, done=("a",)), "empty")
     assert recorded(worker) == [expected]
-    assert worker._rlpatch_rollout_probe is None, "after the window a call is a test for None"
+    assert worker._rlpatch_stage_probe is None, "after the window a call is a test for None"
 
 
 def test_the_schedule_is_that_of_the_guides() -> None:
@@ -184,10 +123,10 @@ def test_the_schedule_is_that_of_the_guides() -> None:
 def test_a_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="20:30")
     rollout(worker, 10)
-    worker._rlpatch_rollout("end_rollout", "sleep()")
+    worker._rlpatch_stage("end_rollout", "sleep()")
     assert recorded(worker) == []
     assert "decode 20:30 of rollout 0: not recorded: sleep() after 10 units" in caplog.text
-    assert worker._rlpatch_rollout_probe is None
+    assert worker._rlpatch_stage_probe is None
 
 
 @pytest.mark.parametrize("last", [1, 2, 128], ids="last chunk {}".format)
@@ -300,7 +239,7 @@ def test_a_request_that_is_aborted_in_its_prefill_leaves_nothing_behind() -> Non
 ENDS = {
     "the next request": lambda worker: None,
     "an empty batch": lambda worker: worker.iterate(batch({}, done=("a",)), "empty"),
-    "sleep()": lambda worker: worker._rlpatch_rollout("end_rollout", "sleep()"),
+    "sleep()": lambda worker: worker._rlpatch_stage("end_rollout", "sleep()"),
 }
 
 
@@ -322,7 +261,7 @@ def test_rollouts_are_told_apart(end: str, constants: dict[str, Any], expected: 
     for _ in range(3):
         rollout(worker, 5, done=("a",))
         ENDS[end](worker)
-    worker._rlpatch_rollout("end_rollout", "sleep()")
+    worker._rlpatch_stage("end_rollout", "sleep()")
     assert recorded(worker) == expected
     assert all("stop" in profiler.calls for profiler in worker.made)
 
@@ -336,8 +275,8 @@ def test_a_rollout_that_ends_in_the_warm_up_opens_no_second_window() -> None:
 
 def test_sleep_without_a_rollout_counts_nothing() -> None:
     worker = V1Worker(WINDOW="1:2")
-    worker._rlpatch_rollout("end_rollout", "sleep()")
-    worker._rlpatch_rollout("end_rollout", "sleep()")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    worker._rlpatch_stage("end_rollout", "sleep()")
     rollout(worker, 3)
     assert recorded(worker) == [steps(1, 2)]
 
@@ -351,13 +290,13 @@ def test_the_device_is_idle_before_the_first_unit_and_after_the_last() -> None:
 def test_the_frameworks_profiler_comes_first(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:6", REPEAT=3)
     rollout(worker, 3)
-    worker._rlpatch_rollout("yield_to", True)
+    worker._rlpatch_stage("yield_to", True)
     assert worker.made[0].calls[-1] == "stop"
     assert "the framework's own profiler starts, recorded 2 of 4 units" in caplog.text
     rollout(worker, 7, done=("a",))
     assert len(worker.made) == 1
     assert "not recorded: the framework's own profiler was started and not stopped" in caplog.text
-    worker._rlpatch_rollout("yield_to", False)
+    worker._rlpatch_stage("yield_to", False)
     rollout(worker, 7, done=("a",))
     assert recorded(worker)[1:] == [steps(2, 6)]
 
@@ -377,7 +316,7 @@ def test_only_the_chosen_ranks(worker: dict[str, int], ranks: str, records: bool
     one = V1Worker(**worker, RANKS=ranks, WINDOW="1:2")
     rollout(one, 3)
     assert bool(one.made) is records
-    assert one._rlpatch_rollout_probe is None
+    assert one._rlpatch_stage_probe is None
 
 
 def test_the_rank_in_a_world_is_the_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -442,10 +381,10 @@ def test_a_failure_is_logged_once_and_the_run_goes_on(
         raise OSError("no space left")
 
     worker = V1Worker(WINDOW="2:4")
-    owner = worker._RlpatchRollout if method in ("build", "traces") else Profiler
+    owner = worker._RlpatchStage if method in ("build", "traces") else Profiler
     monkeypatch.setattr(owner, method, fail)
     rollout(worker, 8)
-    assert worker._rlpatch_rollout_probe is None
+    assert worker._rlpatch_stage_probe is None
     assert [record.levelname for record in caplog.records].count("ERROR") == 1
     assert "the run goes on" in caplog.text
 
@@ -476,7 +415,7 @@ def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatc
 def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:9", leaves_trace=False)
     rollout(worker, 4)
-    worker._rlpatch_rollout_probe.leave()
+    worker._rlpatch_stage_probe.exit()
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["rlpatch: no profile"]
 
 
@@ -487,7 +426,7 @@ def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.Mo
     def fail(_self: Any) -> None:
         raise RuntimeError("device lost")
 
-    monkeypatch.setattr(worker._RlpatchRollout, "synchronize", fail)
+    monkeypatch.setattr(worker._RlpatchStage, "synchronize", fail)
     worker.iterate(batch({"a": 1}), "decode 4")
     assert worker.made[0].calls[-1] == "stop"
 
@@ -495,7 +434,7 @@ def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.Mo
 def test_a_request_that_goes_on_after_sleep_makes_a_rollout_of_its_own() -> None:
     worker = V1Worker(WINDOW="2:4", REPEAT=2)
     rollout(worker, 1)
-    worker._rlpatch_rollout("end_rollout", "sleep()")
+    worker._rlpatch_stage("end_rollout", "sleep()")
     for n in range(1, 3):
         worker.iterate(batch({"a": 1}), f"decode {n}")
     worker.iterate(batch({}, done=("a",)), "empty")
@@ -580,5 +519,5 @@ def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: 
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
     monkeypatch.setattr("os.getpid", lambda: 1)
-    worker._rlpatch_rollout_probe.leave()
+    worker._rlpatch_stage_probe.exit()
     assert "stop" not in worker.made[0].calls

@@ -1,0 +1,50 @@
+"""What every stage has in common: the profilers, and the window, ranks and folder of ``probes.recorder``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from patcher.capture import Capture
+from patcher.recipe import Probe
+from patches.profilers import BACKENDS, arguments
+
+
+def chosen(capture: Capture) -> dict[str, object]:
+    """The class attributes of ``patches.probes.recorder.Recorder`` for this capture."""
+    return {
+        "STAGE": capture.stage,
+        "WINDOW": str(capture.window),
+        "LOWEST": int(capture.window.unit == "decode"),  # prefill produces token 0, so there is no decode step 0
+        "WARMUP": capture.warmup,
+        "REPEAT": capture.repeat,
+        "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
+        "SAVE_PATH": capture.save_path,
+    }
+
+
+def ranks(capture: Capture) -> str:
+    """The ranks in words."""
+    return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
+
+
+def probe(
+    parts: tuple[str, ...],
+    members: tuple[str, ...],
+    *,
+    logger: str,
+    chosen: Callable[[Capture], Mapping[str, object]],
+    summary: Callable[[Capture], str],
+) -> Probe:
+    """A probe that records what ``parts`` count; ``members`` go into the target class beside it.
+
+    ``logger`` is one that the framework shows.
+    """
+    return Probe(
+        parts=("recorder.Recorder", *parts),
+        members=("recorder.Calls", *members),
+        backends=BACKENDS,
+        chosen=chosen,
+        arguments=arguments,
+        summary=summary,
+        constants={"LOGGER": logger},
+    )

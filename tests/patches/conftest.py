@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture
+def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much of torch as the counting needs; nothing of rlpatch is set in the environment."""
+    torch, profiler, distributed = (
+        ModuleType("torch"),
+        ModuleType("torch.profiler"),
+        ModuleType("torch.distributed"),
+    )
+    profiler.record_function = lambda name: nullcontext(name)  # type: ignore[attr-defined]
+    distributed.is_available = lambda: False  # type: ignore[attr-defined]
+    torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
+    for module in (torch, profiler, distributed):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
+        monkeypatch.delenv(f"RLPATCH{name}", raising=False)
