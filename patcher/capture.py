@@ -16,7 +16,10 @@ AIC_METRICS = (
     "none", "pipe_utilization", "arithmetic_utilization", "memory", "memory_l0", "memory_ub",
     "resource_conflict_ratio", "l2_cache",
 )  # fmt: skip
-UNITS = ("decode", "prefill", "iterations")
+ROLLOUT_UNITS = ("decode", "prefill", "iterations")
+TRAINING_UNITS = ("micro-batch", "mini-batch")
+UNITS = ROLLOUT_UNITS + TRAINING_UNITS
+ROLES = ("actor", "ref", "critic")
 
 LONG_WINDOW = 128
 """Units: a decode step of a large model is some MB per rank, and no viewer opens more than a few GB."""
@@ -24,7 +27,7 @@ LONG_WINDOW = 128
 
 @dataclass(frozen=True)
 class Window:
-    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or training step."""
+    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage."""
 
     unit: str
     first: int
@@ -62,6 +65,9 @@ class Window:
 class Capture:
     """Everything the user chose. ``ranks`` None means all; an ``aic_metrics`` of "" follows the level.
 
+    A rollout stage has a ``rollout``, counted from 0, a training stage has ``training_steps``, counted from 1 as
+    verl's log does, a ``role`` and a ``strategy`` ("": all of them).
+
     Building one checks that every release of the profiler from torch_npu 2.1.0.post8 on accepts the combination;
     :class:`Problem` (USAGE) says why not.
     """
@@ -69,8 +75,11 @@ class Capture:
     window: Window
     save_path: str
     stage: str = "rollout"
+    role: str = ""
+    strategy: str = ""
     ranks: tuple[int, ...] | None = (0,)
     rollout: int = 0
+    training_steps: tuple[int, ...] = (1,)
     repeat: int = 1
     warmup: int = 1
     backend: str = "npu"
@@ -82,6 +91,8 @@ class Capture:
     mstx: bool = False
     analysis: bool = False
 
+    ROLLOUT_ONLY: ClassVar[tuple[str, ...]] = ("rollout",)
+    TRAINING_ONLY: ClassVar[tuple[str, ...]] = ("role", "strategy", "training_steps")
     NPU_ONLY: ClassVar[tuple[str, ...]] = (
         "level",
         "export_type",
@@ -92,6 +103,7 @@ class Capture:
     )
 
     def __post_init__(self) -> None:
+        self._check_stage()
         if self.backend == "torch":
             self._check_torch()
         else:
@@ -115,6 +127,18 @@ class Capture:
                 f"--save-path {self.save_path}: torch_npu refuses this path",
                 hint="--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores",
             )
+
+    def _check_stage(self) -> None:
+        training = self.window.unit in TRAINING_UNITS
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in self.ROLLOUT_ONLY if training else self.TRAINING_ONLY:
+            if getattr(self, name) != defaults[name]:
+                option, kind = name.replace("_", "-"), "rollout" if training else "training"
+                raise Problem(
+                    Kind.USAGE,
+                    f"--{option} belongs to {kind} stages, and --{self.window.unit} to a stage of the other kind",
+                    hint=f"leave --{option} out",
+                )
 
     def _check_torch(self) -> None:
         for name in self.NPU_ONLY:

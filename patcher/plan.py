@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from patcher import __version__, markers
 from patcher.capture import Capture
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
-from patcher.recipe import Recipe, Structure, Upstream
+from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.targets.target import Target
 
 
@@ -39,14 +39,17 @@ class Place(NamedTuple):
     file: str
 
 
-def apply(upstream: Upstream, target: Target, capture: Capture, records: Iterable[Record] = ()) -> Plan:
+def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequence[Record] = ()) -> Plan:
     """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
     FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
     """
-    patch = PatchId(target.project.name, capture.stage)
-    places, warnings = _places(upstream, target, capture)
+    recipes = _recipes(upstream, capture)
+    # A role that is the only one of its stage makes no patch of its own.
+    several = any(len(recipe.roles) > 1 for recipe in recipes)
+    patch = PatchId(target.project.name, capture.stage, capture.role if several else "")
+    places, warnings = _places(upstream, target, recipes)
     changes = []
     done: list[Place] = []
     failures: list[Problem] = []
@@ -59,39 +62,66 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Iterabl
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
             failures.append(problem)
-    if not done:
-        notes = tuple(line for problem in failures for line in (problem.cause, f"at {problem.where}"))
-        raise Problem(
-            Kind.STRUCTURE,
-            f"{target.project.name} {target.version or 'of unknown version'} is not a published release that rlpatch"
-            " knows, and no recipe fits its structure",
-            str(target.root),
-            f"rlpatch list shows the releases; rlpatch explain {target.project.name} the places that were looked for",
-            notes,
-        )
+    if all(place.recipe.auxiliary for place in done):
+        raise _nowhere(target, capture, failures)
     files = tuple(str(change.path) for change in changes)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
     same = any(
         (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
-    edit = Edit(target.root, tuple(changes), () if unchanged else (record,))
-    return Plan(target, patch, capture, edit, tuple(done), (*target.notes, *capture.notes), tuple(warnings))
+    gone = _elsewhere(target, patch, {file for r in records if r.patch == patch for file in r.files}.difference(files))
+    edit = Edit(target.root, (*changes, *gone), () if unchanged else (record,))
+    notes = dict.fromkeys(note for place in done for note in place.recipe.notes)
+    return Plan(
+        target,
+        patch,
+        capture,
+        edit,
+        tuple(done),
+        (*target.notes, *capture.notes, *notes, *_left_out(upstream, target, capture)),
+        tuple(warnings),
+    )
 
 
-def _places(upstream: Upstream, target: Target, capture: Capture) -> tuple[list[Place], list[str]]:
-    recipes = [recipe for recipe in upstream.recipes if recipe.stage == capture.stage]
-    if not recipes:
-        stages = sorted({recipe.stage for recipe in upstream.recipes})
+def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
+    """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
+    name, unit = upstream.project.name, capture.window.unit
+    staged = [recipe for recipe in upstream.recipes if recipe.stage == capture.stage]
+    if not staged:
+        stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
+        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
+    counting = [recipe for recipe in staged if unit in recipe.windows]
+    if not counting:
+        offered = dict.fromkeys(f"--{unit} A:B" for recipe in staged for unit in recipe.windows)
+        raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
+    roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
+    if capture.role and capture.role not in roles:
+        cause = f"--role {capture.role}: the stage {capture.stage} works for {' and '.join(roles)}"
+        raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
+    chosen = [recipe for recipe in counting if capture.strategy in ("", *recipe.strategies)]
+    if not chosen:
+        known = dict.fromkeys(strategy for recipe in counting for strategy in recipe.strategies)
+        others = {f"--{unit} A:B" for r in staged for unit in r.windows if capture.strategy in r.strategies}
         raise Problem(
-            Kind.NO_RECIPE,
-            f"{upstream.project.name} has no stage {capture.stage}",
-            hint=f"one of: {', '.join(stages)}",
+            Kind.USAGE,
+            f"--strategy {capture.strategy} has no --{unit} in {capture.stage}",
+            hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
+            notes=tuple(gap.reason for gap in _gaps(upstream, capture) if gap.strategy == capture.strategy),
         )
-    for recipe in recipes:
-        if capture.window.unit not in recipe.windows:
-            offered = ", ".join(f"--{unit} A:B" for unit in recipe.windows)
-            raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{capture.window.unit}", hint=offered)
+    return chosen
+
+
+def _gaps(upstream: Upstream, capture: Capture) -> list[Gap]:
+    return [gap for gap in upstream.gaps if capture.window.unit == gap.unit and capture.stage in gap.stages]
+
+
+def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[str]:
+    gaps = [] if capture.strategy else _gaps(upstream, capture)
+    return [f"left out: {gap.strategy}; {gap.reason}" for gap in gaps if gap.exists(target.version)]
+
+
+def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[str]]:
     release = published(upstream, target.version)
     if release:
         known = [(r, s) for r in recipes if (s := r.structure(release))]
@@ -103,6 +133,34 @@ def _places(upstream: Upstream, target: Target, capture: Capture) -> tuple[list[
     files = dict.fromkeys((r.name, s.file) for r in recipes for s in r.structures)
     by_name = {recipe.name: recipe for recipe in recipes}
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
+
+
+def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> Problem:
+    name = target.project.name
+    hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
+    if not failures:
+        narrowed = f" under --strategy {capture.strategy}" if capture.strategy else ""
+        cause = f"{name} {target.version} has no place for --{capture.window.unit} in {capture.stage}{narrowed}"
+        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint)
+    return Problem(
+        Kind.STRUCTURE,
+        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch"
+        " knows, and no recipe fits its structure",
+        str(target.root),
+        hint,
+        tuple(line for problem in failures for line in (problem.cause, f"at {problem.where}")),
+    )
+
+
+def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:
+    """What takes ``patch`` out of files that an earlier capture needed and this one does not."""
+    changes = []
+    for path in map(PurePosixPath, sorted(files)):
+        if target.exists(path):
+            where, before = str(target.root / path), target.read(path)
+            after = markers.strip(before, [patch], where=where)
+            changes.append(Change(path, before, after, markers.strip(before, where=where)))
+    return [change for change in changes if change.before != change.after]
 
 
 def published(upstream: Upstream, version: str) -> str:
@@ -130,8 +188,8 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
         raise
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
-    members = specialise(recipe.probe, capture)
-    after = engine.insert(without, recipe, members, patch, __version__, where=where)
+    members = specialise(recipe.probe, capture, patch)
+    after = engine.insert(without, recipe, members, patch, __version__, unit=capture.window.unit, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)

@@ -1,0 +1,113 @@
+"""Which recipes a capture takes, and what a plan does to the files of an earlier capture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher import markers, plan
+from patcher.capture import Capture, Window
+from patcher.errors import Kind, Problem
+from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
+from patcher.targets.target import Project, Target
+from patches import training
+
+PROJECT = Project("toy", "toy", ("toy",))
+WORKER = (
+    "class Worker:\n    def run(self, data):\n        for batch in batches:\n            use(batch)\n        return 1\n"
+)
+
+
+def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
+    loop = Site("run", '{units} = self._rlpatch_stage_units("micro-batch", {units})', "turns", loops_over=("batches",))
+    defaults: dict[str, Any] = {
+        "class_name": "Worker", "method": "run", "sites": (loop,), "probe": training.FOREIGN_LOOPS,
+        "structures": (Structure("one", ("1.0",), f"toy/{name}.py", (), "a loop"),), "windows": ("micro-batch",),
+        "why": "w", "how": "h", "upstream": "u", "remove_when": "r", "roles": ("actor", "ref"), "strategies": (name,),
+    }  # fmt: skip
+    return Recipe(name, stage, **{**defaults, **other})
+
+
+RECIPES = (
+    recipe("fsdp"),
+    recipe("megatron", windows=("mini-batch",)),
+    recipe("later", structures=(Structure("one", ("2.0",), "toy/later.py", (), "a loop"),)),
+    recipe("worker", strategies=("fsdp", "later"), auxiliary=True, notes=("mind the worker",)),
+    recipe("values", "values", roles=("critic",)),
+)
+GAP = Gap("megatron", "micro-batch", ("update",), "", "its schedule has them")
+UPSTREAM = Upstream(PROJECT, RECIPES, (), backend="npu", gaps=(GAP, GAP._replace(strategy="newer", releases=">=2")))
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    (tmp_path / "toy").mkdir()
+    for one in RECIPES:
+        (tmp_path / "toy" / f"{one.name}.py").write_text(WORKER)
+    return Target(PROJECT, "1.0", tmp_path, "unpacked", "", "")
+
+
+def capture(unit: str = "micro-batch", **other: Any) -> Capture:
+    return Capture(Window(unit, 0, 1), "/tmp/traces", **{"stage": "update", **other})
+
+
+@pytest.mark.parametrize(
+    ("choice", "files", "notes"),
+    [
+        ({}, ["fsdp", "worker"], ["mind the worker", "left out: megatron; its schedule has them"]),
+        ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker"]),
+        ({"unit": "mini-batch"}, ["megatron"], []),
+        ({"unit": "mini-batch", "strategy": "megatron"}, ["megatron"], []),
+        ({"stage": "values"}, ["values"], []),
+    ],
+)
+def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: list[str], notes: list[str]) -> None:
+    made = plan.apply(UPSTREAM, target, capture(**choice))
+    assert [change.path.stem for change in made.edit.changes] == files
+    assert [note for note in made.notes if "warm-up" not in note] == notes
+
+
+@pytest.mark.parametrize(
+    ("choice", "kind", "cause", "hint", "notes"),
+    [
+        ({"stage": "sleep"}, Kind.NO_RECIPE, "toy has no stage sleep", "one of: update, values", ()),
+        ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no --mini-batch", "--micro-batch A:B", ()),
+        ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update works for actor and ref", "--role actor", ()),
+        ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", (GAP.reason,)),
+        ({"strategy": "fdsp"}, Kind.USAGE, "--strategy fdsp has no --micro-batch", "--strategy fsdp, --strategy later", ()),
+        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place for --micro-batch in update under --strategy later", "rlpatch explain toy", ()),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
+    with pytest.raises(Problem) as caught:
+        plan.apply(UPSTREAM, target, capture(**choice))
+    assert (caught.value.kind, caught.value.notes) == (kind, notes)
+    assert cause in caught.value.cause
+    assert hint in caught.value.hint
+
+
+def test_a_role_makes_a_patch_of_its_own_where_there_are_several(target: Target) -> None:
+    assert str(plan.apply(UPSTREAM, target, capture(role="ref")).patch) == "toy update ref"
+    assert str(plan.apply(UPSTREAM, target, capture(stage="values", role="critic")).patch) == "toy values"
+
+
+def test_an_unknown_release_needs_more_than_an_auxiliary_recipe(target: Target) -> None:
+    unknown = target._replace(version="3.0")
+    for name in ("fsdp", "later"):
+        (target.root / "toy" / f"{name}.py").write_text(WORKER.replace("batches", "others"))
+    with pytest.raises(Problem, match="no recipe fits its structure") as caught:
+        plan.apply(UPSTREAM, unknown, capture())
+    assert any("0 loops over batches" in note for note in caught.value.notes)
+
+
+def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_needed(target: Target) -> None:
+    first = plan.apply(UPSTREAM, target, capture())
+    for change in first.edit.changes:
+        (target.root / change.path).write_bytes(change.after)
+    second = plan.apply(UPSTREAM, target, capture("mini-batch"), first.edit.add)
+    assert [change.path.stem for change in second.edit.changes] == ["megatron", "fsdp", "worker"]
+    assert [change.after.decode() for change in second.edit.changes[1:]] == [WORKER, WORKER]
+    assert markers.marked(second.edit.changes[0].after)
+    assert second.edit.add[0].files == ("toy/megatron.py",)
