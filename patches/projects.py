@@ -15,4 +15,22 @@ VLLM_ASCEND = Project(
     ),
 )
 
-PROJECTS = (VLLM_ASCEND,)
+VERL = Project(
+    "verl",
+    package="verl",
+    distributions=("verl",),
+    version_files=("verl/version/version",),
+    files=(
+        "verl/workers/actor/dp_actor.py",
+        "verl/workers/actor/megatron_actor.py",
+        "verl/workers/critic/dp_critic.py",
+        "verl/workers/critic/megatron_critic.py",
+        "verl/workers/engine_workers.py",
+        "verl/workers/engine/fsdp/transformer_impl.py",
+        "verl/workers/engine/veomni/transformer_impl.py",
+        "verl/workers/engine/torchtitan/transformer_impl.py",
+        "verl/workers/engine/automodel/transformer_impl.py",
+    ),
+)
+
+PROJECTS = (VLLM_ASCEND, VERL)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from patches import vllm_ascend
+from patches import verl, vllm_ascend
 
-UPSTREAMS = (vllm_ascend.UPSTREAM,)
+UPSTREAMS = (vllm_ascend.UPSTREAM, verl.UPSTREAM)

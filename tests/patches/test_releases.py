@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import py_compile
+import random
 import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,9 @@ from click.testing import CliRunner, Result
 
 from fixtures import releases
 from patcher.cli import rlpatch
+from patcher.recipe import Upstream
+from patches import verl, vllm_ascend
 from patches.registry import UPSTREAMS
-from patches.vllm_ascend import UPSTREAM
 from tests.patcher.store.tree import age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
@@ -27,99 +31,186 @@ finder = m.FileFinder(str(path.parent), (m.SourceFileLoader, m.SOURCE_SUFFIXES))
 code = finder.find_spec(path.stem).loader.get_code(path.stem)
 print([name for const in code.co_consts if hasattr(const, "co_names") for name in const.co_names if "_rlpatch" in name])
 """
+WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
 
 
-def run(*words: str, code: int = 0) -> Result:
+def run(*words: object, code: int = 0) -> Result:
     result = CliRunner().invoke(rlpatch, [str(word) for word in words])
     assert result.exit_code == code, result.output
     return result
 
 
-def install(version: str, root: Path) -> Path:
+def files(upstream: Upstream, version: str, stage: str, unit: str) -> list[str]:
+    wanted = [recipe for recipe in upstream.recipes if recipe.stage == stage and unit in recipe.windows]
+    return [structure.file for recipe in wanted if (structure := recipe.structure(version))]
+
+
+def install(upstream: Upstream, version: str, root: Path) -> Path:
     """A copy of a release with bytecode that must not survive: checked, and never checked by Python."""
-    shutil.copytree(releases.release(version), root)
-    for recipe in UPSTREAM.recipes:
-        if structure := recipe.structure(version):
-            source = str(root / structure.file)
-            for mode, level in (
-                (py_compile.PycInvalidationMode.UNCHECKED_HASH, 0),
-                (py_compile.PycInvalidationMode.TIMESTAMP, 1),
-            ):
-                py_compile.compile(source, doraise=True, invalidation_mode=mode, optimize=level)
+    shutil.copytree(releases.release(version, upstream.project.name), root)
+    for file in upstream.project.files:
+        for mode, level in (
+            (py_compile.PycInvalidationMode.UNCHECKED_HASH, 0),
+            (py_compile.PycInvalidationMode.TIMESTAMP, 1),
+        ):
+            if (root / file).is_file():
+                py_compile.compile(str(root / file), doraise=True, invalidation_mode=mode, optimize=level)
     age(root)
     return root
 
 
 def test_the_recipes_know_every_published_release() -> None:
-    assert UPSTREAM.releases == releases.VLLM_ASCEND
+    assert vllm_ascend.UPSTREAM.releases == releases.VLLM_ASCEND
+    assert verl.UPSTREAM.releases == releases.VERL
 
 
 def test_the_sample_has_both_ends_of_every_structure() -> None:
-    ends = {r for recipe in UPSTREAM.recipes for s in recipe.structures for r in (s.releases[0], s.releases[-1])}
+    recipes = vllm_ascend.UPSTREAM.recipes
+    ends = {r for recipe in recipes for s in recipe.structures for r in (s.releases[0], s.releases[-1])}
     assert ends <= set(releases.SAMPLE)
 
 
-def test_apply_review_load_and_revert(ascend_release: str, tmp_path: Path) -> None:
-    root = install(ascend_release, tmp_path / "site")
-    files = [s.file for recipe in UPSTREAM.recipes if (s := recipe.structure(ascend_release))]
-    before = {file: (root / file).read_bytes() for file in files}
+def test_vllm_ascend(ascend_release: str, tmp_path: Path) -> None:
+    upstream = vllm_ascend.UPSTREAM
+    root = install(upstream, ascend_release, tmp_path / "site")
+    there_and_back(upstream, ascend_release, "rollout", "decode", root, tmp_path)
+
+
+@pytest.mark.parametrize("version", verl.UPSTREAM.releases)
+def test_verl(version: str, tmp_path: Path) -> None:
+    root = install(verl.UPSTREAM, version, tmp_path / "site")
+    windows = dict.fromkeys((recipe.stage, unit) for recipe in verl.UPSTREAM.recipes for unit in recipe.windows)
+    assert len(windows) == 6
+    for stage, unit in windows:
+        there_and_back(verl.UPSTREAM, version, stage, unit, root, tmp_path)
+
+
+def there_and_back(upstream: Upstream, version: str, stage: str, unit: str, root: Path, scratch: Path) -> None:
+    name, patched = upstream.project.name, files(upstream, version, stage, unit)
+    before = {file: (root / file).read_bytes() for file in patched}
     pristine = picture(root)
-    common = ("--path", str(root))
+    common = ("--path", root)
+    capture = (f"--{unit}", WINDOWS[unit], "--stage", stage, "--save-path", "/tmp/traces")
 
-    planned = run("diff", "vllm-ascend", "--decode", "30:60", "--save-path", "/tmp/traces", *common).stdout_bytes
+    planned = run("diff", name, *capture, *common).stdout_bytes
     assert picture(root) == pristine
-    applied = run(
-        "apply",
-        f"vllm-ascend=={ascend_release}",
-        "--decode",
-        "30:60",
-        "--save-path",
-        "/tmp/traces",
-        "--json",
-        *common,
-    )
+    applied = run("apply", f"{name}=={version}", *capture, "--json", *common)
     (target,) = json.loads(applied.stdout)["result"]["targets"]
-    assert [file["path"] for file in target["files"]] == files
-    assert (target["version"], target["warnings"]) == (ascend_release, [])
+    assert [file["path"] for file in target["files"]] == patched
+    assert (target["version"], target["warnings"]) == (version, [])
 
-    for file in files:
+    for file in patched:
         after = (root / file).read_bytes()
         compile(after, file, "exec")
         old, new = before[file].splitlines(keepends=True), after.splitlines(keepends=True)
         kinds = {kind for kind, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
         assert kinds == {"equal", "insert"}
+    for file in patched[:2]:
         loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
-        assert "_rlpatch_rollout" in loaded.stdout
+        assert f"_rlpatch_{stage.replace('-', '_')}" in loaded.stdout
 
     shown = run("diff", *common).stdout_bytes
     assert shown == planned
-    copy = tmp_path / "copy"
-    for file in files:
+    copy = scratch / "copy"
+    for file in patched:
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         (copy / file).write_bytes(before[file])
     subprocess.run(["git", "apply", "-"], input=shown, cwd=copy, check=True)
-    assert all((copy / file).read_bytes() == (root / file).read_bytes() for file in files)
+    assert all((copy / file).read_bytes() == (root / file).read_bytes() for file in patched)
 
     states = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
-    assert [(s["version"], [f["state"] for f in s["files"]]) for s in states] == [
-        (ascend_release, ["intact"] * len(files))
-    ]
+    assert [(s["version"], [f["state"] for f in s["files"]]) for s in states] == [(version, ["intact"] * len(patched))]
 
     run("revert", *common)
     assert picture(root) == pristine
 
 
+@pytest.mark.parametrize("version", ["0.6.1", "0.7.1", "0.9.1"])
+def test_the_stages_of_verl_stand_in_one_file_and_go_in_any_order(version: str, tmp_path: Path) -> None:
+    root = install(verl.UPSTREAM, version, tmp_path / "site")
+    pristine, common = picture(root), ("--path", root)
+    stages = [
+        ("--stage", "update-policy", "--mini-batch", "0:1"),
+        ("--stage", "compute-log-prob", "--role", "actor", "--micro-batch", "0:1"),
+        ("--stage", "compute-log-prob", "--role", "ref", "--micro-batch", "2:4"),
+        ("--stage", "update-critic", "--micro-batch", "0:1"),
+        ("--stage", "compute-values", "--micro-batch", "0:1"),
+    ]
+    order = random.Random(version)
+    for words in order.sample(stages, len(stages)):
+        run("apply", "verl", *words, *common)
+    # The window of another loop: what the first needed and the second does not is taken out again.
+    run("apply", "verl", "--stage", "update-policy", "--micro-batch", "0:1", *common)
+    run("apply", "verl", "--stage", "update-critic", "--mini-batch", "0:1", *common)
+    patches = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+    assert sorted((p["stage"], p["role"]) for p in patches) == [
+        ("compute-log-prob", "actor"), ("compute-log-prob", "ref"), ("compute-values", ""), ("update-critic", ""),
+        ("update-policy", ""),
+    ]  # fmt: skip
+    assert {file["state"] for patch in patches for file in patch["files"]} == {"intact"}
+    for patch in patches:
+        wanted = {"update-policy": "micro-batch", "update-critic": "mini-batch"}.get(patch["stage"], "micro-batch")
+        assert [f["path"] for f in patch["files"]] == files(verl.UPSTREAM, version, patch["stage"], wanted)
+    for file in {file["path"] for patch in patches for file in patch["files"]}:
+        compile((root / file).read_bytes(), file, "exec")
+    for stage in order.sample(stages, len(stages)):
+        role = ("--role", stage[3]) if stage[2] == "--role" else ()
+        run("revert", "verl", *stage[:2], *role, *common)
+    assert picture(root) == pristine
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A virtual environment with vllm-ascend in site-packages and verl in a folder elsewhere."""
+    venv.create(tmp_path / "env", with_pip=False, symlinks=True)
+    (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    shutil.copytree(releases.release("0.11.0rc1"), site, dirs_exist_ok=True)
+    shutil.copytree(releases.release("0.6.1", "verl"), tmp_path / "src")
+    (site / "verl.pth").write_text(f"{tmp_path / 'src'}\n")
+    return tmp_path
+
+
+BOTH = ("vllm-ascend==0.11.0rc1", "verl==0.6.1", "--decode", "30:60", "--mini-batch", "0:1")
+
+
+def test_several_targets_in_several_roots_are_patched_together(environment: Path) -> None:
+    common = ("--python", environment / "env" / "bin" / "python")
+    pristine = picture(environment)
+    said = run("apply", *BOTH, *common)
+    assert "Records decode steps 30..59 of rollout 0 on rank 0." in said.stdout
+    assert "Records mini-batches 0..0 of training step 1 in update-policy on rank 0." in said.stdout
+    assert len(list(environment.rglob(".rlpatch"))) == 2
+    shown = run("diff", *common, code=2)
+    assert f"--path {environment / 'src'}" in shown.stderr
+    run("revert", *common)
+    assert picture(environment) == pristine
+
+
+def test_or_not_at_all(environment: Path) -> None:
+    common = ("--python", environment / "env" / "bin" / "python")
+    actor = environment / "src" / "verl/workers/actor/dp_actor.py"
+    actor.write_text(actor.read_text().replace("in enumerate(mini_batches)", "in enumerate(my_batches)"))
+    pristine = picture(environment)
+    said = run("apply", *BOTH, *common, code=4)
+    assert "0 loops over mini_batches or dataloader in update_policy" in said.stderr
+    assert f"at {actor}:" in said.stderr
+    assert "nothing was written" in said.stderr
+    assert picture(environment) == pristine
+
+
 @pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda upstream: upstream.project.name)
-def test_every_recipe_is_documented(upstream) -> None:
+def test_every_recipe_is_documented(upstream: Upstream) -> None:
     for recipe in upstream.recipes:
         assert all((recipe.why, recipe.how, recipe.upstream, recipe.remove_when))
         assert all(site.why for site in recipe.sites)
         assert all(s.shape and s.fingerprints for s in recipe.structures)
         versions = [release for s in recipe.structures for release in s.releases]
         assert len(versions) == len(set(versions)), "a release has one structure"
+    for one, other in itertools.combinations(upstream.recipes, 2):
+        assert (one.stage, one.name) != (other.stage, other.name)
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda upstream: upstream.project.name)
-def test_the_project_names_every_file_that_a_recipe_patches(upstream) -> None:
-    files = {structure.file for recipe in upstream.recipes for structure in recipe.structures}
-    assert set(upstream.project.files) == files
+def test_the_project_names_every_file_that_a_recipe_patches(upstream: Upstream) -> None:
+    patched = {structure.file for recipe in upstream.recipes for structure in recipe.structures}
+    assert set(upstream.project.files) == patched

@@ -1,0 +1,221 @@
+"""Counting the micro-batches or mini-batches of a training stage, call by call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TrainingSteps:
+    """Counts the units of a stage in each of its calls; a call is a training step.
+
+    ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over
+    units has ended. The numbering of the units goes on from loop to loop within a call: an update runs
+    one loop of micro-batches per mini-batch, and one of mini-batches per epoch. ``whose`` comes from the
+    recipe and tells for which role a call works, the other names from ``recorder.Recorder``.
+    """
+
+    UNIT = "micro-batch"
+    ROLES: tuple[str, ...] = ("actor",)
+    STEPS = "1"
+    BETWEEN = "optimizer steps"
+
+    STAGE: str
+    WARMUP: int
+    REPEAT: int
+    configure: Any
+    setting: Any
+    whose: Any
+    other: Any
+    open: Any
+    tick: Any
+    pause: Any
+    close: Any
+    finish: Any
+    interrupt: Any
+    first: int
+    end: int
+    prof: Any
+    open_at: Any
+    host: str
+    pid: int
+    calls: dict[str, int]
+
+    def __init__(self, worker: Any) -> None:
+        import os
+
+        import torch.distributed as dist
+
+        in_a_world = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
+        self.worker = worker
+        self.configure(self.rank)
+        steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
+        self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
+        self.calls, self.role = {}, ""
+
+    def enter(self, *call: Any) -> None:
+        import threading
+
+        self.close("the call before did not end")
+        self.open_at = None
+        rollout = self.other()
+        if rollout and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
+            rollout.interrupt("%s starts" % self.STAGE)
+        role = self.whose(*call)
+        if role not in self.ROLES:
+            return
+        step = self.calls[role] = self.calls.get(role, 0) + 1
+        self.role, self.step, self.unit, self.uncounted = role, step, 0, 0
+        stage = self.STAGE.replace("-", "_")
+        self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
+        if step in self.steps:
+            self.open_at = max(self.first - self.WARMUP, 0)
+        # The other role of this object, if it has two, may still have its last step before it.
+        self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
+
+    def leave(self) -> None:
+        if self.prof is not None:
+            self.close("the call ends")
+        elif self.open_at is not None:
+            self.finish("not recorded: the call ends after %s units" % self.unit)
+
+    def start(self, unit: str) -> None:
+        if unit != self.UNIT or self.open_at is None:
+            return
+        if self.prof is not None:
+            self.tick()
+        else:
+            if self.unit >= self.open_at:
+                self.open(self.unit)
+            self.unit += 1
+
+    def stop(self, unit: str) -> None:
+        if unit == self.UNIT and self.prof is not None and self.unit == self.end:
+            self.close("complete")
+
+    def loop(self, unit: str, last: bool, complete: bool) -> None:
+        if not complete:
+            self.close("the loop was left")
+        elif last:
+            self.leave()
+        elif unit == self.UNIT and self.prof is not None:
+            self.pause()
+
+    def title(self) -> str:
+        window = "%s %s:%s of training step %s" % (self.UNIT, self.first, self.end, self.step)
+        return "%s, %s, %s" % (self.STAGE, self.role, window)
+
+    def finished(self) -> bool:
+        return False
+
+    class Loop:
+        """The units of a loop, with their beginnings and ends told to ``call``."""
+
+        def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
+            self.call, self.unit, self.units, self.last = call, unit, units, last
+
+        def __len__(self) -> int:
+            return len(self.units)
+
+        def __iter__(self) -> Any:
+            complete = False
+            try:
+                for one in self.units:
+                    self.call("start", self.unit)
+                    yield one
+                    self.call("stop", self.unit)
+                complete = True
+            finally:  # also where the body of the loop raises, or breaks it
+                self.call("loop", self.unit, self.last, complete)
+
+
+class Loops:
+    """What the patched class gets for its loops: it rebinds their iterables."""
+
+    _RlpatchStage: Any
+    _rlpatch_stage: Any
+    _rlpatch_stage_probe: Any
+
+    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
+        if self._rlpatch_stage_probe is None:
+            return units
+        units = units.units if isinstance(units, self._RlpatchStage.Loop) else units  # of the epoch before
+        return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)
+
+
+class ForeignLoops:
+    """What a class gets whose loops belong to a stage of another object, which replaces this method."""
+
+    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:  # noqa: ARG002
+        return units
+
+
+class OneRole:
+    """A class that works for one role only."""
+
+    ROLES: tuple[str, ...]
+
+    def whose(self) -> str:
+        return self.ROLES[0]
+
+    def framework(self) -> str:
+        return ""
+
+
+class DataParallelActor:
+    """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
+
+    With LoRA the actor's object computes the reference, too, its adapters switched off
+    (``workers/fsdp_workers.py``, from 0.4.1).
+    """
+
+    worker: Any
+
+    def whose(self) -> str:
+        if self.worker.actor_optimizer is None:
+            return "ref"
+        modules = self.worker.actor_module.modules()
+        without = any(getattr(module, "_disable_adapters", False) is True for module in modules)
+        return "ref" if without else "actor"
+
+    def framework(self) -> str:
+        return ""
+
+
+class MegatronActor:
+    """verl's ``MegatronPPOActor`` (``workers/actor/megatron_actor.py``), which from 0.4.0 to 0.7.0 starts a
+    profiler of its own around the loop.
+    """
+
+    worker: Any
+
+    def whose(self) -> str:
+        return "actor"
+
+    def framework(self) -> str:
+        own = getattr(self.worker, "prof", None)
+        return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
+
+
+class Trainer:
+    """verl's ``TrainingWorker`` (``workers/engine_workers.py``, from 0.7.0).
+
+    The reference is an engine that only goes forward; with LoRA the actor's engine with
+    ``no_lora_adapter`` in the batch (from 0.7.1).
+    """
+
+    worker: Any
+
+    def whose(self, data: Any) -> str:
+        if self.worker.config.model_type == "value_model":
+            return "critic"
+        bare = data.get("no_lora_adapter", None)
+        return "ref" if self.worker.engine_config.forward_only or getattr(bare, "data", bare) else "actor"
+
+    def framework(self) -> str:
+        import sys
+
+        # Shared by all workers of the process, and warming up it is seen nowhere else (from 0.9.0).
+        profiler = getattr(sys.modules.get("verl.utils.profiler.torch_profile"), "Profiler", None)
+        running = getattr(profiler, "_active_prof", None) is not None
+        return "verl's own torch profiler is running" if running else ""

@@ -1,0 +1,44 @@
+"""The training stages, whatever the framework: the windows, the probe, and how the user's choice goes into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from patcher.capture import Capture
+from patcher.recipe import Probe
+from patches import recording
+
+MICRO, MINI = "micro-batch", "mini-batch"
+
+
+def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
+    """The class attributes of ``patches.probes.training.TrainingSteps`` in a stage that works for ``roles``."""
+
+    def attributes(capture: Capture) -> dict[str, object]:
+        return {
+            **recording.chosen(capture),
+            "UNIT": capture.window.unit,
+            "ROLES": (capture.role,) if capture.role else roles,
+            "STEPS": ",".join(map(str, capture.training_steps)),
+        }
+
+    return attributes
+
+
+def summary(capture: Capture) -> str:
+    """One line for the reader of the patched file."""
+    steps = sorted({step + more for step in capture.training_steps for more in range(capture.repeat)})
+    units = f"{capture.window.unit.replace('batch', 'batches')} {capture.window.first}..{capture.window.end - 1}"
+    role = f" for the {capture.role}" if capture.role else ""
+    of = f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+    return f"Records {units} of {of} in {capture.stage}{role} on {recording.ranks(capture)}."
+
+
+def probe(*parts: str, roles: tuple[str, ...], logger: str) -> Probe:
+    """The probe that counts the units of a stage; ``parts`` (of ``patches.probes.training``) tell whose call it is."""
+    counted = tuple(f"training.{part}" for part in ("TrainingSteps", *parts))
+    return recording.probe(counted, ("training.Loops",), logger=logger, chosen=chosen(roles), summary=summary)
+
+
+FOREIGN_LOOPS = Probe(members=("training.ForeignLoops",), summary=summary)
+"""For a class whose loops are counted by another one of the same patch."""

@@ -1,0 +1,462 @@
+"""The counting of the training stages as a table, with a profiler that writes down what it is told.
+
+What real profilers record of verl's real classes is proven in ``test_on_verl``.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patches.probes.recorder import Calls, Recorder
+from patches.probes.rollout import Rollouts, SchedulerOutputs, VllmRanks
+from patches.probes.training import (
+    DataParallelActor,
+    ForeignLoops,
+    Loops,
+    MegatronActor,
+    OneRole,
+    Trainer,
+    TrainingSteps,
+)
+from tests.patches.standin import Backend, Profiler
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+Labels = list[dict[int, list[str]]]
+
+
+class Failed(Exception):
+    """Raised by a loop of the tests."""
+
+
+class Stage(Calls, Loops):
+    """Runs its loops as the patched classes do: epochs, mini-batches, micro-batches, with an optimizer step."""
+
+    part: type = OneRole
+
+    def __init__(self, **constants: Any) -> None:
+        self.made: list[Profiler] = []
+        bases = (TrainingSteps, self.part, Backend, Recorder)
+        defaults = {"STAGE": "update-policy", "WINDOW": "0:1", "made": self.made}
+        self._RlpatchStage = type("Probe", bases, {**defaults, **constants})
+
+    def run(self, label: str) -> None:
+        for profiler in self.made:
+            profiler.run(label)
+
+    def update(self, *, epochs: int = 1, minis: int = 2, micros: int = 3, fail: str = "") -> None:
+        """Labels: ``micro M.N`` and ``step M``, mini-batches M counted over all epochs."""
+        self._rlpatch_stage("enter")
+        mini_batches: Any = range(minis)
+        for epoch in range(epochs):
+            mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+            assert len(mini_batches) == minis
+            for mini in mini_batches:
+                number = epoch * minis + mini
+                for micro in self._rlpatch_stage_units("micro-batch", range(micros)):
+                    self.run(f"micro {number}.{micro}")
+                    if fail == f"micro {number}.{micro}":
+                        raise Failed
+                if fail == f"step {number}":
+                    raise Failed
+                self.run(f"step {number}")
+        self._rlpatch_stage("leave")
+
+    def infer(self, micros: int = 4, *, fail: str = "") -> None:
+        """Labels: ``micro N``, and ``after`` for what follows the loop."""
+        self._rlpatch_stage("enter")
+        for micro in self._rlpatch_stage_units("micro-batch", range(micros), last=True):
+            self.run(f"micro {micro}")
+            if fail == f"micro {micro}":
+                raise Failed
+        self.run("after")
+
+    @property
+    def recorded(self) -> Labels:
+        return [profiler.recorded for profiler in self.made]
+
+
+def minis(first: int, end: int, micros: int = 3) -> dict[int, list[str]]:
+    return {n: [*(f"micro {n}.{m}" for m in range(micros)), f"step {n}"] for n in range(first, end)}
+
+
+@pytest.mark.parametrize(
+    ("constants", "expected"),
+    [
+        ({"WINDOW": "0:1"}, minis(0, 1)),
+        ({"WINDOW": "1:3"}, minis(1, 3)),
+        ({"WINDOW": "1:3", "WARMUP": 0}, minis(1, 3)),
+        ({"WINDOW": "2:4", "WARMUP": 5}, minis(2, 4)),
+        ({"WINDOW": "2:99"}, minis(2, 4)),
+    ],
+    ids=str,
+)
+def test_mini_batches_are_counted_over_the_epochs(constants: dict[str, Any], expected: dict[int, list[str]]) -> None:
+    stage = Stage(UNIT="mini-batch", **constants)
+    stage.update(epochs=2, minis=2)
+    assert stage.recorded == [expected]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        ("0:1", {0: ["micro 0.0"]}),
+        ("1:3", {1: ["micro 0.1"], 2: ["micro 0.2"]}),
+        ("2:4", {2: ["micro 0.2", "step 0"], 3: ["micro 1.0"]}),
+        ("3:4", {3: ["micro 1.0"]}),
+        ("4:99", {4: ["micro 1.1"], 5: ["micro 1.2", "step 1"]}),
+    ],
+)
+def test_micro_batches_of_an_update_are_counted_over_its_mini_batches(window: str, expected: Any) -> None:
+    stage = Stage(WINDOW=window)
+    stage.update()
+    stage.update()
+    assert stage.recorded == [expected]
+
+
+def test_the_optimizer_step_between_two_micro_batches_is_marked_and_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    marked: list[str] = []
+    monkeypatch.setattr("torch.profiler.record_function", lambda name: Range(marked, name))
+    stage = Stage(WINDOW="1:5")
+    stage.update()
+    assert marked == ["rlpatch:uncounted begins", "rlpatch:uncounted ends"]
+    assert "complete, recorded 4 of 4 units with 1 optimizer steps between them" in caplog.text
+
+
+class Range:
+    """A range that says when it begins and ends."""
+
+    def __init__(self, said: list[str], name: str) -> None:
+        self.said, self.name = said, name
+
+    def __enter__(self) -> None:
+        self.said.append(f"{self.name} begins")
+
+    def __exit__(self, *_: object) -> None:
+        self.said.append(f"{self.name} ends")
+
+
+@pytest.mark.parametrize(
+    ("window", "expected", "said"),
+    [
+        ("0:2", {0: ["micro 0"], 1: ["micro 1"]}, "complete, recorded 2 of 2"),
+        ("3:4", {3: ["micro 3"]}, "complete, recorded 1 of 1"),
+        ("2:9", {2: ["micro 2"], 3: ["micro 3"]}, "the call ends, recorded 2 of 7"),
+    ],
+)
+def test_a_stage_of_one_loop_ends_with_it(window: str, expected: Any, said: str, caplog: Any) -> None:
+    stage = Stage(WINDOW=window)
+    stage.infer()
+    assert stage.recorded == [expected]
+    assert f"actor, micro-batch {window} of training step 1: {said}" in caplog.text
+
+
+def test_a_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(WINDOW="7:9")
+    stage.infer(4)
+    assert stage.recorded == []
+    assert "micro-batch 7:9 of training step 1: not recorded: the call ends after 4 units" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("constants", "environ", "steps"),
+    [
+        ({}, {}, [1]),
+        ({"STEPS": "2"}, {}, [2]),
+        ({"STEPS": "2,5"}, {}, [2, 5]),
+        ({"REPEAT": 3}, {}, [1, 2, 3]),
+        ({"STEPS": "2,5", "REPEAT": 2}, {}, [2, 3, 5, 6]),
+        ({}, {"RLPATCH_TRAINING_STEPS": "3"}, [3]),
+        ({}, {"RLPATCH_UPDATE_POLICY_TRAINING_STEPS": "4", "RLPATCH_TRAINING_STEPS": "3"}, [4]),
+        ({}, {"RLPATCH_COMPUTE_VALUES_TRAINING_STEPS": "4"}, [1]),
+        ({}, {"RLPATCH": "0"}, []),
+        ({}, {"RLPATCH_RANKS": "1"}, []),
+        ({"RANKS": "1"}, {"RANK": "1"}, [1]),
+    ],
+    ids=str,
+)
+def test_training_steps(
+    monkeypatch: pytest.MonkeyPatch, constants: Any, environ: dict[str, str], steps: list[int]
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    stage = Stage(**constants)
+    seen = []
+    for step in range(1, 9):
+        before = len(stage.made)
+        stage.infer()
+        seen += [step] * (len(stage.made) - before)
+    assert seen == steps
+    assert stage._rlpatch_stage_probe is None, "after its last step a call is a test for None"
+    units = [1, 2]
+    assert stage._rlpatch_stage_units("micro-batch", units) is units
+
+
+def test_a_step_name_carries_stage_role_step_rank_and_process(caplog: pytest.LogCaptureFixture) -> None:
+    import os
+
+    Stage(STEPS="2").infer()
+    stage = Stage(STEPS="2")
+    stage.infer()
+    stage.infer()
+    assert f"_update_policy_actor_step2_rank0_{os.getpid()}, update-policy, actor" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("unit", "window", "fail", "expected"),
+    [
+        ("micro-batch", "1:5", "micro 0.2", {1: ["micro 0.1"], 2: ["micro 0.2"]}),
+        ("micro-batch", "1:5", "step 0", {1: ["micro 0.1"], 2: ["micro 0.2"]}),
+        ("micro-batch", "1:5", "micro 1.0", {1: ["micro 0.1"], 2: ["micro 0.2", "step 0"], 3: ["micro 1.0"]}),
+        ("mini-batch", "0:2", "micro 1.1", {**minis(0, 1), 1: ["micro 1.0", "micro 1.1"]}),
+        ("mini-batch", "0:2", "step 1", {**minis(0, 1), 1: ["micro 1.0", "micro 1.1", "micro 1.2"]}),
+    ],
+)
+def test_the_trace_is_written_when_the_loop_raises(
+    caplog: Any, unit: str, window: str, fail: str, expected: Any
+) -> None:
+    stage = Stage(UNIT=unit, WINDOW=window, STEPS="1,2")
+    with pytest.raises(Failed):
+        stage.update(fail=fail)
+    assert stage.made[0].calls[-1] == "stop"
+    assert "the loop was left, recorded" in caplog.text
+    stage.update()
+    assert stage.recorded[0] == expected
+    assert len(stage.recorded) == 2, "and the next training step is recorded as asked"
+
+
+def test_a_failure_of_the_profiler_does_not_touch_the_loop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(WINDOW="1:3")
+    monkeypatch.setattr(Profiler, "step", lambda _self: (_ for _ in ()).throw(OSError("no space left")))
+    stage.update()
+    assert stage._rlpatch_stage_probe is None
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+
+
+class Actor(Stage):
+    """verl's DataParallelPPOActor as the probe sees it."""
+
+    part = DataParallelActor
+
+    def __init__(self, *, optimizer: object, **constants: Any) -> None:
+        super().__init__(STAGE="compute-log-prob", ROLES=("actor", "ref"), **constants)
+        self.actor_optimizer, self.adapters = optimizer, [SimpleNamespace(_disable_adapters=False)]
+        self.actor_module = SimpleNamespace(modules=lambda: [object(), *self.adapters])
+
+    def reference(self) -> None:
+        """The pass of the reference on the actor, as with LoRA."""
+        self.adapters[0]._disable_adapters = True
+        self.infer()
+        self.adapters[0]._disable_adapters = False
+
+
+@pytest.mark.parametrize(
+    ("roles", "optimizer", "names"),
+    [
+        (("actor", "ref"), object(), ["actor_step1"]),
+        (("actor", "ref"), None, ["ref_step1"]),
+        (("actor",), None, []),
+        (("ref",), object(), []),
+    ],
+)
+def test_the_reference_has_no_optimizer(caplog: Any, roles: tuple[str, ...], optimizer: object, names: Any) -> None:
+    actor = Actor(optimizer=optimizer)
+    actor._RlpatchStage.ROLES = roles
+    for _ in range(3):
+        actor.infer()
+    said = [record.message.split("log_prob_")[1].split("_rank")[0] for record in caplog.records]
+    assert said == names
+
+
+@pytest.mark.parametrize(
+    ("roles", "steps", "names"),
+    [
+        (("actor", "ref"), "1", ["actor_step1", "ref_step1"]),
+        (("ref",), "2", ["ref_step2"]),
+        (("actor",), "2", ["actor_step2"]),
+        (("actor", "ref"), "2", ["actor_step2", "ref_step2"]),
+    ],
+)
+def test_with_lora_both_roles_share_the_actor(caplog: Any, roles: tuple[str, ...], steps: str, names: Any) -> None:
+    actor = Actor(optimizer=object(), STEPS=steps)
+    actor._RlpatchStage.ROLES = roles
+    for _ in range(4):
+        actor.infer()
+        actor.reference()
+    said = [record.message.split("log_prob_")[1].split("_rank")[0] for record in caplog.records]
+    assert said == names
+    assert actor._rlpatch_stage_probe is None
+
+
+class Worker(Stage):
+    """verl's TrainingWorker, whose engine has the loop over the micro-batches."""
+
+    part = Trainer
+
+    def __init__(self, *, model_type: str = "language_model", forward_only: bool = False, **constants: Any) -> None:
+        super().__init__(**constants)
+        self.config = SimpleNamespace(model_type=model_type)
+        self.engine_config = SimpleNamespace(forward_only=forward_only)
+        self.engine = ForeignLoops()
+
+    def _forward(self, number: str = "", last: bool = False) -> None:
+        for micro in self.engine._rlpatch_stage_units("micro-batch", range(3), last):
+            self.run(f"micro {number}{micro}")
+
+    def train(self, data: dict[str, Any]) -> None:
+        self._rlpatch_stage("enter", data)
+        self.engine._rlpatch_stage_units = self._rlpatch_stage_units  # type: ignore[method-assign]
+        for mini in self._rlpatch_stage_units("mini-batch", range(2), last=True):
+            self._forward(f"{mini}.")
+            self.run(f"step {mini}")
+
+    def infer_batch(self, data: dict[str, Any]) -> None:
+        self._rlpatch_stage("enter", data)
+        self.engine._rlpatch_stage_units = self._rlpatch_stage_units  # type: ignore[method-assign]
+        self._forward(last=True)
+
+
+@pytest.mark.parametrize(
+    ("unit", "window", "expected"),
+    [
+        ("micro-batch", "2:4", {2: ["micro 0.2", "step 0"], 3: ["micro 1.0"]}),
+        ("micro-batch", "4:9", {4: ["micro 1.1"], 5: ["micro 1.2", "step 1"]}),
+        ("mini-batch", "1:2", {1: ["micro 1.0", "micro 1.1", "micro 1.2", "step 1"]}),
+    ],
+)
+def test_an_engine_lends_its_loop_to_its_worker(unit: str, window: str, expected: Any) -> None:
+    worker = Worker(UNIT=unit, WINDOW=window)
+    worker._forward()  # no worker has called it yet
+    worker.train({})
+    worker.train({})
+    assert worker.recorded == [expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "role"),
+    [
+        ({}, {}, "actor"),
+        ({}, {"no_lora_adapter": False}, "actor"),
+        ({}, {"no_lora_adapter": SimpleNamespace(data=False)}, "actor"),
+        ({}, {"no_lora_adapter": SimpleNamespace(data=True)}, "ref"),
+        ({}, {"no_lora_adapter": True}, "ref"),
+        ({"forward_only": True}, {}, "ref"),
+        ({"model_type": "value_model"}, {}, "critic"),
+        ({"model_type": "value_model", "forward_only": True}, {}, "critic"),
+    ],
+    ids=str,
+)
+def test_the_role_of_a_training_worker(caplog: Any, kind: dict[str, Any], data: dict[str, Any], role: str) -> None:
+    worker = Worker(ROLES=("actor", "ref", "critic"), STAGE="compute", **kind)
+    worker.infer_batch(data)
+    assert f"compute, {role}, micro-batch" in caplog.text
+
+
+class Rollout(Calls):
+    """A worker of an engine in the trainer's process, whose window stays open."""
+
+    def __init__(self) -> None:
+        parallel = SimpleNamespace(world_size=1, data_parallel_rank=0)
+        self.vllm_config, self.rank = SimpleNamespace(parallel_config=parallel), 0
+        self.made: list[Profiler] = []
+        bases = (Rollouts, VllmRanks, SchedulerOutputs, Backend, Recorder)
+        self._RlpatchStage = type("Probe", bases, {"LOWEST": 1, "WINDOW": "1:9", "made": self.made})
+
+    def step(self, prompt: int = 0) -> None:
+        new = [SimpleNamespace(req_id="a", prompt_token_ids=[0], num_computed_tokens=0)] if prompt else []
+        batch = SimpleNamespace(
+            num_scheduled_tokens={"a": 1}, scheduled_new_reqs=new, finished_req_ids=set(), scheduled_cached_reqs=[],
+            total_num_scheduled_tokens=1, scheduled_spec_decode_tokens={},
+        )  # fmt: skip
+        self._rlpatch_stage("step", batch)
+        for profiler in self.made:
+            profiler.run("iteration")
+
+
+class TestTwoOfOurs:
+    """Profilers that share a process: never two at a time."""
+
+    def opened(self) -> Rollout:
+        rollout = Rollout()
+        rollout.step(prompt=1)
+        rollout.step()
+        assert rollout.made[0].calls[-1] != "stop"
+        return rollout
+
+    def test_a_rollout_that_is_still_open_is_closed_when_training_starts(self, caplog: Any) -> None:
+        rollout, stage = self.opened(), Stage(WINDOW="1:2")
+        stage.infer()
+        assert rollout.made[0].calls[-1] == "stop"
+        assert "decode 1:9 of rollout 0: update-policy starts, recorded 1 of 8" in caplog.text
+        assert stage.recorded == [{1: ["micro 1"]}]
+
+    def test_also_by_a_training_step_that_is_not_recorded(self) -> None:
+        rollout, stage = self.opened(), Stage(STEPS="2")
+        stage.infer()
+        assert rollout.made[0].calls[-1] == "stop"
+        assert stage.recorded == []
+
+    def test_but_not_from_another_thread(self, caplog: Any) -> None:
+        rollout, stage = self.opened(), Stage(WINDOW="1:2")
+        thread = threading.Thread(target=stage.infer)
+        thread.start()
+        thread.join()
+        assert "stop" not in rollout.made[0].calls
+        assert stage.recorded == []
+        assert "_dp0_rank0_" in caplog.text
+        assert "is recording" in caplog.text
+
+    def test_the_one_that_is_recording_wins(self, caplog: Any) -> None:
+        outer, inner = Stage(UNIT="mini-batch", WINDOW="0:2"), Stage(WINDOW="0:1", STAGE="compute-values")
+        outer._rlpatch_stage("enter")
+        for _ in outer._rlpatch_stage_units("mini-batch", range(2), last=True):
+            inner.infer()
+        assert inner.made == []
+        assert "compute-values, actor, micro-batch 0:1 of training step 1: not recorded: " in caplog.text
+        assert "_update_policy_actor_step1_rank0_" in caplog.text
+
+    def test_a_failed_end_of_the_other_is_its_own_failure(self, monkeypatch: Any, caplog: Any) -> None:
+        rollout, stage = self.opened(), Stage(WINDOW="1:2")
+        rollout._RlpatchStage.leaves_trace = False
+        stage.infer()
+        assert stage.recorded == [{1: ["micro 1"]}]
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["rlpatch: no profile"]
+
+
+class Megatron(Stage):
+    part = MegatronActor
+
+    def __init__(self, own: Any, **constants: Any) -> None:
+        super().__init__(**constants)
+        self.prof = own
+
+
+@pytest.mark.parametrize(
+    ("own", "recorded"),
+    [(None, 1), (SimpleNamespace(check=lambda: False), 1), (SimpleNamespace(check=lambda: True), 0)],
+)
+def test_megatrons_own_profiler_comes_first(caplog: Any, own: Any, recorded: int) -> None:
+    worker = Megatron(own, UNIT="mini-batch")
+    worker.update()
+    assert len(worker.made) == recorded
+    assert ("verl's own torch profiler is switched on" in caplog.text) is not recorded
+
+
+@pytest.mark.parametrize("active", [None, object()])
+def test_verls_own_profiler_comes_first(monkeypatch: Any, caplog: Any, active: object) -> None:
+    import sys
+
+    module = SimpleNamespace(Profiler=SimpleNamespace(_active_prof=active))
+    monkeypatch.setitem(sys.modules, "verl.utils.profiler.torch_profile", module)
+    worker = Worker()
+    worker.infer_batch({})
+    assert len(worker.made) == (active is None)
+    assert ("verl's own torch profiler is running" in caplog.text) is (active is not None)
