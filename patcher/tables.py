@@ -17,7 +17,7 @@ def releases(data: dict[str, Any]) -> list[str]:
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
         recipe = f"{row['recipe']} {row['structure']}"
         table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
-    console = Console(width=160, no_color=True)
+    console = Console(width=1000, no_color=True)  # every column as wide as its widest cell
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]

@@ -29,14 +29,17 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
       rlpatch apply vllm-ascend --prefill 0:4 --ranks all --rollout 2
       rlpatch apply vllm-ascend --decode 30:60 --path /vllm-workspace/vllm-ascend
       rlpatch apply vllm-ascend --decode 30:60 -- bash run_grpo.sh
+      rlpatch apply verl==0.6.1 --stage update-policy --mini-batch 0:1
+      rlpatch apply verl --stage compute-log-prob --role ref --micro-batch 0:1 --training-steps 2
+      rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
     """
     from patcher.commands import applying
 
     def work() -> Report:
         place, launch = options.place(words), options.start(words)
-        capture = capturing.capture_for(words)
+        choice = capturing.choice(words)
         return applying.apply(
-            targets, place, capture, launch, dry_run=words["dry_run"], force=words["force"], on_wait=options.wait
+            targets, place, choice, launch, dry_run=words["dry_run"], force=words["force"], on_wait=options.wait
         )
 
     options.run("apply", words, work)

@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.capture import AIC_METRICS, BACKENDS, CONTENTS, EXPORT_TYPES, LEVELS, UNITS, Capture, Window
+from patcher.capture import (
+    AIC_METRICS,
+    BACKENDS,
+    CONTENTS,
+    EXPORT_TYPES,
+    LEVELS,
+    ROLES,
+    ROLLOUT_UNITS,
+    TRAINING_UNITS,
+    UNITS,
+    Capture,
+    Window,
+)
 from patcher.cli import options
 from patcher.errors import Kind, Problem
 
 if TYPE_CHECKING:
+    from patcher.commands.asked import Choice
     from patcher.recipe import Upstream
 
 window = options.together(
-    click.option("--stage", default="rollout", show_default=True, help="The part of the RL loop to record."),
+    click.option("--stage", help="The part of the RL loop to record; default: the target's first that has the window."),
     click.option("--decode", metavar="A:B", help="Record decode steps A to B-1; step n produces response token n."),
     click.option("--prefill", metavar="A:B", help="Record iterations that still prefill something, counted from 0."),
     click.option("--iterations", metavar="A:B", help="Record iterations of any kind, counted from 0."),
+    click.option("--micro-batch", metavar="A:B", help="Record micro-batches A to B-1 of a training stage, from 0."),
+    click.option("--mini-batch", metavar="A:B", help="Record mini-batches A to B-1 of an update, from 0."),
+    click.option(
+        "--role",
+        type=click.Choice([*ROLES, "all"]),
+        default="all",
+        show_default=True,
+        help="For whom a training stage works.",
+    ),
+    click.option(
+        "--strategy",
+        metavar="NAME",
+        help="Patch only the classes of fsdp, megatron, ...; default: of all where the window can be had.",
+    ),
+    click.option(
+        "--training-steps",
+        metavar="LIST",
+        default="1",
+        show_default=True,
+        help="Which training steps, counted from 1 in each process, such as 2,5.",
+    ),
     click.option("--ranks", default="0", show_default=True, metavar="LIST", help="Global ranks, such as 0,8, or all."),
     click.option(
         "--rollout",
@@ -33,7 +66,7 @@ window = options.together(
         type=click.IntRange(1),
         default=1,
         show_default=True,
-        help="Record the window in this many rollouts.",
+        help="Record the window in this many rollouts or training steps in a row.",
     ),
     click.option(
         "--warmup",
@@ -67,20 +100,32 @@ window = options.together(
 def given() -> list[str]:
     """The names of the options of this module that stand on the command line."""
     context = click.get_current_context()
-    ours = {*UNITS, *(field.name for field in fields(Capture))}
+    ours = {*(_word(unit) for unit in UNITS), *(field.name for field in fields(Capture))}
     typed = click.core.ParameterSource.COMMANDLINE
     return [name for name in context.params if name in ours and context.get_parameter_source(name) is typed]
 
 
-def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
-    """Turns the options into a capture, once the project is known; Problem (USAGE) for what cannot be recorded."""
+def _word(unit: str) -> str:
+    return unit.replace("-", "_")
+
+
+def choice(words: dict[str, Any]) -> Choice:
+    """The choice that the options make; Problem (USAGE) for what cannot be recorded.
+
+    Each target takes the window that one of its stages counts, so one command may patch a rollout and an update.
+    """
     import os
 
-    chosen = {unit: words[unit] for unit in UNITS if words[unit] is not None}
-    if len(chosen) != 1:
-        said = "no window is given" if not chosen else f"{len(chosen)} windows are given, and a stage has one"
-        raise Problem(Kind.USAGE, said, hint="one of --decode 30:60, --prefill 0:4, --iterations 10:20")
-    chosen_window = Window.parse(*next(iter(chosen.items())))
+    from patcher.commands.asked import Choice
+
+    windows = [Window.parse(unit, words[_word(unit)]) for unit in UNITS if words[_word(unit)] is not None]
+    for family in (ROLLOUT_UNITS, TRAINING_UNITS):
+        if len([window for window in windows if window.unit in family]) > 1:
+            said = " and ".join(f"--{window.unit}" for window in windows)
+            raise Problem(Kind.USAGE, f"{said}: a stage has one window", hint="leave all but one out")
+    if not windows:
+        example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
+        raise Problem(Kind.USAGE, "no window is given", hint=example)
     contents = _listed(words["contents"], "contents", CONTENTS)
     metrics = words["aic_metrics"] or ""
     if metrics and metrics not in AIC_METRICS:
@@ -90,22 +135,58 @@ def capture_for(words: dict[str, Any]) -> Callable[[Upstream], Capture]:
             f"--aic-metrics {metrics}{missing} is not offered",
             hint=f"one of {', '.join(AIC_METRICS)}",
         )
-    same = ("stage", "rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")
+    chosen: dict[str, Any] = {
+        **{name: words[name] for name in ("rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")},
+        **{name: words[name] or "" for name in ("strategy", "level", "export_type")},
+        "ranks": _ranks(words["ranks"]),
+        "training_steps": _training_steps(words["training_steps"]),
+        "role": "" if words["role"] == "all" else words["role"],
+        "contents": contents,
+        "aic_metrics": metrics,
+    }
+    both = len(windows) > 1
 
     def capture(upstream: Upstream) -> Capture:
+        window, stage = _stage(upstream, windows, words["stage"])
+        # With two windows an option belongs to the stage that knows it, with one it has to fit.
+        foreign = Capture.TRAINING_ONLY if window.unit in ROLLOUT_UNITS else Capture.ROLLOUT_ONLY
         return Capture(
-            chosen_window,
+            window,
             os.path.realpath(words["save_path"] or "rlpatch_traces"),  # torch_npu refuses a symbolic link
-            ranks=_ranks(words["ranks"]),
+            stage=stage,
             backend=words["backend"] or upstream.backend,
-            level=words["level"] or "",
-            contents=contents,
-            export_type=words["export_type"] or "",
-            aic_metrics=metrics,
-            **{name: words[name] for name in same},
+            **{name: value for name, value in chosen.items() if not (both and name in foreign)},
         )
 
-    return capture
+    return Choice(words["stage"], tuple(windows), capture)
+
+
+def _stage(upstream: Upstream, windows: list[Window], stage: str | None) -> tuple[Window, str]:
+    """The one of ``windows`` that ``upstream`` counts, and its stage: the named one, else the first that has it."""
+    name = upstream.project.name
+    stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
+    wanted = (stage,) if stage in stages else ()  # in a command of several targets it may be that of another one
+    for window in windows:
+        for recipe in upstream.recipes:
+            if window.unit in recipe.windows and recipe.stage in (wanted or stages):
+                return window, recipe.stage
+    said = " and ".join(f"--{window.unit}" for window in windows)
+    offered = dict.fromkeys(
+        unit for recipe in upstream.recipes if recipe.stage in (wanted or stages) for unit in recipe.windows
+    )
+    where = f"the stage {stage} of {name}" if wanted else name
+    raise Problem(Kind.USAGE, f"{where} has no {said}", hint=", ".join(f"--{unit} A:B" for unit in offered))
+
+
+def _training_steps(text: str) -> tuple[int, ...]:
+    try:
+        steps = tuple(sorted({int(item) for item in text.split(",")}))
+    except ValueError:
+        steps = (0,)
+    if steps[0] < 1:
+        cause = f"--training-steps {text}: not a list of training steps, which are counted from 1"
+        raise Problem(Kind.USAGE, cause, hint="--training-steps 1 or --training-steps 2,5")
+    return steps
 
 
 def _listed(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,12 +31,13 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
     from patcher.commands import looking
 
     def work() -> Report:
-        asked = any(words[unit] is not None for unit in UNITS)
+        windows = [unit.replace("-", "_") for unit in UNITS]
+        asked = any(words[window] is not None for window in windows)
         if asked and not targets:
             raise Problem(
                 Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
             )
-        chosen = [option for option in capturing.given() if option not in UNITS]
+        chosen = [option for option in capturing.given() if option not in windows]
         if chosen and not asked:
             option = f"--{chosen[0].replace('_', '-')}"
             raise Problem(
@@ -44,6 +45,6 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
                 f"{option} without a window: without one, diff shows what is applied",
                 hint=f"add --decode 30:60, or leave {option} out",
             )
-        return looking.diff(targets, options.place(words), capturing.capture_for(words) if asked else None)
+        return looking.diff(targets, options.place(words), capturing.choice(words) if asked else None)
 
     options.run("diff", words, work)

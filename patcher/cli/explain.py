@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patcher.cli import options
 
-if TYPE_CHECKING:
-    from patcher.recipe import Upstream
-
 
 @click.command()
 @options.targets("TARGET[==VERSION]", nargs=1, required=True)
+@click.option("--stage", help="Only this stage.")
 @options.where
 @options.output
 def command(target: str, **words: Any) -> None:
@@ -23,11 +21,8 @@ def command(target: str, **words: Any) -> None:
     Examples:
       rlpatch explain vllm-ascend
       rlpatch explain vllm-ascend==0.30.0rc2
+      rlpatch explain verl==0.9.1 --stage update-policy
     """
-    from patcher.capture import Capture, Window
     from patcher.commands import knowledge
 
-    def capture(upstream: Upstream) -> Capture:
-        return Capture(Window("decode", 30, 60), "/tmp/rlpatch_traces", backend=upstream.backend)  # noqa: S108  (never opened)
-
-    options.run("explain", words, lambda: knowledge.explain(target, options.place(words), capture))
+    options.run("explain", words, lambda: knowledge.explain(target, options.place(words), words["stage"]))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @options.targets("[TARGET]...")
 @click.option("--stage", help="Only this stage.")
+@click.option("--role", help="Only the patches for this role.")
 @options.where
 @options.dry_run
 @options.output
@@ -25,11 +26,13 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
     Examples:
       rlpatch revert
       rlpatch revert vllm-ascend --path /vllm-workspace/vllm-ascend
+      rlpatch revert verl --stage compute-log-prob --role ref
     """
     from patcher.commands import applying
 
     def work() -> Report:
         place = options.place(words)
-        return applying.revert(targets, place, words["stage"], dry_run=words["dry_run"], on_wait=options.wait)
+        stage, role = words["stage"], words["role"]
+        return applying.revert(targets, place, stage=stage, role=role, dry_run=words["dry_run"], on_wait=options.wait)
 
     options.run("revert", words, work)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from patcher.change import Edit
-from patcher.commands.asked import CaptureFor, Launch, Where, find, upstreams
+from patcher import markers
+from patcher.change import Edit, PatchId
+from patcher.commands.asked import Choice, Launch, Where, find, upstreams
 from patcher.commands.guarding import guard
 from patcher.commands.roots import Root, nothing, patched_roots
 from patcher.errors import Kind, Problem
@@ -22,7 +23,7 @@ OnWait = Callable[[str], None]
 
 
 def plans_for(
-    report: Report, words: Sequence[str], where: Where, capture: CaptureFor, command: str, on_wait: OnWait | None = None
+    report: Report, words: Sequence[str], where: Where, choice: Choice, command: str, on_wait: OnWait | None = None
 ) -> list[tuple[Upstream, Plan]]:
     """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once.
 
@@ -38,18 +39,37 @@ def plans_for(
                 continue  # the same target, named in two ways
             if on_wait and store.pending(target.root):
                 _settle(report, where, on_wait)
-            plans.append((upstream, planning.apply(upstream, target, capture(upstream), store.records(target.root))))
+            capture = choice.capture(upstream)
+            plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
+    if not report.problems:
+        report.problems += _unused(choice, plans)
     if report.problems and len(words) > 1:
         report.messages.append("note: nothing was written, because not every target can be patched")
     return plans
 
 
+def _unused(choice: Choice, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
+    """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
+    captures = [plan.capture for _, plan in plans]
+    problems = []
+    if choice.stage and choice.stage not in [capture.stage for capture in captures]:
+        stages = dict.fromkeys(recipe.stage for upstream, _ in plans for recipe in upstream.recipes)
+        cause = f"--stage {choice.stage}: no target has this stage"
+        problems.append(Problem(Kind.NO_RECIPE, cause, hint=f"one of: {', '.join(stages)}"))
+    for window in choice.windows:
+        if window not in [capture.window for capture in captures]:
+            option = f"--{window.unit} {window}"
+            hint = f"leave out {option}, or name a target that has it: rlpatch list"
+            problems.append(Problem(Kind.USAGE, f"{option}: no target counts it", hint=hint))
+    return problems
+
+
 def apply(
     words: Sequence[str],
     where: Where,
-    capture: CaptureFor,
+    choice: Choice,
     launch: Launch,
     *,
     dry_run: bool,
@@ -59,7 +79,7 @@ def apply(
     """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
     entries: list[dict[str, object]] = []
     report = Report("apply", data={"dry_run": dry_run, "targets": entries})
-    plans = plans_for(report, words, where, capture, "apply", None if dry_run else on_wait)
+    plans = plans_for(report, words, where, choice, "apply", None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
             guard(report, upstream, plan.target.version, launch, force=force)
@@ -83,17 +103,20 @@ def apply(
 
 
 def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]:
-    target, capture, pairs = plan.target, plan.capture, list(zip(plan.edit.changes, plan.places, strict=True))
+    target, capture = plan.target, plan.capture
+    pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.edit.changes[len(plan.places) :]
     name = f"{target.project.name} {target.version or '(unknown version)'}"
     report.lines.append(f"{name}: {target.kind} in {target.root}")
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
     for change, place in pairs:
-        added = change.after.count(b"\n") - change.pristine.count(b"\n")
         verb = "would patch" if dry_run else "patched"
         if change.before == change.after:
             verb = "registered again, unchanged" if plan.edit.add else "unchanged"
         shape = f"structure {place.structure.name}" if place.structure else "by its structure"
-        report.lines.append(f"  {verb} {change.path}, {added} lines inserted ({place.recipe.name}, {shape})")
+        ours = next(found for found in markers.marked(change.after) if found.patch == plan.patch)
+        report.lines.append(f"  {verb} {change.path}, {len(ours.lines)} lines inserted ({place.recipe.name}, {shape})")
+    verb = "would take" if dry_run else "took"
+    report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
     report.lines.append(f"  traces go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
     report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
@@ -102,6 +125,7 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
          "structure": place.structure.name if place.structure else None}
         for change, place in pairs
     ]  # fmt: skip
+    files += [{"path": str(change.path), "changed": True, "recipe": None, "structure": None} for change in gone]
     return {
         "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.kind,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
@@ -110,18 +134,27 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
     }  # fmt: skip
 
 
-def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bool, on_wait: OnWait) -> Report:
-    """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing."""
+def revert(
+    words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool, on_wait: OnWait
+) -> Report:
+    """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
+
+    ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
+    """
     entries: list[dict[str, object]] = []
     report = Report("revert", data={"dry_run": dry_run, "files": entries})
     roots, found = patched_roots(words, where)
     if any(root.pending for root in roots) and not dry_run:
         _settle(report, where, on_wait)
         roots, found = patched_roots(words, where)
-    stages = sorted({record.patch.stage for root in roots for record in root.records})
-    if stage and stages and stage not in stages:
-        raise Problem(Kind.USAGE, f"--stage {stage}: no such stage is applied", hint=f"of {', '.join(stages)}")
-    edits = [(root, edit) for root in roots if (edit := _edit(report, root, stage))]
+    applied = {record.patch for root in roots for record in root.records}
+    wanted = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
+    if applied and not wanted:
+        said = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
+        raise Problem(
+            Kind.USAGE, f"{said}: no such patch is applied", hint=f"one of: {', '.join(sorted(map(str, applied)))}"
+        )
+    edits = [(root, edit) for root in roots if (edit := _edit(report, root, wanted))]
     if report.problems:
         return report
     if dry_run:
@@ -139,10 +172,10 @@ def revert(words: Sequence[str], where: Where, stage: str | None, *, dry_run: bo
     return report
 
 
-def _edit(report: Report, root: Root, stage: str | None) -> Edit | None:
+def _edit(report: Report, root: Root, wanted: Collection[PatchId]) -> Edit | None:
     from patcher import plan
 
-    patches = [record.patch for record in root.records if stage in (None, record.patch.stage)]
+    patches = [record.patch for record in root.records if record.patch in wanted]
     try:
         return plan.revert(root.path, root.read, root.records, patches) if patches else None
     except Problem as problem:

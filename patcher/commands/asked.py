@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from patcher.targets import find as targets
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture
+    from patcher.capture import Capture, Window
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
-CaptureFor = Callable[["Upstream"], "Capture"]
-"""The user's choice, completed by what is the default for a project."""
+
+class Choice(NamedTuple):
+    """The user's choice: the stage and the windows, and what ``capture`` makes of it for a project.
+
+    ``capture`` completes it by the project's defaults, and raises :class:`Problem` (USAGE) where none of the windows
+    fits.
+    """
+
+    stage: str | None
+    windows: tuple[Window, ...]
+    capture: Callable[[Upstream], Capture]
 
 
 class Where(NamedTuple):

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from patcher.commands.asked import CaptureFor, Where, find, upstream_of, upstreams
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from patcher import markers
+from patcher.change import PatchId
+from patcher.commands.asked import Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.recipe import Recipe, Structure, Upstream
+from patcher.recipe import Recipe, Site, Structure, Upstream
 from patcher.report import Report
+
+if TYPE_CHECKING:
+    from patcher.targets.target import Target
 
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
@@ -13,7 +21,9 @@ STEERING = (
     "  RLPATCH_WINDOW=A:B          another window, in the unit that was chosen",
     "  RLPATCH_RANKS=0,8 or all    other ranks",
     "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
+    "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
     "  RLPATCH_SAVE_PATH=/x/y      another folder for the traces",
+    "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, hold for that stage alone",
 )
 
 
@@ -23,27 +33,30 @@ def listing() -> Report:
         {
             "target": upstream.project.name, "stage": recipe.stage, "recipe": recipe.name,
             "structure": structure.name, "file": structure.file, "releases": list(structure.releases),
-            "windows": [f"--{unit}" for unit in recipe.windows],
+            "windows": [f"--{unit}" for unit in recipe.windows], "strategies": list(recipe.strategies),
+            "roles": list(recipe.roles),
         }
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
     ]  # fmt: skip
     return Report("list", data={"targets": rows})
 
 
-def explain(word: str, where: Where, capture: CaptureFor) -> Report:
+def explain(word: str, where: Where, stage: str | None) -> Report:
     """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
     from patcher import plan
 
     upstream, version = upstream_of(word)
     name, report = upstream.project.name, Report("explain")
-    there: dict[str, list[str]] = {}
+    stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
+    if stage and stage not in stages:
+        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {stage}", hint=f"one of: {', '.join(stages)}")
+    recipes = [recipe for recipe in upstream.recipes if stage in (None, recipe.stage)]
+    there: Places = {}
     try:
         _, target = find(word, where, "explain")
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
-        there = {
-            str(c.path): _call_sites(c.after) for c in plan.apply(upstream, target, capture(upstream)).edit.changes
-        }
+        there = _places(upstream, recipes, target)
     except Problem as problem:
         if problem.kind not in (Kind.NO_TARGET, Kind.VERSION):
             report.messages.append(f"warning: {problem}")
@@ -52,22 +65,37 @@ def explain(word: str, where: Where, capture: CaptureFor) -> Report:
     release = plan.published(upstream, version or "")
     if version and not release:
         report.messages.append(f"note: {version} is not a release that rlpatch was tested with: it goes by structure")
-    for recipe in upstream.recipes:
+    for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
-            report.lines += ["", *_recipe(upstream, recipe, structures, release, there)]
-    report.lines += ["", *STEERING]
-    report.data = {"target": name, "version": version, "text": list(report.lines)}
+            report.lines += ["", *_recipe(recipe, structures, there)]
+    report.lines += ["", *_by_itself(upstream, release, {recipe.stage for recipe in recipes}), *STEERING]
+    report.data = {"target": name, "version": version, "stage": stage, "text": list(report.lines)}
     return report
 
 
-def _recipe(
-    upstream: Upstream, recipe: Recipe, structures: list[Structure], release: str, there: dict[str, list[str]]
-) -> list[str]:
-    from packaging.specifiers import SpecifierSet
+Places = dict[tuple[str, str, str], list[str]]
+"""Stage, unit and file → the call sites, as they would stand there."""
 
+
+def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Places:
+    from patcher import plan
+    from patcher.capture import Capture, Window
+
+    found: Places = {}
+    for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in recipes for unit in recipe.windows):
+        capture = Capture(Window(unit, 1, 2), "/tmp/rlpatch_traces", stage=stage, backend=upstream.backend)  # noqa: S108  (never opened)
+        made = plan.apply(upstream, target, capture)
+        for change in made.edit.changes:
+            found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
+    return found
+
+
+def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places) -> list[str]:
     windows = ", ".join(f"--{unit} A:B" for unit in recipe.windows)
     lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
+    if recipe.strategies:
+        lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")
     lines += [f"  why: {recipe.why}", f"  how: {recipe.how}", f"  upstream: {recipe.upstream}"]
     lines.append(f"  remove when: {recipe.remove_when}")
     for structure in structures:
@@ -75,16 +103,41 @@ def _recipe(
         span = first if first == last else f"{first} to {last}"
         lines.append(f"  structure {structure.name}, {span}, {structure.file}: {structure.shape}")
     for site in recipe.sites:
-        place = f"before `{site.before}`" if site.before else "at its head"
-        lines += [f"  in {recipe.class_name}.{site.method}, {place}: {site.line}", f"    {site.why}"]
+        only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
+        lines += [
+            f"  in {recipe.class_name}.{site.method}, {site.place}{only}: {_shown(site, recipe)}",
+            f"    {site.why}",
+        ]
+    # All windows of most recipes go to the same lines.
+    here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):
-        lines += [f"  here: {file}:{text}" for text in there.get(file, [])]
-    for releases, text in recipe.builtin.items():
-        if not release or SpecifierSet(releases).contains(release, prereleases=True):
-            lines.append(f"  by itself {upstream.project.name} {releases} has a window, too: {text}")
+        for unit in recipe.windows:
+            for text in there.get((recipe.stage, unit, file), []):
+                here.setdefault(f"{file}:{text}", []).append(f"--{unit}")
+    for text, units in here.items():
+        only = f" ({', '.join(units)})" if len(units) < len(recipe.windows) else ""
+        lines.append(f"  here{only}: {text}")
     return lines
 
 
-def _call_sites(after: bytes) -> list[str]:
+def _shown(site: Site, recipe: Recipe) -> str:
+    return PatchId("", recipe.stage).rename(site.line).replace("{units}", site.loops_over[0] if site.loops_over else "")
+
+
+def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
+    from packaging.specifiers import SpecifierSet
+
+    name, lines = upstream.project.name, []
+    for gap in upstream.gaps:
+        if stages.intersection(gap.stages) and gap.exists(release):
+            lines += [f"--strategy {gap.strategy} --{gap.unit} cannot be had: {gap.reason}", ""]
+    for releases, text in upstream.builtin.items():
+        if not release or SpecifierSet(releases).contains(release, prereleases=True):
+            lines += [f"by itself {name} {releases} can record, too: {text}", ""]
+    return lines
+
+
+def _call_sites(after: bytes, patch: PatchId) -> list[str]:
     lines = enumerate(after.decode("utf-8", "replace").splitlines(), 1)
-    return [f"{number} {line.strip()}" for number, line in lines if "  # rlpatch: " in line]
+    tag = markers.tag(patch)
+    return [f"{number} {line.strip()}" for number, line in lines if line.endswith(f"  {tag}")]

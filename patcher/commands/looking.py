@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from patcher.commands.asked import CaptureFor, Where
+from patcher.commands.asked import Choice, Where
 from patcher.commands.roots import Root, nothing, patched_roots
 from patcher.errors import Kind, Problem
 from patcher.report import Report
@@ -57,12 +57,12 @@ def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str
     }  # fmt: skip
 
 
-def diff(words: Sequence[str], where: Where, capture: CaptureFor | None) -> Report:
-    """A diff from pristine to patched: of what is applied, or with ``capture`` of what would be."""
+def diff(words: Sequence[str], where: Where, choice: Choice | None) -> Report:
+    """A diff from pristine to patched: of what is applied, or with ``choice`` of what would be."""
     from patcher import plan
 
     report = Report("diff")
-    files = _planned(report, words, where, capture) if capture else _applied(report, words, where)
+    files = _planned(report, words, where, choice) if choice else _applied(report, words, where)
     if len(files) > 1:
         choose = " or ".join(f"--path {root}" for root in files)
         raise Problem(Kind.USAGE, "the patched files lie below several roots, and a diff has only one", hint=choose)
@@ -75,11 +75,11 @@ Files = dict[Path, list[tuple[str, bytes, bytes]]]
 """Root → path, pristine and patched bytes of each file."""
 
 
-def _planned(report: Report, words: Sequence[str], where: Where, capture: CaptureFor) -> Files:
+def _planned(report: Report, words: Sequence[str], where: Where, choice: Choice) -> Files:
     from patcher.commands.applying import plans_for
 
     files: Files = {}
-    for _, made in plans_for(report, words, where, capture, "diff"):
+    for _, made in plans_for(report, words, where, choice, "diff"):
         changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
         files.setdefault(made.target.root, []).extend(changes)
         report.messages += [f"warning: {text}" for text in made.warnings] + [f"note: {text}" for text in made.notes]

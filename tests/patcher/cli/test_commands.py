@@ -88,7 +88,7 @@ def test_quiet_prints_only_errors(run, site: Path) -> None:
 
 ERRORS = {
     "no window": (("apply", "vllm-ascend", "--path", "site"), 2, "no window is given", "--decode 30:60"),
-    "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "2 windows are given", "one of --decode"),
+    "two windows": (("apply", "vllm-ascend", "--decode", "1:2", "--prefill", "0:1", "--path", "site"), 2, "--decode and --prefill: a stage has one window", "leave all but one out"),
     "an empty window": (("apply", "vllm-ascend", "--decode", "60:30", "--path", "site"), 2, "is empty", "60:61"),
     "decode step 0": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "there is no decode step 0", "--decode 1:3"),
     "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not known", "of npu, cpu"),
@@ -98,7 +98,12 @@ ERRORS = {
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
     "an odd save path": (("apply", "vllm-ascend", "--decode", "1:2", "--save-path", 'x"; import os', "--path", "site"), 2, "torch_npu refuses this path", "--save-path /tmp"),
-    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "has no stage update-policy", "rollout"),
+    "no stage": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "update-policy", "--path", "site"), 3, "--stage update-policy: no target has this stage", "one of: rollout"),
+    "a stage that nobody has": (("apply", "vllm-ascend", "--decode", "1:2", "--stage", "rolout", "--path", "site"), 3, "--stage rolout: no target", "one of: rollout"),
+    "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
+    "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts it", "rlpatch list"),
+    "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role belongs to training stages", "leave --role out"),
+    "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "counted from 1", "--training-steps 2,5"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
     "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "nothing is known of", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
@@ -138,7 +143,7 @@ def test_what_is_applied_has_no_version_and_only_its_stages(run, site: Path) -> 
         for word in ("vllm-ascend==0.9.1", "VLLM_Ascend==0.9.1"):
             said = run(command, word, "--path", "site", code=2).stderr
             assert f"next: rlpatch {command} vllm-ascend --path site" in said
-    assert "next: of rollout" in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
+    assert "next: one of: vllm-ascend rollout" in run("revert", "--stage", "bogus", "--path", "site", code=2).stderr
     assert "# >>> rlpatch" in (site / WORKER).read_text()
 
 
