@@ -44,7 +44,7 @@ class Site(NamedTuple):
 
 
 class Structure(NamedTuple):
-    """Releases whose target function has the same shape.
+    """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
 
     ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.engine.fingerprint`` of the
     recipe's ``method`` in the published files; another fingerprint means a fork, a dev build or a local edit.

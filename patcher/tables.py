@@ -15,7 +15,7 @@ def releases(data: dict[str, Any]) -> list[str]:
     for row in data["targets"]:
         first, last = row["releases"][0], row["releases"][-1]
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
-        recipe = f"{row['recipe']} {row['structure']}"
+        recipe = f"{row['recipe']} {row['structure']}".rstrip()
         table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
     console = Console(width=1000, no_color=True)  # every column as wide as its widest cell
     with console.capture() as capture:

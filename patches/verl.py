@@ -75,7 +75,7 @@ def _in_loop(
         windows=windows,
         probe=training.probe(part, roles=_ROLES[stage], logger=_LOGGER),
         sites=sites,
-        structures=(Structure("legacy", _LEGACY, path, fingerprints, shape),),
+        structures=(Structure("", _LEGACY, path, fingerprints, shape),),
         why=_WHY,
         how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
         " turns, and saves it also where the loop raises",
@@ -119,7 +119,7 @@ def _worker(stage: str, unit: str) -> Recipe:
         sites=(lend, enter, *minis),
         structures=(
             Structure(
-                "engine",
+                "",
                 _ENGINES,
                 _WORKER,
                 _TRAIN if stage in _UPDATES else _INFER,
@@ -149,7 +149,7 @@ def _engine(
         windows=(MICRO,),
         probe=training.FOREIGN_LOOPS,
         sites=(_loop(method, MICRO, "micro_batches", last=stage not in _UPDATES),),
-        structures=(Structure("engine", releases, file, fingerprints, "one loop over the micro-batches"),),
+        structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),
         why=_WHY,
         how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
         upstream=f"{file}, {releases[0]} to {releases[-1]}",

@@ -112,9 +112,10 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
         verb = "would patch" if dry_run else "patched"
         if change.before == change.after:
             verb = "registered again, unchanged" if plan.edit.add else "unchanged"
-        shape = f"structure {place.structure.name}" if place.structure else "by its structure"
+        shape = place.structure.name if place.structure else "by its structure"
+        recipe = ", ".join(filter(None, (place.recipe.name, shape)))
         ours = next(found for found in markers.marked(change.after) if found.patch == plan.patch)
-        report.lines.append(f"  {verb} {change.path}, {len(ours.lines)} lines inserted ({place.recipe.name}, {shape})")
+        report.lines.append(f"  {verb} {change.path}, {len(ours.lines)} lines inserted ({recipe})")
     verb = "would take" if dry_run else "took"
     report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")

@@ -65,10 +65,11 @@ def explain(word: str, where: Where, stage: str | None) -> Report:
     release = plan.published(upstream, version or "")
     if version and not release:
         report.messages.append(f"note: {version} is not a release that rlpatch was tested with: it goes by structure")
+    said: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
-            report.lines += ["", *_recipe(recipe, structures, there)]
+            report.lines += ["", *_recipe(recipe, structures, there, said)]
     report.lines += ["", *_by_itself(upstream, release, {recipe.stage for recipe in recipes}), *STEERING]
     report.data = {"target": name, "version": version, "stage": stage, "text": list(report.lines)}
     return report
@@ -91,18 +92,22 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Pl
     return found
 
 
-def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places) -> list[str]:
+def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
+    """The lines on one recipe; a reason that stands in ``said`` is not given again."""
     windows = ", ".join(f"--{unit} A:B" for unit in recipe.windows)
     lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
     if recipe.strategies:
         lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")
-    lines += [f"  why: {recipe.why}", f"  how: {recipe.how}", f"  upstream: {recipe.upstream}"]
-    lines.append(f"  remove when: {recipe.remove_when}")
+    reasons = {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}
+    lines += [f"  {key}: {text}" for key, text in reasons.items() if text not in said]
+    said.update(reasons.values())
+    lines.append(f"  upstream: {recipe.upstream}")
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else f"{first} to {last}"
-        lines.append(f"  structure {structure.name}, {span}, {structure.file}: {structure.shape}")
-    for site in recipe.sites:
+        named = f"structure {structure.name}, " if structure.name else ""
+        lines.append(f"  {named}{span}, {structure.file}: {structure.shape}")
+    for site in (site for site in recipe.sites if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         lines += [
             f"  in {recipe.class_name}.{site.method}, {site.place}{only}: {_shown(site, recipe)}",
