@@ -79,7 +79,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
         capture,
         edit,
         tuple(done),
-        (*target.notes, *capture.notes, *notes, *_left_out(upstream, target, capture)),
+        (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *_left_out(upstream, target, capture)),
         tuple(warnings),
     )
 
@@ -119,6 +119,10 @@ def _gaps(upstream: Upstream, capture: Capture) -> list[Gap]:
 def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[str]:
     gaps = [] if capture.strategy else _gaps(upstream, capture)
     return [f"left out: {gap.strategy}; {gap.reason}" for gap in gaps if gap.exists(target.version)]
+
+
+def _neighbours(upstream: Upstream, target: Target) -> list[str]:
+    return [text for package, text in upstream.neighbours.items() if target.beside(package)]
 
 
 def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[str]]:

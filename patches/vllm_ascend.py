@@ -208,6 +208,7 @@ UPSTREAM = Upstream(
     (V1, V0),
     SWITCHES,
     backend="npu",
+    runs_on={},  # nowhere else
     processes=("vllm", "VLLM::"),
     builtin={
         ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"

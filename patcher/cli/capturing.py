@@ -26,6 +26,7 @@ from patcher.errors import Kind, Problem
 if TYPE_CHECKING:
     from patcher.commands.asked import Choice
     from patcher.recipe import Upstream
+    from patcher.targets.target import Target
 
 window = options.together(
     click.option("--stage", help="The part of the RL loop to record; default: the target's first that has the window."),
@@ -146,7 +147,7 @@ def choice(words: dict[str, Any]) -> Choice:
     }
     both = len(windows) > 1
 
-    def capture(upstream: Upstream) -> Capture:
+    def capture(upstream: Upstream, target: Target) -> Capture:
         window, stage = _stage(upstream, windows, words["stage"])
         # With two windows an option belongs to the stage that knows it, with one it has to fit.
         foreign = Capture.TRAINING_ONLY if window.unit in ROLLOUT_UNITS else Capture.ROLLOUT_ONLY
@@ -154,11 +155,16 @@ def choice(words: dict[str, Any]) -> Choice:
             window,
             os.path.realpath(words["save_path"] or "rlpatch_traces"),  # torch_npu refuses a symbolic link
             stage=stage,
-            backend=words["backend"] or upstream.backend,
+            backend=words["backend"] or _backend(upstream, target),
             **{name: value for name, value in chosen.items() if not (both and name in foreign)},
         )
 
     return Choice(words["stage"], tuple(windows), capture)
+
+
+def _backend(upstream: Upstream, target: Target) -> str:
+    """The one that the environment of the target decides for, else the project's default."""
+    return next((name for package, name in upstream.runs_on.items() if target.beside(package)), upstream.backend)
 
 
 def _stage(upstream: Upstream, windows: list[Window], stage: str | None) -> tuple[Window, str]:

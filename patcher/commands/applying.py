@@ -39,7 +39,7 @@ def plans_for(
                 continue  # the same target, named in two ways
             if on_wait and store.pending(target.root):
                 _settle(report, where, on_wait)
-            capture = choice.capture(upstream)
+            capture = choice.capture(upstream, target)
             plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
@@ -119,7 +119,8 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
     verb = "would take" if dry_run else "took"
     report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
-    report.lines.append(f"  traces go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
+    profiler = {"npu": "torch_npu.profiler", "torch": "torch.profiler"}[capture.backend]
+    report.lines.append(f"  traces of {profiler} go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
     report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
     files = [
         {"path": str(change.path), "changed": change.before != change.after, "recipe": place.recipe.name,

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Choice(NamedTuple):
-    """The user's choice: the stage and the windows, and what ``capture`` makes of it for a project.
+    """The user's choice: the stage and the windows, and what ``capture`` makes of it for a target.
 
-    ``capture`` completes it by the project's defaults, and raises :class:`Problem` (USAGE) where none of the windows
-    fits.
+    ``capture`` completes it by the defaults of the project and of the target's environment, and raises
+    :class:`Problem` (USAGE) where none of the windows fits.
     """
 
     stage: str | None
     windows: tuple[Window, ...]
-    capture: Callable[[Upstream], Capture]
+    capture: Callable[[Upstream, Target], Capture]
 
 
 class Where(NamedTuple):

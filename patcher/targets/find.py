@@ -262,7 +262,16 @@ def _is_package(folder: Path) -> bool:
 
 def _target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
     known = provenance.of(project, package, search, git)
-    return Target(project, known.version, known.root, known.kind, known.version_from, found_by, known.notes)
+    return Target(
+        project,
+        known.version,
+        known.root,
+        known.kind,
+        known.version_from,
+        found_by,
+        known.notes,
+        tuple(map(Path, search)),
+    )
 
 
 def _although(project: Project, folders: Iterable[Path]) -> str:

@@ -31,7 +31,7 @@ class Target(NamedTuple):
 
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
     ``kind`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
-    known.
+    known; ``search`` are the folders along which its environment imports, as far as they are known.
     """
 
     project: Project
@@ -41,6 +41,11 @@ class Target(NamedTuple):
     version_from: str
     found_by: str
     notes: tuple[str, ...] = ()
+    search: tuple[Path, ...] = ()
+
+    def beside(self, package: str) -> bool:
+        """Whether ``package`` lies in the same environment."""
+        return any((folder / package).is_dir() for folder in (self.root, *self.search))
 
     def exists(self, path: PurePosixPath) -> bool:
         """Whether the module ``path`` (relative to the root) is there, also in a form that `read` refuses."""

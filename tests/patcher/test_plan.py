@@ -88,6 +88,14 @@ def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str,
     assert hint in caught.value.hint
 
 
+def test_a_neighbour_is_spoken_of_where_it_is(target: Target, tmp_path: Path) -> None:
+    upstream = UPSTREAM._replace(neighbours={"toy_plugin": "it replaces the worker"})
+    assert "it replaces the worker" not in plan.apply(upstream, target, capture()).notes
+    (tmp_path / "site" / "toy_plugin").mkdir(parents=True)
+    near = target._replace(search=(tmp_path / "site",))
+    assert "it replaces the worker" in plan.apply(upstream, near, capture()).notes
+
+
 def test_a_role_makes_a_patch_of_its_own_where_there_are_several(target: Target) -> None:
     assert str(plan.apply(UPSTREAM, target, capture(role="ref")).patch) == "toy update ref"
     assert str(plan.apply(UPSTREAM, target, capture(stage="values", role="critic")).patch) == "toy values"

@@ -186,6 +186,22 @@ def test_several_targets_in_several_roots_are_patched_together(environment: Path
     assert picture(environment) == pristine
 
 
+@pytest.mark.parametrize(
+    ("packages", "profiler"),
+    [((), "torch_npu"), (("torch",), "torch"), (("torch", "torch_npu"), "torch_npu")],
+)
+def test_the_environment_decides_which_profiler_verl_gets(
+    environment: Path, packages: tuple[str, ...], profiler: str
+) -> None:
+    (site,) = (environment / "env" / "lib").glob("python*/site-packages")
+    for package in packages:
+        (site / package).mkdir()
+    said = run("apply", *BOTH, "-n", "--python", environment / "env" / "bin" / "python").stdout
+    assert [line.split()[2] for line in said.splitlines() if "traces of" in line] == [
+        "torch_npu.profiler", f"{profiler}.profiler",
+    ]  # fmt: skip
+
+
 def test_or_not_at_all(environment: Path) -> None:
     common = ("--python", environment / "env" / "bin" / "python")
     actor = environment / "src" / "verl/workers/actor/dp_actor.py"
