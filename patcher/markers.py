@@ -102,6 +102,8 @@ def marked(data: bytes) -> tuple[Marked, ...]:
             opened = None
         elif opened is None and (call := _LINE.fullmatch(line)):
             calls.setdefault(_name(call), []).append(index)
+        elif _BEGIN.search(line):
+            raise _unpaired(index, "stands within a line: were the line ends converted?")
     if opened:
         raise _unpaired(opened[1], "begins and never ends")
     if orphan := next((patch for patch in calls if patch not in blocks), None):

@@ -5,7 +5,7 @@ some shared file systems it succeeds for everybody; a file that only one can cre
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH104, PTH115
+# ruff: noqa: PTH108, PTH115
 from __future__ import annotations
 
 import contextlib
@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -130,41 +131,66 @@ def _excludes(path: Path) -> bool:
         os.close(descriptor)
 
 
+class _Claim(NamedTuple):
+    """A file that only one process could create, as it was seen; ``since`` and ``number`` tell it from a later one."""
+
+    text: bytes
+    since: int
+    number: int
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the process that made it surely lives no more."""
+        owner = _signed(self.text)
+        return time.time() - self.since / 1e9 > _UNSIGNED if owner is None else _dead(owner)
+
+
 def _claim(path: Path) -> str | None:
     """None when the exclusive file is ours now, else who holds it; a dead owner's is removed on the way."""
+    if _make(path):
+        return None
+    seen = _look(path)
+    if not seen.abandoned:
+        return str(_signed(seen.text) or _SOMEBODY)
+    if _inherit(path, seen) and _look(path) == seen:
+        os.unlink(path)
+    return ""
+
+
+def _inherit(path: Path, seen: _Claim) -> bool:
+    """Whether we are the only one who may remove the claim that a dead process has left.
+
+    Had two the right, the slower one would remove the claim that somebody has made after the quicker one. So the
+    right is a file that only one can create. It is named after the dead claim, and when its owner dies before the
+    deed it is inherited in the same way. They are swept up by whoever holds the lock next.
+    """
+    will = path.with_name(f"{CLAIM}.{zlib.crc32(repr(seen).encode()):08x}")
+    if _make(will):
+        return True
+    other = _look(will)
+    return other.abandoned and _inherit(path, other)
+
+
+def _make(path: Path) -> bool:
+    """Create and sign the file; False when it is there."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     except FileExistsError:
-        return _challenge(path)
+        return False
     try:
         _sign(descriptor)
     finally:
         os.close(descriptor)
-    return None
+    return True
 
 
-def _challenge(path: Path) -> str:
+def _look(path: Path) -> _Claim:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        text, age = os.pread(descriptor, 4096, 0), time.time() - os.fstat(descriptor).st_mtime
+        status = os.fstat(descriptor)
+        return _Claim(os.pread(descriptor, 4096, 0), status.st_mtime_ns, status.st_ino)
     finally:
         os.close(descriptor)
-    owner = _signed(text)
-    if (age > _UNSIGNED) if owner is None else _dead(owner):
-        _break(path, text)
-        return ""
-    return str(owner or _SOMEBODY)
-
-
-def _break(path: Path, seen: bytes) -> None:
-    """Take a dead owner's claim away. Of several that try one wins; a claim made meanwhile goes back."""
-    aside = path.with_name(f"{CLAIM}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
-        os.rename(path, aside)
-        if aside.read_bytes() == seen:
-            aside.unlink()
-        else:
-            os.rename(aside, path)
 
 
 def _sign(descriptor: int) -> None:
@@ -220,12 +246,13 @@ def _started(pid: int) -> str:
 
 
 def _release(folder: Path, descriptor: int) -> None:
-    try:
+    """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
+    with contextlib.suppress(OSError):
         claim = folder / CLAIM
-        with contextlib.suppress(OSError):
-            owner = _signed(claim.read_bytes())
-            if owner is not None and owner.pid == os.getpid() and owner.host == os.uname().nodename:
-                claim.unlink()
+        owner = _signed(claim.read_bytes())
+        if owner is not None and owner.pid == os.getpid() and owner.host == os.uname().nodename:
+            claim.unlink()
+    with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
-    finally:
+    with contextlib.suppress(OSError):
         os.close(descriptor)

@@ -57,13 +57,18 @@ class Shelf:
         return True
 
     def unfinished(self) -> bool:
-        """Whether a journal lies here, or a run was stopped before there was a registry."""
-        if not self.exists():
+        """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
+        try:
+            names = set(os.listdir(self.folder)) if self.exists() else None
+        except FileNotFoundError:  # its last user has removed it this very moment
+            names = None
+        if names is None:
             return False
-        names = set(os.listdir(self.folder))
         if names & {JOURNAL, COMMITTED}:
             return True
-        return STATE not in names and all(name in _STANDING or _ours(name) for name in names)
+        if STATE in names:
+            return any(map(_ours, names - self.state().digests()))
+        return all(name in _STANDING or _ours(name) for name in names)
 
     def prepare(self) -> None:
         """Make the folder when it is not there, and leave the times of the root as they are."""
@@ -95,10 +100,12 @@ class Shelf:
         place(self.folder / name, Node("", None, mode, os.geteuid(), os.getegid()), content)
 
     def keep(self, content: bytes, mode: int) -> str:
-        """Back ``content`` up, readable for nobody who cannot read the original; gives its digest."""
+        """Back ``content`` up, with the permissions of the original or fewer; gives its digest."""
         name = digest(content)
         if self.blob(name) is None:
             self.write(name, content, mode & 0o777)
+        elif (there := os.stat(self.folder / name).st_mode & 0o777) & ~mode:
+            os.chmod(self.folder / name, there & mode)  # meanwhile fewer people may read the original
         return name
 
     def blob(self, name: str) -> bytes | None:
@@ -144,12 +151,18 @@ class Shelf:
             _refuse(self.folder / STATE, f"cannot be read: {error}")
 
     def records(self) -> tuple[Record, ...]:
-        """The applied patches alone, quickly; raises Problem(ENVIRONMENT) when they are damaged."""
+        """The applied patches alone, quickly.
+
+        Raises Problem(ENVIRONMENT) when they are damaged, or name a file that lies elsewhere: it would be read.
+        """
         content = self.read(STATE)
         try:
-            return () if content is None else registry.read_records(content)
+            found = () if content is None else registry.read_records(content)
         except ValueError as error:
             _refuse(self.folder / STATE, f"cannot be read: {error}")
+        for file in {file for record in found for file in record.files}:
+            self.inside(file)
+        return found
 
     def journal(self) -> Journal | None:
         """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""

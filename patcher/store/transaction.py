@@ -290,14 +290,15 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         entry = Entry(digest(change.pristine), plain._replace(digest=digest(change.pristine), mtime_ns=None))
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
+    readers = _readers(sheet.shelf, path, plain.mode)
     if not reverts:
         sheet.entries[key] = entry
-        sheet.backups.append((change.pristine, plain.mode))
+        sheet.backups.append((change.pristine, readers))
     if change.before == change.after:
         return
     patched = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
     sheet.sources.append(Move(key, node, entry.pristine if reverts and fits else patched))
-    sheet.backups.append((change.before, plain.mode))
+    sheet.backups.append((change.before, readers))
     _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
 
 
@@ -308,8 +309,16 @@ def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
         node, content = look(path)
         if node is not None:
             found[_key(sheet.shelf, path)] = node
-            sheet.backups.append((content, node.mode))
+            sheet.backups.append((content, _readers(sheet.shelf, path, node.mode)))
     return found
+
+
+def _readers(shelf: Shelf, path: Path, mode: int) -> int:
+    """The mode of a backup, which lies above the folders that may keep group and others from the original."""
+    for folder in path.parents[: len(path.relative_to(shelf.root).parts) - 1]:
+        search = os.stat(folder).st_mode  # noqa: PTH116
+        mode &= ~0o077 | (search & 0o010) * 7 | (search & 0o001) * 7
+    return mode
 
 
 def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[str, Node]) -> None:

@@ -69,6 +69,7 @@ def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() ->
         ((b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"), "begins inside another", 6),
         ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that does not begin", 10),
         ((b"X = 1", b"g()  # rlpatch: verl update-policy"), "calls a block that is not there", 10),
+        ((b"\n", b"\r"), "within a line: were the line ends converted", 1),
     ],
 )
 def test_edits_of_our_own_lines_are_refused_with_the_line(edit: tuple[bytes, bytes], cause: str, line: int) -> None:

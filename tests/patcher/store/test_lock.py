@@ -187,12 +187,32 @@ def test_a_claim_without_a_signature_is_given_ten_seconds(folder: Path, monkeypa
             pytest.fail("two owners")
 
 
-def test_a_claim_made_meanwhile_is_given_back(folder: Path) -> None:
-    claim(folder)
-    lock._break(folder / "lock.owner", b"what the dead one wrote")
-    assert json.loads((folder / "lock.owner").read_bytes())["pid"] == os.getpid()
-    lock._break(folder / "gone", b"")
-    assert [path.name for path in folder.iterdir()] == ["lock.owner"]
+def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:
+    path = folder / "lock.owner"
+    claim(folder, pid=2**22 + 1)
+    dead = lock._look(path)
+    assert lock._inherit(path, dead)
+    assert not lock._inherit(path, dead)  # the heir lives
+    (will,) = folder.glob("lock.owner.*")
+    will.write_bytes(path.read_bytes())  # and dies before the deed
+    assert lock._inherit(path, dead)
+    assert not lock._inherit(path, dead)
+
+
+def test_a_claim_made_meanwhile_stays(folder: Path, monkeypatch) -> None:
+    """A second process saw the dead claim, too, and comes when the first has made its own."""
+    path = folder / "lock.owner"
+    claim(folder, pid=2**22 + 1)
+    real = lock._inherit
+
+    def late(path: Path, seen: lock._Claim) -> bool:
+        path.unlink()
+        claim(folder)
+        return real(path, seen)
+
+    monkeypatch.setattr(lock, "_inherit", late)
+    assert lock._claim(path) == ""
+    assert json.loads(path.read_bytes())["pid"] == os.getpid()
 
 
 def test_a_lock_that_was_removed_by_its_owner_keeps_nobody_out(folder: Path, monkeypatch) -> None:

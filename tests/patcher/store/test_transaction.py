@@ -864,3 +864,31 @@ def test_a_lock_that_cannot_be_taken_changes_nothing(root: Path, monkeypatch) ->
     monkeypatch.setattr("fcntl.flock", broken)
     fails(Kind.ROLLED_BACK, [applying(root)], "Input/output error")
     assert picture(root)["pkg/worker.py"] == before["pkg/worker.py"]
+
+
+@pytest.mark.parametrize("name", [".rlpatch-tmp-0", "next.json", "lock.owner.0", "0" * 64])
+def test_what_a_killed_run_left_is_pending_until_the_next_recovery(root: Path, name: str) -> None:
+    store.commit([applying(root)])
+    assert not store.pending(root)
+    (root / ".rlpatch" / name).write_bytes(b"half of it")
+    assert store.pending(root)
+    store.recover([root])
+    assert not (root / ".rlpatch" / name).exists()
+    assert not store.pending(root)
+    assert [one.patch for one in store.records(root)] == [ROLLOUT]
+
+
+def test_a_store_that_goes_while_it_is_looked_at_holds_nothing(root: Path, monkeypatch) -> None:
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    store.commit([applying(root)])
+    monkeypatch.setattr(os, "listdir", gone)
+    assert not store.pending(root)
+
+
+def test_a_record_that_leads_out_of_the_root_is_refused(root: Path) -> None:
+    store.commit([Edit(root, (), add=(record(ROLLOUT, "pkg/link/worker.py"),))])
+    (root / "pkg" / "link").symlink_to(root.parent)
+    with pytest.raises(Problem, match="leads out of the root"):
+        store.records(root)
