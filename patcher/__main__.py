@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -9,6 +10,10 @@ from pathlib import Path
 def main() -> None:
     """Run the command line; exits with the codes of ``patcher.errors.Kind``."""
     _check_sibling()
+    # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written, too.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     from patcher.cli import rlpatch
 
     rlpatch()

@@ -30,6 +30,8 @@ def status(words: Sequence[str], where: Where) -> Report:
 
 
 def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str, object]:
+    import shlex
+
     from patcher.state import file_state
     from patcher.store.shelf import Shelf
 
@@ -45,7 +47,7 @@ def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")
     if record.options:
-        report.lines.append(f"  rlpatch apply {record.patch.target} {' '.join(record.options)}{where.words}")
+        report.lines.append(f"  rlpatch apply {record.patch.target} {shlex.join(record.options)}{where.words}")
     if installed is not None and record.version and installed != record.version:
         report.lines.append(f"  warning: {installed or 'an unknown version'} is installed there now")
     for state in states:

@@ -36,6 +36,11 @@ class Root(NamedTuple):
             return (self.path / path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as error:
+            cause = f"cannot be read: {error.strerror}"
+            raise Problem(
+                Kind.ENVIRONMENT, cause, str(self.path / path), "run rlpatch as the owner of the file"
+            ) from None
 
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""
