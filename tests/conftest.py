@@ -20,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="run tests that take an `ascend_release` for all 49 releases of vllm-ascend, not for a sample",
     )
+    parser.addoption(
+        "--thorough", action="store_true", help="try every point, fault and race of tests/patcher/reliability"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
