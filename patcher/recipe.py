@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from patcher.capture import Capture
     from patcher.guards.look import Switch
     from patcher.targets.target import Project
+    from patches.switches import Application
 
 
 class Site(NamedTuple):
@@ -135,7 +136,7 @@ class Upstream(NamedTuple):
     """All that ``patches`` knows of one project.
 
     The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
-    be on beside ours, ``gaps`` the windows that cannot be had, ``processes`` are words by which a running engine is
+    be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be had, ``processes`` are words by which a running engine is
     known. ``builtin`` maps releases (a version specifier) to what the project's own profiler can and cannot do there,
     ``neighbours`` maps packages to what has to be said if one lies in the same environment.
 
@@ -152,6 +153,7 @@ class Upstream(NamedTuple):
     builtin: Mapping[str, str] = MappingProxyType({})
     neighbours: Mapping[str, str] = MappingProxyType({})
     runs_on: Mapping[str, str] = MappingProxyType({"torch_npu": "npu", "torch": "torch"})
+    application: Application | None = None
 
     @property
     def releases(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ or end in a segfault. A profiler that waits for a request is ``ARMED``.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
@@ -60,6 +61,50 @@ class Switch(NamedTuple):
         if value is None:
             return State.UNKNOWN
         return dict(self.values).get(value.strip().lower(), self.otherwise)
+
+
+class Key(NamedTuple):
+    """A key of a configuration that decides whether a profiler is on.
+
+    ``values`` are those that make a difference: the first one switches it off, the last one on.
+    """
+
+    name: str
+    values: tuple[object, ...]
+
+
+class ConfigSwitch(NamedTuple):
+    """One profiler that a Hydra configuration switches on.
+
+    ``state`` gets the value of each of the ``keys``, None for one that is not there; ``armed`` says what happens if it
+    answers ARMED, if that is something else than ``why`` says. The first key that switches it off alone is what the
+    user is told to change. ``releases`` is as in :class:`Switch`. One that answers ``if_known`` is so rarely meant that
+    a start of which nothing is known counts as off.
+    """
+
+    profiler: str
+    keys: tuple[Key, ...]
+    state: Callable[[Mapping[str, object]], State]
+    why: str
+    source: str
+    releases: str = ""
+    armed: str = ""
+    if_known: bool = False
+
+
+class Application(NamedTuple):
+    """A project whose programs are configured by Hydra.
+
+    ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
+    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``extra`` is
+    what brings Hydra along with rlpatch.
+    """
+
+    packages: tuple[str, ...]
+    folder: str
+    defaults: tuple[str, ...]
+    extra: str
+    switches: tuple[ConfigSwitch, ...]
 
 
 ENGINE = "the engine's own profiler"
@@ -217,4 +262,53 @@ VLLM: tuple[Switch, ...] = (
     ),
 )
 
-SWITCHES: dict[str, tuple[Switch, ...]] = {"vllm-ascend": VLLM_ASCEND, "vllm": VLLM}
+_SGLANG_START = (
+    (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
+    (r"(.*/)?bench_\w+\.py", "--profile"),
+    (r"sglang\.bench_\w+", "--profile"),
+    (r"sglang\.profiler|(.*/)?sglang/profiler\.py",),
+)
+_SGLANG = Switch(
+    profiler=ENGINE,
+    form=Form.VARIABLE,
+    name="SGLANG_TORCH_PROFILER_DIR",
+    otherwise=State.ARMED,
+    why="each scheduler builds a profiler when it starts, and records from /start_profile to /stop_profile",
+    source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
+    off="unset SGLANG_TORCH_PROFILER_DIR",
+    asked_by=_SGLANG_START,
+)
+
+SGLANG: tuple[Switch, ...] = (
+    _SGLANG._replace(releases="<0.4.3.post3"),
+    _SGLANG._replace(
+        releases=">=0.4.3.post3",
+        why="it is where /start_profile and Engine.start_profile() write to, who record without it, too, below /tmp",
+        source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
+        " scheduler_components/profiler_manager.py from 0.5.13",
+    ),
+    _DAEMON,
+    _KINETO_DAEMON,
+    _DYNAMIC,
+    _MSPROF_MODE,
+    _MSPROF_SAMPLE,
+    _MSPROF_PROGRAM,
+)
+
+# torch_npu reads its variables in every process of a run. Of the rollout engine's profiler verl's own worker
+# processes know as long as the engine runs in them; what verl hands to its servers is in ``verl_profiling``.
+VERL: tuple[Switch, ...] = (
+    _ENGINE_VARIABLE._replace(
+        releases="<0.7.1.dev0",
+        source="verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py, vllm_rollout.py in 0.7.0: vLLM's worker is "
+        "an object in verl's process",
+    ),
+    _DAEMON,
+    _KINETO_DAEMON,
+    _DYNAMIC,
+    _MSPROF_MODE,
+    _MSPROF_SAMPLE,
+    _MSPROF_PROGRAM,
+)
+
+SWITCHES: dict[str, tuple[Switch, ...]] = {"vllm-ascend": VLLM_ASCEND, "vllm": VLLM, "sglang": SGLANG, "verl": VERL}

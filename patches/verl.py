@@ -5,7 +5,9 @@ from __future__ import annotations
 from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
 from patches import training
 from patches.projects import VERL
+from patches.switches import VERL as SWITCHES
 from patches.training import MICRO, MINI
+from patches.verl_profiling import PROFILING
 
 # fmt: off
 _LEGACY = (
@@ -220,8 +222,9 @@ _RECIPES = (
 UPSTREAM = Upstream(
     VERL,
     _RECIPES,
-    (),
+    SWITCHES,
     backend="npu",
+    application=PROFILING,
     processes=("verl.trainer", "ray::WorkerDict"),
     gaps=(
         Gap(

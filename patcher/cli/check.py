@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 @options.where
 @options.output
 def command(targets: tuple[str, ...], **words: Any) -> None:
-    """Look for other profilers that are, or could be, switched on: environment, script, command after `--`.
+    """Look for other profilers that are, or could be, switched on.
+
+    In the environment, the launch script, the command after `--`, and the configuration that they lead to.
 
     \b
     Examples:
       rlpatch check
       rlpatch check vllm-ascend --script run_grpo.sh
       rlpatch check vllm-ascend -- bash run_grpo.sh
+      rlpatch check verl --config my_trainer.yaml -- bash run_grpo.sh
     """
     from patcher.commands import guarding
 

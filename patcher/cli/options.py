@@ -52,11 +52,19 @@ where = together(
     click.option("--python", metavar="EXE", help="Look in the environment of this interpreter."),
 )
 dry_run = click.option("-n", "--dry-run", is_flag=True, help="Say what would be done and write nothing.")
-launch = click.option(
-    "--script",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The launch script to look for other profilers in.",
+launch = together(
+    click.option(
+        "--script",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The launch script to look for other profilers in.",
+    ),
+    click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The YAML file that configures the run (verl), if it is not the installed one that the start names.",
+    ),
 )
 
 
@@ -83,12 +91,13 @@ def place(words: dict[str, Any]) -> Where:
 
 
 def start(words: dict[str, Any]) -> Launch:
-    """How the run will be started, by ``--script`` and the words after ``--``."""
+    """How the run will be started, by ``--script``, ``--config`` and the words after ``--``."""
     import os
 
     from patcher.commands.asked import Launch
 
-    return Launch(os.environ, words["script"], click.get_current_context().find_root().meta.get("launch", ()))
+    command = click.get_current_context().find_root().meta.get("launch", ())
+    return Launch(os.environ, words["script"], command, words["config"])
 
 
 def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoReturn:

@@ -82,7 +82,7 @@ def apply(
     plans = plans_for(report, words, where, choice, "apply", None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
-            guard(report, upstream, plan.target.version, launch, force=force)
+            guard(report, upstream, plan.target.version, launch, force=force, root=plan.target.root)
     if report.problems:
         return report
     edits = [plan.edit for _, plan in plans]

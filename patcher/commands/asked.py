@@ -54,11 +54,12 @@ class Where(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """How the run will be started, as far as the user says."""
+    """How the run will be started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
 
     environ: Mapping[str, str]
     script: Path | None = None
     command: tuple[str, ...] = ()
+    config: Path | None = None
 
 
 def upstreams() -> tuple[Upstream, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.guards.look import Finding, State, look
+from patcher.guards.look import Finding, Guard, State, look
 from patcher.recipe import Upstream
 from patcher.report import Report
 
@@ -16,15 +18,16 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
     report = Report("check")
     for word in words or [upstream.project.name for upstream in upstreams()]:
         upstream, version = upstream_of(word)
-        name = upstream.project.name
+        name, root = upstream.project.name, None
         try:
-            version = find(word, where, "check")[1].version
+            target = find(word, where, "check")[1]
+            version, root = target.version, target.root
         except Problem as problem:
             if problem.kind is not Kind.NO_TARGET:
                 raise
             counted = f"those of {version} count" if version else "the switches of every release count"
             report.messages.append(f"note: {name} was not found here, so {counted}")
-        findings = _look(upstream, version or "", launch)
+        findings = _look(report, upstream, version or "", root, launch)
         report.lines.append(f"{name} {version or ''}".rstrip())
         for finding in findings:
             report.lines += _lines(finding)
@@ -36,20 +39,40 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
     return report
 
 
-def guard(report: Report, upstream: Upstream, version: str, launch: Launch, *, force: bool) -> None:
+def guard(
+    report: Report, upstream: Upstream, version: str, launch: Launch, *, force: bool, root: Path | None = None
+) -> None:
     """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be."""
-    for finding in _look(upstream, version, launch):
+    for finding in _look(report, upstream, version, root, launch):
         if finding.state is State.ON and not force:
             hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
             report.problems.append(_problem(upstream, finding, hint))
         elif finding.state is not State.OFF:
-            seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {finding.found})"
+            said = finding.found or finding.why
+            seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {said})"
             report.messages.append(f"warning: {seen}; to switch it off: {finding.off}")
 
 
-def _look(upstream: Upstream, version: str, launch: Launch) -> tuple[Finding, ...]:
+def _look(report: Report, upstream: Upstream, version: str, root: Path | None, launch: Launch) -> tuple[Finding, ...]:
+    guards: list[Guard] = []
+    application = upstream.application
+    if application is not None:
+        from patcher.guards.configured import findings  # most projects have no configuration to compose
+
+        guards.append(partial(findings, application))
+    elif launch.config is not None:
+        report.messages.append(
+            f"note: {upstream.project.name} is not configured by Hydra: --config tells nothing of it"
+        )
     return look(
-        upstream.switches, version=version, environ=launch.environ, script=launch.script, command=launch.command
+        upstream.switches,
+        version=version,
+        environ=launch.environ,
+        script=launch.script,
+        command=launch.command,
+        root=root,
+        config=launch.config,
+        guards=guards,
     )
 
 

@@ -13,7 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from patcher.errors import Kind, Problem
-from patcher.guards.scope import ASSIGNMENT, MOST_NESTING, Argument, Launch, Scope, Setting, Settings
+from patcher.guards.scope import (
+    ASSIGNMENT,
+    MOST_NESTING,
+    RUN_TIME,
+    Argument,
+    Launch,
+    Placed,
+    Scope,
+    Setting,
+    Settings,
+    known,
+)
 from patcher.guards.shell import Heredoc, tokens
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
@@ -30,14 +41,15 @@ def read(environ: Mapping[str, str], script: Path | None = None, command: Sequen
     if script is not None:
         reading.file(script, base.copy(), named=True)
     if command:
-        reading.command(list(command), base.copy(), "command after --", reading.sure, named=True)
+        where = "command after --"
+        reading.command([Placed(word, where) for word in command], base.copy(), where, reading.sure, named=True)
     if not reading.launches:
         reading.launches.append(Launch("environment", (), base.settings))
     return tuple(reading.launches)
 
 
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
-_PYTHON = re.compile(r"(python|pypy)[\d.]*")
+PYTHON = re.compile(r"(python|pypy)[\d.]*")
 _WRAPPERS = frozenset(
     {"nohup", "time", "exec", "command", "builtin", "sudo", "nice", "ionice", "stdbuf", "timeout", "setsid",
      "taskset", "numactl", "chrt", "env"}
@@ -46,7 +58,7 @@ _AMOUNT = re.compile(r"[\d.,:-]+[smhdkKMG]?")
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 # What these start may see other files than this machine has.
 _ELSEWHERE = _CONTAINERS | {"ray", "ssh", "kubectl", "apptainer", "singularity"}
-_LAUNCHERS = _CONTAINERS | {
+LAUNCHERS = _CONTAINERS | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "ray", "conda", "uv",
     "poetry", "ssh", "apptainer", "singularity", "xargs", "msprof", "nsys", "ncu", "strace", "perf",
     "coverage", "kubectl",
@@ -177,8 +189,8 @@ class Reading:
             head = PurePath(argv[0] or "").name
             assigned = ASSIGNMENT.match(argv[0] or "")
             if assigned and argv[0] is not None:
-                value = argv[0][assigned.end() :]
-                scope.put(assigned.group(1), [value], where, argv[0], export=True, depth=0)
+                value, found = known(argv[0][assigned.end() :]), argv[0].replace(RUN_TIME, "…")
+                scope.put(assigned.group(1), [value], where, found, export=True, depth=0)
                 argv = argv[1:]
             elif head in _WRAPPERS:
                 argv = self._options(head, argv[1:], scope, where)
@@ -217,7 +229,8 @@ class Reading:
             if container and option in {"-e", "--env"} and value is not None:
                 name, equals, text = value.partition("=")
                 if equals:
-                    scope.put(name, [text], where, f"{option} {value}", export=True, depth=0)
+                    found = f"{option} {value}".replace(RUN_TIME, "…")
+                    scope.put(name, [known(text)], where, found, export=True, depth=0)
                 elif name in outside:
                     scope.settings[name] = outside[name]
             elif option == "--runtime-env-json":
@@ -276,13 +289,13 @@ class Reading:
         if program is None:
             return False
         name = PurePath(program).name
-        if name in _SHELLS or _PYTHON.fullmatch(name):
+        if name in _SHELLS or PYTHON.fullmatch(name):
             return self._interpreter(argv, scope, where, sure, folder, fed, named)
         if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(self.beside(program, folder))):
             child = scope.copy()
             child.args = tuple(argv[1:])
             return self.file(self.beside(program, folder), child, named=named and "/" in program, sure=sure)
-        if name not in _LAUNCHERS:
+        if name not in LAUNCHERS:
             return False
         for at, word in enumerate(argv[1:], 1):
             rest = argv[at + 1 :] if word == "--" else argv[at:]
@@ -348,7 +361,7 @@ class Reading:
 
 
 def _starts_something(name: str) -> bool:
-    return name in _SHELLS or name == "vllm" or bool(_PYTHON.fullmatch(name)) or name.endswith((".py", ".sh"))
+    return name in _SHELLS or name == "vllm" or bool(PYTHON.fullmatch(name)) or name.endswith((".py", ".sh"))
 
 
 def _pairs(argv: Sequence[Argument]) -> Iterable[tuple[str, Argument]]:

@@ -12,7 +12,7 @@ from patcher.guards.launch import read
 from patcher.guards.scope import Argument, Launch, Setting, quoted
 from patches.switches import Form, State, Switch
 
-__all__ = ["Finding", "Guard", "State", "Switch", "look", "worst"]
+__all__ = ["Finding", "Guard", "State", "Subject", "Switch", "exists", "look", "worst"]
 
 
 class Finding(NamedTuple):
@@ -30,9 +30,20 @@ class Finding(NamedTuple):
     why: str
 
 
-# A check of one project that no variable or option can express, such as verl's Hydra configuration: it gets
-# the target's version and the launches, and answers like a switch.
-Guard = Callable[[str, tuple[Launch, ...]], Iterable[Finding]]
+class Subject(NamedTuple):
+    """What a guard looks at: a target's version and root (None if it is not here), a configuration file that the user
+    names, and the launches.
+    """
+
+    version: str
+    root: Path | None
+    config: Path | None
+    launches: tuple[Launch, ...]
+
+
+# A check of one project that no variable or option can express, such as a Hydra configuration: it answers
+# like the switches.
+Guard = Callable[[Subject], Iterable[Finding]]
 
 
 def look(
@@ -42,24 +53,32 @@ def look(
     environ: Mapping[str, str],
     script: Path | None = None,
     command: Sequence[str] = (),
+    root: Path | None = None,
+    config: Path | None = None,
     guards: Iterable[Guard] = (),
 ) -> tuple[Finding, ...]:
     """One finding per profiler and place, the severest first; a profiler that is off everywhere gives one
     OFF.
 
-    ``version`` is the target's; with one that is no version every switch counts. ``guards`` are asked
-    besides. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
+    ``version`` and ``root`` are the target's; with one that is no version every switch counts. ``guards`` are asked
+    besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
     """
     declared = tuple(switches)
     launches = read(environ, script, command)
     places = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        active = [one for one in declared if one.profiler == profiler and _exists(one, version)]
+        active = [one for one in declared if one.profiler == profiler and exists(one.releases, version)]
         found += _profiler(profiler, active, launches, ", ".join(places))
     for guard in guards:
-        found += guard(version, launches)
-    return tuple(sorted(found, key=lambda finding: -finding.state.severity))
+        found += guard(Subject(version, root, config, launches))
+    severe = [finding for finding in found if finding.state is not State.OFF]
+    # Switches and guards may answer for the same profiler: it is off only if all of them say so.
+    off: dict[str, Finding] = {}
+    for finding in found:
+        if finding.profiler not in {other.profiler for other in severe}:
+            off.setdefault(finding.profiler, finding)
+    return tuple(sorted([*severe, *off.values()], key=lambda finding: -finding.state.severity))
 
 
 def worst(findings: Iterable[Finding]) -> State:
@@ -67,12 +86,13 @@ def worst(findings: Iterable[Finding]) -> State:
     return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
 
 
-def _exists(switch: Switch, version: str) -> bool:
+def exists(releases: str, version: str) -> bool:
+    """Whether ``version`` is one of ``releases``, a specifier; a text that is no version is."""
     from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
     from packaging.version import InvalidVersion, Version
 
     try:
-        return SpecifierSet(switch.releases).contains(Version(version), prereleases=True)
+        return SpecifierSet(releases).contains(Version(version), prereleases=True)
     except InvalidVersion:
         return True
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.scope import Argument, Scope, merged
+from patcher.guards.scope import OVERRIDE, RUN_TIME, Argument, Placed, Scope, merged
 
 if TYPE_CHECKING:
     from patcher.guards.launch import Reading
@@ -197,12 +197,21 @@ class _Python:
         given = self._resolved(node.args[0])
         where, scope = self._where(node), self.scope.copy()
         if isinstance(given, ast.List | ast.Tuple):
-            argv = [self._text(element) for element in given.elts]
+            argv = [self._word(element) for element in given.elts]
             self.reading.command(argv, scope, where, self._sure(), folder=self.folder)
         else:
             text = self._text(given)
             if text is not None:
                 self.reading.command(["sh", "-c", text], scope, where, self._sure(), folder=self.folder)
+
+    def _word(self, node: ast.expr) -> Argument:
+        """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
+        text = self._text(node)
+        if text is None and isinstance(node, ast.JoinedStr):
+            parts = [self._text(part) for part in node.values]
+            text = "".join(RUN_TIME if part is None else part for part in parts)
+            text = text if OVERRIDE.match(text) else None
+        return None if text is None else Placed(text, self._where(node))
 
     def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr, ast.expr]]) -> None:
         """Variables for a child (``env=``, Ray's ``env_vars``) and engine settings (``…_config=``)."""

@@ -15,8 +15,29 @@ MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
+# `key=value` as Hydra takes it: with groups, packages, and signs for adding and removing.
+OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=", re.ASCII)
 
 Argument = str | None  # None: a word that is only known when the script runs
+# What only the run tells, inside a word whose beginning is known; a script with this character is not read.
+RUN_TIME = "\0"
+
+
+class Placed(str):
+    """A word of a command, with the place where it stands."""
+
+    where: str
+
+    def __new__(cls, text: str, where: str) -> Placed:
+        """The word ``text`` that stands at ``where``."""
+        word = super().__new__(cls, text)
+        word.where = where
+        return word
+
+
+def known(text: str) -> Argument:
+    """The text, None if a part of it is only known when the script runs."""
+    return None if RUN_TIME in text else text
 
 
 class Setting(NamedTuple):
@@ -37,13 +58,15 @@ class Launch(NamedTuple):
     """A program start, or a call in a Python script, with what it inherits.
 
     ``where`` names the place, ``sure`` is False inside a branch, a loop or a function. ``settings`` are the
-    variables at that point; empty where the program behind the words was read itself.
+    variables at that point; empty where the program behind the words was read itself. The words of a launch that is
+    ``perhaps`` are those that the one at the same place has on some way to it.
     """
 
     where: str
     argv: tuple[Argument, ...]
     settings: Settings
     sure: bool = True
+    perhaps: bool = False
 
 
 @dataclass
@@ -106,4 +129,4 @@ def merged(scopes: Sequence[Scope], depth: int) -> Scope:
 
 def quoted(argv: Sequence[Argument]) -> str:
     """The words as somebody would type them, with … for those that are not known."""
-    return " ".join("…" if word is None else shlex.quote(word) for word in argv)
+    return " ".join("…" if word is None else shlex.quote(word).replace(RUN_TIME, "…") for word in argv)

@@ -14,7 +14,11 @@ from patcher.guards.scope import (
     MOST_SETTINGS,
     MOST_TEXT,
     MOST_WORDS,
+    OVERRIDE,
+    RUN_TIME,
     Argument,
+    Launch,
+    Placed,
     Scope,
     merged,
 )
@@ -305,7 +309,7 @@ class Shell:
         self.reading.command(argv, scope, where, self._sure(), folder=self.folder, fed=fed)
         perhaps = [text for word in rest for text in self._perhaps(word)]
         if perhaps:
-            self.reading.launch(where, [argv[0], *perhaps], {}, sure=False)
+            self.reading.launches.append(Launch(where, (argv[0], *perhaps), {}, sure=False, perhaps=True))
 
     def _declare(self, head: str, words: list[Word]) -> None:
         export, remove = head == "export", False
@@ -427,6 +431,10 @@ class Shell:
 
     def _expand(self, word: Word) -> list[Argument]:
         """The words that one word becomes: arrays, ``"$@"`` and unquoted variables become several."""
+        where = self._where(word.line)
+        return [text if text is None or isinstance(text, Placed) else Placed(text, where) for text in self._words(word)]
+
+    def _words(self, word: Word) -> list[Argument]:
         lone = [piece for piece in word.pieces if piece != ""]
         if len(lone) == 1 and isinstance(lone[0], Parameter):
             piece = lone[0]
@@ -442,8 +450,21 @@ class Shell:
         if texts == (None,) and isinstance(word.pieces[0], str):
             # --option=$X keeps its name.
             option = _OPTION.match(word.raw)
-            return [option.group(1), None] if option else [None]
-        return [texts[0] if len(texts) == 1 else None]
+            if option:
+                return [option.group(1), None]
+        if len(texts) == 1 and texts[0] is not None:
+            return [texts[0]]
+        partly = self._partly(word)
+        return [partly if OVERRIDE.match(partly) else None]
+
+    def _partly(self, word: Word) -> str:
+        """The text of a word, with RUN_TIME for each part that is not known."""
+        parts = []
+        for piece in word.pieces:
+            texts = self._parameter(piece) if isinstance(piece, Parameter) else ()
+            only = texts[0] if len(texts) == 1 else None
+            parts.append(piece if isinstance(piece, str) else RUN_TIME if only is None else only)
+        return "".join(parts)
 
     def _perhaps(self, word: Word) -> list[Argument]:
         """The words that one word becomes on some way through the branches, but not on all."""

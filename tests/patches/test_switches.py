@@ -8,7 +8,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from patches.switches import SWITCHES, VLLM, VLLM_ASCEND, Form, State, Switch
+from patches.switches import SWITCHES, VERL, VLLM, VLLM_ASCEND, Form, State, Switch
 
 ALL = [pytest.param(one, id=f"{target} {one.name} {one.releases}") for target in SWITCHES for one in SWITCHES[target]]
 
@@ -52,6 +52,10 @@ def test_states_rise_in_severity() -> None:
         (VLLM, "0.12.0", "VLLM_TORCH_PROFILER_DIR"),
         (VLLM, "0.13.0", "VLLM_TORCH_PROFILER_DIR --profiler-config"),
         (VLLM, "0.16.0", "--profiler-config"),
+        (VERL, "0.2", "VLLM_TORCH_PROFILER_DIR MSMONITOR_USE_DAEMON"),
+        (VERL, "0.7.0", "VLLM_TORCH_PROFILER_DIR MSMONITOR_USE_DAEMON"),
+        (VERL, "0.7.1", "MSMONITOR_USE_DAEMON"),
+        (VERL, "0.9.1", "MSMONITOR_USE_DAEMON"),
     ],
 )
 def test_releases_at_the_borders(switches: tuple[Switch, ...], version: str, names: str) -> None:

@@ -322,7 +322,7 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
     assert "to switch it off: " in said.stdout
     assert "was not found here, so those of 0.11.0rc1 count" in said.stderr
-    assert run("check", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
+    assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
 
 
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:

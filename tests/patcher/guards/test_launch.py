@@ -9,6 +9,7 @@ import pytest
 from patcher.errors import Kind, Problem
 from patcher.guards.launch import read
 from patcher.guards.look import look
+from patcher.guards.scope import RUN_TIME, Placed, quoted
 from patcher.guards.shell import Heredoc, Word, tokens
 from patches.switches import MSPROF, VLLM_ASCEND, State
 
@@ -372,3 +373,59 @@ def test_words_know_their_line_and_quotes() -> None:
     words = [one for one in stream if isinstance(one, Word)]
     assert [(one.raw, one.line) for one in words] == [("a", 1), ("'b c'", 1), ('"d $x"', 2), ("cat", 3)]
     assert [one for one in stream if isinstance(one, Heredoc)] == [Heredoc("body\n", 4)]
+
+
+@pytest.mark.parametrize(
+    ("word", "argument"),
+    [
+        ("a.b=$X", f"a.b={RUN_TIME}"),
+        ('++a.b="x/$X"', f"++a.b=x/{RUN_TIME}"),
+        ("a.b=[1,$X]", f"a.b=[1,{RUN_TIME}]"),
+        ("a@b/c=$(date)", f"a@b/c={RUN_TIME}"),
+        ("a.b=$K.$X", f"a.b=known.{RUN_TIME}"),
+        ("a.b=$K", "a.b=known"),
+        ("$X=1", None),
+        ("a.$X=1", None),
+        ("--a=$X", "--a"),
+        ("$X", None),
+        ("a/$X", None),
+    ],
+)
+def test_a_word_keeps_its_key_where_the_value_is_not_known(tmp_path: Path, word: str, argument: str | None) -> None:
+    launch = read({}, write(tmp_path, "run.sh", f"K=known\npython a {word}\n"))[-1]
+    assert launch.argv[2] == argument
+
+
+def test_a_python_word_keeps_its_key_too(tmp_path: Path) -> None:
+    text = "import subprocess\nsubprocess.run(['python', 'a',\n  f'a.b={x}', f'{x}=1', 'c=2'])\n"
+    argv = next(one.argv for one in read({}, write(tmp_path, "run.py", text)) if one.argv[:1] == ("python",))
+    assert argv[2:] == (f"a.b={RUN_TIME}", None, "c=2")
+    assert [word.where for word in argv[2:] if isinstance(word, Placed)] == [f"{tmp_path}/run.py:3"] * 2
+
+
+@pytest.mark.parametrize(
+    "command", ["env PROFILING_MODE=$X python a", "docker run -e PROFILING_MODE=$X image python a"]
+)
+def test_a_variable_whose_value_is_partly_known_is_not_known(tmp_path: Path, command: str) -> None:
+    script = write(tmp_path, "run.sh", command + "\n")
+    assert state(script)[0] is UNKNOWN
+    (finding,) = [one for one in look(VLLM_ASCEND, version="0.11.0", environ={}, script=script) if one.state is UNKNOWN]
+    assert finding.found.endswith("PROFILING_MODE=…")
+
+
+def test_every_word_knows_where_it_stands(tmp_path: Path) -> None:
+    text = 'A=(\n  x=1\n  "y=$Z"\n)\npython a \\\n  b=2 \\\n  "${A[@]}" $@\n'
+    script = write(tmp_path, "run.sh", text)
+    launch = read({}, command=("bash", str(script), "c=3"))[0]
+    places = {str(word): word.where for word in launch.argv if isinstance(word, Placed)}
+    lines = {"python": 5, "a": 5, "b=2": 6, "x=1": 2, f"y={RUN_TIME}": 3}
+    assert places == {word: f"{script}:{line}" for word, line in lines.items()} | {"c=3": "command after --"}
+    assert quoted(launch.argv) == "python a b=2 x=1 'y=…' c=3"
+
+
+def test_words_of_a_branch_are_marked(tmp_path: Path) -> None:
+    script = write(tmp_path, "run.sh", 'if x; then A+=(b=1); fi\npython a "${A[@]}"\n')
+    assert [(one.argv, one.perhaps) for one in read({}, script) if one.argv[:1] == ("python",)] == [
+        (("python", "a"), False),
+        (("python", "b=1"), True),
+    ]

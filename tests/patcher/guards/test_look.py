@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from patcher.errors import Problem
-from patcher.guards.look import Finding, look, worst
-from patcher.guards.scope import Launch
+from patcher.guards.look import Finding, Subject, look, worst
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, SWITCHES, VLLM, VLLM_ASCEND, State
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
@@ -205,13 +204,27 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
 
 
 def test_a_guard_of_a_project_is_asked_with_the_launches() -> None:
-    def hydra(version: str, launches: tuple[Launch, ...]) -> list[Finding]:
-        words = [word for launch in launches for word in launch.argv if word and "profiler.steps" in word]
-        return [Finding("verl", ON, launches[0].where, words[0], "null", version)]
+    def hydra(subject: Subject) -> list[Finding]:
+        words = [word for launch in subject.launches for word in launch.argv if word and "profiler.steps" in word]
+        why = f"{subject.version} {subject.root} {subject.config}"
+        return [Finding("verl", ON, subject.launches[0].where, words[0], "null", why)]
 
     command = ["python", "-m", "verl.trainer.main_ppo", "global_profiler.steps=[1]"]
-    findings = look((), version="0.6.0", environ={}, command=command, guards=[hydra])
-    assert findings == (Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", "0.6.0"),)
+    root, config = Path("/site-packages"), Path("my.yaml")
+    findings = look((), version="0.6.0", environ={}, command=command, root=root, config=config, guards=[hydra])
+    why = f"0.6.0 {root} {config}"
+    assert findings == (Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", why),)
+
+
+@pytest.mark.parametrize("environ", [{}, {"PROFILING_MODE": "dynamic"}])
+@pytest.mark.parametrize("answer", [OFF, ARMED])
+def test_a_profiler_is_off_only_if_switches_and_guards_say_so(environ: dict[str, str], answer: State) -> None:
+    def hydra(_subject: Subject) -> list[Finding]:
+        return [Finding(MSPROF, answer, "a.yaml", "", "", "")]
+
+    findings = look(VLLM_ASCEND, version="0.11.0", environ=environ, guards=[hydra])
+    found = [one.state for one in findings if one.profiler == MSPROF]
+    assert found == ([*([ON] if environ else []), *([ARMED] if answer is ARMED else [])] or [OFF])
 
 
 def test_vllm_itself() -> None:

@@ -1,0 +1,248 @@
+"""verl's own profilers: which keys of its Hydra configuration switch them on, release by release.
+
+Declarations and small predicates without any I/O; ``patcher.guards.configured`` holds the configuration of a run
+against them. Read in ``verl/trainer/ppo/ray_trainer.py`` (who starts them), ``verl/utils/profiler/`` and
+``verl/utils/debug/profile.py`` (what then happens), ``verl/workers/`` (which roles have one) and
+``verl/trainer/config/`` (the keys and what they default to) of 0.2 to 0.9.1. verl 0.2 and 0.3 have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patches.switches import VERL as VARIABLES
+from patches.switches import Application, ConfigSwitch, Form, Key, State, Switch
+
+VERL = "verl's own profiler"
+MEGATRON = "Megatron's profiler in verl"
+SERVER = "the rollout server's profiler"
+MEMORY = "verl's memory history"
+
+_Values = Mapping[str, object]
+
+_STEPS, _TOOL = "global_profiler.steps", "global_profiler.tool"
+_ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref", "critic", "reward_model")
+_ACTOR, _ROLLOUT, _REF = _ROLES[:3]
+_OFF_OR_ON = (False, True)
+_NO_STEPS_OR_ONE = (None, [1])
+
+
+def _tools(last: str) -> tuple[object, ...]:
+    tools = ("nsys", "torch", "torch_memory", "precision_debugger", "npu")
+    return (None, *(tool for tool in tools if tool != last), last)
+
+
+# --- training steps ---
+
+
+def _old_steps(values: _Values) -> State:
+    return State.ON if values["trainer.profile_steps"] else State.OFF
+
+
+def _steps(values: _Values) -> State:
+    if not values[_STEPS]:
+        return State.OFF
+    enabled = any(values[f"{role}.profiler.enable"] and values[f"{role}.profiler.tool"] for role in _ROLES)
+    # With nsys verl starts every worker below it, whether or not a role is enabled.
+    return State.ON if enabled or values[_TOOL] == "nsys" else State.ARMED
+
+
+def _interval(values: _Values) -> State:
+    interval, enabled = values["trainer.profile_interval"], values["profiler.enable"] and values["profiler.tool"]
+    begins = isinstance(interval, list) and bool(interval) and isinstance(interval[0], int) and interval[0] >= 0
+    return State.ON if begins and enabled else State.ARMED if begins else State.OFF
+
+
+_STEP_SWITCHES = (
+    ConfigSwitch(
+        VERL,
+        (Key("trainer.profile_steps", _NO_STEPS_OR_ONE),),
+        _old_steps,
+        "each worker records the training steps in this list, with nsys or, from 0.5.0 on, torch_npu",
+        "verl/trainer/main_ppo.py and ppo/ray_trainer.py, 0.4.1 and 0.5.0",
+        releases=">=0.4.1.dev0,<0.6.0.dev0",
+    ),
+    ConfigSwitch(
+        VERL,
+        (
+            Key(_STEPS, _NO_STEPS_OR_ONE),
+            Key(_TOOL, _tools("nsys")),
+            *(Key(f"{role}.profiler.enable", _OFF_OR_ON) for role in _ROLES),
+            *(Key(f"{role}.profiler.tool", _tools("npu")) for role in _ROLES),
+        ),
+        _steps,
+        "each role that is enabled records the training steps in this list, with the tool that it has",
+        "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, from 0.6.0",
+        releases=">=0.6.0.dev0",
+        armed="the steps are named, but no role that has a tool is enabled, so nothing records",
+    ),
+    ConfigSwitch(
+        VERL,
+        (
+            Key("trainer.profile_interval", ([-1, -1], [0, 0])),
+            Key("profiler.enable", _OFF_OR_ON),
+            Key("profiler.tool", _tools("npu")),
+        ),
+        _interval,
+        "supervised fine-tuning records from the first of these steps to the last",
+        "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
+        releases=">=0.7.0.dev0",
+        armed="the steps are named, but the profiler is not enabled, so nothing records",
+    ),
+)
+
+# --- Megatron's actor, up to 0.7.0 ---
+
+_STRATEGY = Key(f"{_ACTOR}.strategy", ("fsdp", "megatron"))
+_LEGACY = Key("trainer.use_legacy_worker_impl", ("disable", "auto"))
+
+
+def _old_megatron(values: _Values) -> State:
+    if values[_STRATEGY.name] != "megatron":
+        return State.OFF
+    if values[f"{_ACTOR}.profile.use_profile"]:
+        return State.ON
+    return State.ARMED if values[f"{_REF}.profile.use_profile"] else State.OFF
+
+
+def _megatron(values: _Values) -> State:
+    torch = values[f"{_ACTOR}.profiler.enable"] and values[f"{_ACTOR}.profiler.tool"] == "torch"
+    return State.ON if torch and values[_STRATEGY.name] == "megatron" else State.OFF
+
+
+def _megatron_or_engine(values: _Values) -> State:
+    return State.OFF if values[_LEGACY.name] == "disable" else _megatron(values)
+
+
+_MEGATRON = ConfigSwitch(
+    MEGATRON,
+    (
+        Key(f"{_ACTOR}.profiler.enable", _OFF_OR_ON),
+        Key(f"{_ACTOR}.profiler.tool", _tools("torch")),
+        _STRATEGY,
+    ),
+    _megatron,
+    "update_policy starts torch.profiler whatever global_profiler.steps says",
+    "verl/workers/actor/megatron_actor.py use_torch_profiler, 0.6.0 to 0.7.0",
+    releases=">=0.6.0.dev0,<0.7.0.dev0",
+)
+_MEGATRON_SWITCHES = (
+    ConfigSwitch(
+        MEGATRON,
+        (
+            Key(f"{_ACTOR}.profile.use_profile", _OFF_OR_ON),
+            Key(f"{_REF}.profile.use_profile", _OFF_OR_ON),
+            _STRATEGY,
+        ),
+        _old_megatron,
+        "update_policy starts torch.profiler for its first mini-batches",
+        "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
+        releases=">=0.4.0.dev0,<0.6.0.dev0",
+        armed="the reference model's worker builds a torch.profiler that nothing starts",
+    ),
+    _MEGATRON,
+    _MEGATRON._replace(keys=(*_MEGATRON.keys, _LEGACY), state=_megatron_or_engine, releases=">=0.7.0.dev0,<0.7.1.dev0"),
+)
+
+# --- the rollout server, from 0.7.1 on ---
+
+_PROFILER = f"{_ROLLOUT}.profiler"
+_SERVER_KEYS = (
+    Key(_STEPS, _NO_STEPS_OR_ONE),
+    Key(f"{_PROFILER}.enable", _OFF_OR_ON),
+    Key(f"{_PROFILER}.tool", _tools("npu")),
+    *(Key(f"{_PROFILER}.tool_config.{tool}.discrete", _OFF_OR_ON) for tool in ("npu", "torch")),
+    Key(f"{_ROLLOUT}.name", ("sglang", "vllm")),
+)
+
+
+def _asked(values: _Values) -> bool:
+    tool = values[f"{_PROFILER}.tool"]
+    known = tool in ("npu", "torch")
+    return known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
+
+
+def _server(values: _Values) -> State:
+    if _asked(values) and values[_STEPS]:
+        return State.ON
+    built = values[f"{_PROFILER}.tool"] in ("npu", "torch") and values[f"{_ROLLOUT}.name"] in (None, "vllm")
+    return State.ARMED if built else State.OFF
+
+
+def _chosen_server(values: _Values) -> State:
+    # The directory is only given to replicas that will be asked to record.
+    return _server(values) if _asked(values) else State.OFF
+
+
+_SERVER = ConfigSwitch(
+    SERVER,
+    _SERVER_KEYS,
+    _server,
+    "the rollout server records the training steps in global_profiler.steps",
+    "verl/workers/rollout/vllm_rollout/vllm_async_server.py and verl/utils/profiler/config.py "
+    "build_vllm_profiler_args, 0.7.1 to 0.9.0",
+    releases=">=0.7.1.dev0,<0.9.1.dev0",
+    armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps and enable say",
+)
+_SERVER_SWITCHES = (
+    _SERVER,
+    _SERVER._replace(
+        state=_chosen_server,
+        source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
+        releases=">=0.9.1.dev0",
+        armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps says",
+    ),
+)
+
+# --- memory ---
+
+
+def _memory(values: _Values) -> State:
+    return State.ON if "torch_memory" in values.values() else State.OFF
+
+
+_MEMORY = ConfigSwitch(
+    MEMORY,
+    tuple(Key(f"{role}.profiler.tool", _tools("torch_memory")) for role in _ROLES),
+    _memory,
+    "every worker records the history of its allocations from its start, whatever steps and enable say (on NPUs from "
+    "0.9.1 on)",
+    "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
+    releases=">=0.6.0.dev0,<0.7.1.dev0",
+)
+_MEMORY_SWITCHES = (
+    _MEMORY,
+    # The reward model has no profiler any more, and an override of it would be refused.
+    _MEMORY._replace(keys=_MEMORY.keys[:-1], releases=">=0.7.1.dev0"),
+)
+
+# --- variables that Ray hands to every worker ---
+
+
+def _handed_on(switch: Switch) -> ConfigSwitch:
+    name = f"ray_kwargs.ray_init.runtime_env.env_vars.{switch.name}"
+
+    def state(values: _Values) -> State:
+        return State.OFF if values[name] is None else switch.state(str(values[name]))
+
+    return ConfigSwitch(
+        switch.profiler,
+        (Key(name, ("", "1")),),
+        state,
+        switch.why,
+        "verl/trainer/main_ppo.py run_ppo, from 0.6.0",
+        releases=",".join(filter(None, (">=0.6.0.dev0", switch.releases))),
+        if_known=True,
+    )
+
+
+PROFILING = Application(
+    packages=("verl", "recipe"),
+    folder="verl/trainer/config",
+    defaults=("ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"),
+    extra="verl",
+    switches=(
+        *(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
+        *(_handed_on(switch) for switch in VARIABLES if switch.form is Form.VARIABLE),
+    ),
+)

@@ -1,0 +1,383 @@
+"""verl's published configurations, and scripts of our own over them: off, armed, on and unknown in each release."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fixtures import releases
+from patcher.errors import Kind, Problem
+from patcher.guards.configured import findings
+from patcher.guards.hydra import Start, configuration
+from patcher.guards.look import Finding, State, look
+from patches.switches import MSMONITOR
+from patches.switches import VERL as VARIABLES
+from patches.verl_profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+
+OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
+PPO = "python3 -m verl.trainer.main_ppo "
+MCORE = PPO + "--config-path=config --config-name='ppo_megatron_trainer.yaml' "
+# Where something changes, and both ends; `--all-releases` composes every script in all of them.
+BORDERS = ("0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.7.0", "0.7.1", "0.9.0", "0.9.1")
+
+
+def guard(
+    version: str,
+    script: Path | None = None,
+    command: str = "",
+    config: Path | None = None,
+    environ: dict[str, str] | None = None,
+    root: Path | None = None,
+) -> dict[str, Finding]:
+    found = look(
+        VARIABLES,
+        version=version,
+        environ=environ or {},
+        script=script,
+        command=shlex.split(command),
+        root=root or releases.release(version, "verl"),
+        config=config,
+        guards=[partial(findings, PROFILING)],
+    )
+    severest: dict[str, Finding] = {}
+    for one in found:
+        severest.setdefault(one.profiler, one)
+    return severest
+
+
+def states(found: dict[str, Finding]) -> dict[str, State]:
+    return {name: one.state for name, one in found.items() if one.state is not OFF}
+
+
+def script(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("version", releases.VERL)
+def test_the_published_defaults_are_off(version: str) -> None:
+    found = guard(version)
+    assert states(found) == {}
+    assert set(found) == {one.profiler for one in PROFILING.switches}
+    home = releases.release(version, "verl") / PROFILING.folder
+    assert {found[name].where for name in (VERL, MEGATRON, SERVER, MEMORY)} <= {str(home), ""}
+    assert all(one.off == "nothing to do" and one.why for one in found.values())
+
+
+# What a script adds, and what is then not off in each release; what is not named is off.
+STEPS, NPU = "global_profiler.steps=[1,2] ", "global_profiler.tool=npu "
+ENABLED = "actor_rollout_ref.actor.profiler.enable=True "
+DISCRETE = "actor_rollout_ref.actor.profiler.tool_config.npu.discrete=True "
+TRAP = "global_profiler.steps=null " + NPU + ENABLED
+OLD_STEPS = "trainer.profile_steps=[1,2] "
+OLD_MEGATRON = "actor_rollout_ref.actor.profile.use_profile=True "
+TORCH = "global_profiler.tool=torch "
+
+SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
+    PPO: {},
+    PPO + OLD_STEPS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ON}},
+    MCORE + OLD_STEPS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ON}},
+    PPO + "trainer.profile_steps=[]": {},
+    MCORE + OLD_MEGATRON: {"0.4.0": {MEGATRON: ON}, "0.4.1": {MEGATRON: ON}, "0.5.0": {MEGATRON: ON}},
+    MCORE + "actor_rollout_ref.ref.profile.use_profile=True": {
+        "0.4.0": {MEGATRON: ARMED}, "0.4.1": {MEGATRON: ARMED}, "0.5.0": {MEGATRON: ARMED},
+    },
+    PPO + STEPS: {version: {VERL: ARMED} for version in BORDERS[3:]},
+    PPO + STEPS + NPU + ENABLED: {
+        **{version: {VERL: ON} for version in ("0.6.0", "0.7.0", "0.9.1")},
+        **{version: {VERL: ON, SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
+    },
+    PPO + STEPS + NPU + ENABLED + DISCRETE: {
+        **{version: {VERL: ON} for version in ("0.6.0", "0.7.0")},
+        **{version: {VERL: ON, SERVER: ON} for version in ("0.7.1", "0.9.0", "0.9.1")},
+    },
+    PPO + TRAP: {"0.7.1": {SERVER: ARMED}, "0.9.0": {SERVER: ARMED}},
+    PPO + TRAP + DISCRETE: {version: {SERVER: ARMED} for version in ("0.7.1", "0.9.0", "0.9.1")},
+    PPO + TRAP + DISCRETE + "actor_rollout_ref.rollout.name=sglang": {},
+    MCORE + TORCH + ENABLED: {
+        **{version: {MEGATRON: ON} for version in ("0.6.0", "0.7.0")},
+        **{version: {SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
+    },
+    MCORE + TORCH + ENABLED + "trainer.use_legacy_worker_impl=disable": {
+        "0.6.0": {MEGATRON: ON},
+        **{version: {SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
+    },
+    PPO + "global_profiler.tool=torch_memory": {version: {MEMORY: ON} for version in BORDERS[3:]},
+    PPO + STEPS + "global_profiler.tool=$TOOL": {
+        **{version: {VERL: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0", "0.9.1")},
+        **{version: {VERL: UNKNOWN, MEMORY: UNKNOWN, SERVER: UNKNOWN} for version in ("0.7.1", "0.9.0")},
+    },
+    PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1": {
+        version: {MSMONITOR: ARMED} for version in BORDERS[3:]
+    },
+}  # fmt: skip
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "over" not in metafunc.fixturenames:
+        return
+    pairs = [(text, version) for text in SCRIPTS for version in BORDERS]
+    if not metafunc.config.getoption("--all-releases"):
+        # The predicates are proven for all; what is composed is where a script begins to mean something else.
+        before = dict(zip(BORDERS[1:], BORDERS, strict=False))
+        pairs = [(text, version) for text, version in pairs
+                 if SCRIPTS[text].get(version, {}) != SCRIPTS[text].get(before.get(version, ""), {})]  # fmt: skip
+    metafunc.parametrize("over", pairs, ids=[f"{version} {text[12:]}" for text, version in pairs])
+
+
+def test_scripts_over_the_published_configurations(tmp_path: Path, over: tuple[str, str]) -> None:
+    text, version = over
+    found = guard(version, script(tmp_path, text.replace(" ", " \\\n    ").rstrip("\\\n ") + "\n"))
+    assert states(found) == SCRIPTS[text].get(version, {})
+
+
+@pytest.mark.parametrize("text", [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]])
+def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
+    version = list(SCRIPTS[text])[-1]
+    severe = [one for one in guard(version, command=text).values() if one.state is not OFF]
+    assert severe
+    for one in severe:
+        overrides, _, place = one.off.partition(" at ")
+        assert (one.where, place) == ("command after --", "the command after --")
+        assert guard(version, command=f"{text} {overrides}")[one.profiler].state is OFF
+
+
+ON_061 = STEPS + NPU + ENABLED
+ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref", "critic", "reward_model")
+UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        # quotes, signs, variables that the script sets
+        (PPO + "'global_profiler.steps=[1, 2]' \"global_profiler.tool=npu\" " + ENABLED, {VERL: ON}),
+        (PPO + "++global_profiler.steps=[1] +global_profiler.tool=npu " + ENABLED, {VERL: ON}),
+        ("S='[1,2]'\nT=npu\n" + PPO + "global_profiler.steps=$S global_profiler.tool=${T} " + ENABLED, {VERL: ON}),
+        ("A=(" + ON_061 + ")\n" + PPO + '"${A[@]}"', {VERL: ON}),
+        ("S=${S:-null}\n" + PPO + NPU + ENABLED + "global_profiler.steps=$S", {}),
+        (PPO + ON_061 + "global_profiler.steps=null", {}),
+        (PPO + ON_061 + "global_profiler.steps=[]", {}),
+        ("# " + PPO + ON_061 + "\n" + PPO, {}),
+        ("export T=nsys\n" + PPO + STEPS + "'global_profiler.tool=${oc.env:T}'", {VERL: ON}),
+        # other ways to start it
+        ("nohup " + PPO + ON_061 + "> log 2>&1 &", {VERL: ON}),
+        ("ray job submit --working-dir . --no-wait -- " + PPO + ON_061, {VERL: ON}),
+        ("docker exec box bash -c '" + PPO + ON_061 + "'", {VERL: ON}),
+        ("python3 verl/trainer/main_ppo.py " + ON_061, {VERL: ON}),
+        (PPO + "--config-name _generated_ppo_trainer " + ON_061, {VERL: ON}),
+        # only the run tells: that key, or everything
+        (PPO + ON_061 + "trainer.nnodes=$N data.train_files=\"['$H/a']\" trainer.default_local_dir=$(pwd)/x", {VERL: ON}),
+        (PPO + NPU + ENABLED + "global_profiler.steps=$S", {VERL: UNKNOWN}),
+        (PPO + NPU + ENABLED + "global_profiler.steps=[$S]", {VERL: UNKNOWN}),
+        (PPO + STEPS + NPU + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN}),
+        (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {}),
+        (PPO + STEPS + " ".join(f"{role}.profiler.{key}=$X" for role in ROLES for key in ("enable", "tool")),
+         {VERL: UNKNOWN, MEMORY: UNKNOWN}),
+        (PPO + "global_profiler.steps=null $EXTRA", UNSET),
+        (PPO + "--config-path=$(pwd)/config --config-name=mine", UNSET),
+        ("python3 -m recipe.dapo.main_dapo " + ON_061, UNSET),
+        ("python3 train.py", UNSET),
+        ("bash /not/here.sh", UNSET),
+        # branches and loops
+        ("if x; then " + PPO + ON_061 + "; fi", {VERL: UNKNOWN}),
+        ("for i in 1 2; do " + PPO + ON_061 + "; done", {VERL: UNKNOWN}),
+        ("for i in 1 2; do " + PPO + "; done", {}),
+        ("for i in 1 2; do bash -c '" + PPO + "'; done", {}),
+        ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + "global_profiler.steps=$S", {VERL: UNKNOWN}),
+        ("A=()\nif x; then A+=(global_profiler.steps=null); fi\n" + PPO + ON_061 + '"${A[@]}"', {VERL: UNKNOWN}),
+        ("A=()\nif x; then A+=(trainer.nnodes=2); fi\n" + PPO + ON_061 + '"${A[@]}"', {VERL: ON}),
+        ("A=()\nif x; then A+=(--config-name=mine); fi\n" + PPO + '"${A[@]}"', UNSET),
+        (PPO + "\n" + PPO + ON_061, {VERL: ON}),
+    ],
+)  # fmt: skip
+def test_what_a_script_says(tmp_path: Path, text: str, expected: dict[str, State]) -> None:
+    assert states(guard("0.6.1", script(tmp_path, text + "\n"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "expected"),
+    [
+        ("torchrun --nproc_per_node=8 -m verl.trainer.sft_trainer trainer.profile_interval=[1,2]", "0.9.1", ARMED),
+        ("torchrun --nproc_per_node=8 -m verl.trainer.sft_trainer trainer.profile_interval=[1,2] profiler.enable=True",
+         "0.9.1", ON),
+        ("torchrun -m verl.trainer.sft_trainer profiler.enable=True trainer.profile_interval=[$A,$B]", "0.9.1", UNKNOWN),
+        ("python3 -m verl.experimental.fully_async_policy.fully_async_main " + ON_061, "0.9.1", ON),
+        ("python3 -m verl.experimental.one_step_off_policy.main_ppo --config-name=one_step_off_ppo_megatron_trainer "
+         + ON_061, "0.9.1", ON),
+    ],
+)  # fmt: skip
+def test_other_programs_of_verl(tmp_path: Path, text: str, version: str, expected: State) -> None:
+    assert guard(version, script(tmp_path, text + "\n"))[VERL].state is expected
+
+
+def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
+    run = script(tmp_path, f"set -x\n{PPO}\\\n  {NPU}\\\n  {ENABLED}\\\n  global_profiler.steps=[1,2] $@\n")
+    found = guard("0.6.1", run)[VERL]
+    assert (found.state, found.where) == (ON, f"{run}:5")
+    assert found.found == f"{STEPS}{NPU}{ENABLED}".strip()
+    assert found.off == f"global_profiler.steps=null at {run}:5"
+
+
+def test_a_word_of_the_command_is_named_there(tmp_path: Path) -> None:
+    run = script(tmp_path, PPO + NPU + ENABLED + '"$@"\n')
+    found = guard("0.6.1", command=f"bash {run} global_profiler.steps=[3]")[VERL]
+    assert (found.where, found.off) == ("command after --", "global_profiler.steps=null at the command after --")
+
+
+def test_the_reason_for_not_knowing_is_said(tmp_path: Path) -> None:
+    for text, reason in {
+        PPO + "$EXTRA": "may be any override",
+        PPO + "global_profiler.steps=[1": "Hydra cannot read global_profiler.steps=[1",
+        "if x; then " + PPO + ON_061 + "; fi": "may not run",
+        PPO + NPU + ENABLED + "global_profiler.steps=$S": "only known when it runs",
+        PPO + "--config-path=$D": "--config FILE names it",
+        "python3 -m recipe.dapo.main_dapo": "--config FILE",
+        "python3 train.py": "nothing that can be read here starts verl",
+    }.items():
+        found = guard("0.6.1", script(tmp_path, text + "\n"))[VERL]
+        assert (found.state, reason in found.why) == (UNKNOWN, True), found
+        assert found.off.startswith("global_profiler.steps=null ")
+
+
+MINE = """\
+hydra:
+  searchpath:
+    - {path}
+defaults:
+  - ppo_trainer
+  - _self_
+
+global_profiler:
+  tool: npu
+  steps: [2]
+actor_rollout_ref:
+  actor:
+    profiler:
+      enable: true
+"""
+
+
+@pytest.mark.parametrize("path", ["pkg://verl.trainer.config", "file://verl/trainer/config"])
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("", ON),
+        ("bash {run}", ON),
+        ("bash {run} global_profiler.steps=null", OFF),
+        ("bash {run} actor_rollout_ref.actor.profiler.enable=False", ARMED),
+        ("my_own_launcher train", UNKNOWN),
+    ],
+)
+def test_a_configuration_of_the_user(tmp_path: Path, path: str, command: str, expected: State) -> None:
+    config = tmp_path / "my_trainer.yaml"
+    config.write_text(MINE.format(path=path))
+    run = script(tmp_path, PPO + '--config-path="$PWD/cfg" --config-name=my_trainer "$@"\n')
+    found = guard("0.9.1", command=command.format(run=run), config=config)[VERL]
+    assert found.state is expected
+    if expected is ON:
+        assert found.where == f"{config}:10"
+        assert found.off == f"global_profiler.steps=null as an override, or at {config}:10"
+
+
+@pytest.mark.parametrize(("name", "cause"), [("no.yaml", "there is no such file"), ("a.json", "end in .yaml")])
+def test_a_configuration_that_is_none(tmp_path: Path, name: str, cause: str) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(Problem, match=cause) as caught:
+        guard("0.9.1", config=tmp_path / name)
+    assert caught.value.kind is Kind.USAGE
+
+
+def test_an_installed_file_that_was_edited(tmp_path: Path) -> None:
+    published = releases.release("0.9.1", "verl") / PROFILING.folder
+    (tmp_path / PROFILING.folder).parent.mkdir(parents=True)
+    subprocess.run(["cp", "-r", str(published), str(tmp_path / PROFILING.folder)], check=True)
+    trainer = tmp_path / PROFILING.folder / "ppo_trainer.yaml"
+    text = trainer.read_text()
+    assert text.count("\n  steps: null\n") == text.count("\n  tool: null\n") == 1
+    trainer.write_text(
+        text.replace("\n  steps: null\n", "\n  steps: [1]\n").replace("\n  tool: null\n", "\n  tool: nsys\n")
+    )
+    found = guard("0.9.1", root=tmp_path)[VERL]
+    line = trainer.read_text().split("\n").index("  steps: [1]") + 1
+    assert (found.state, found.where) == (ON, f"{trainer}:{line}")
+    assert found.off == f"global_profiler.steps=null as an override, or at {trainer}:{line}"
+
+
+def test_where_verl_is_not_here_only_a_start_is_spoken_of(tmp_path: Path) -> None:
+    def ask(command: list[str]) -> set[State]:
+        found = look((), version="", environ={}, command=command, guards=[partial(findings, PROFILING)])
+        return {one.state for one in found if one.profiler in {VERL, MEGATRON, SERVER, MEMORY}}
+
+    assert ask([]) == set()
+    assert ask((PPO + ON_061).split()) == {UNKNOWN}
+
+
+def test_a_variable_in_both_places_is_not_said_to_be_off() -> None:
+    command = PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1"
+    found = guard("0.9.1", command=command, environ={"PROFILING_MODE": "true"})
+    assert states(found) == {"msMonitor": ARMED, "CANN's msprof": ON}
+
+
+# What verl's own entry point would be given: the same files and words through a real Hydra application.
+DRIVER = """\
+import json, sys
+import hydra
+from omegaconf import OmegaConf
+
+@hydra.main(config_path={folder!r}, config_name="ppo_trainer", version_base=None)
+def main(config):
+    print("VALUES" + json.dumps({{key: OmegaConf.to_container(one, resolve=True) if OmegaConf.is_config(one) else one
+                      for key in json.loads(sys.argv_keys) for one in [OmegaConf.select(config, key)]}}))
+
+sys.argv_keys = sys.argv.pop(1)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [("0.5.0", "ppo_megatron_trainer"), ("0.7.0", "ppo_trainer"), ("0.9.1", "ppo_megatron_trainer")],
+)
+def test_the_values_are_those_that_verl_gets(tmp_path: Path, version: str, name: str) -> None:
+    folder = releases.release(version, "verl") / PROFILING.folder
+    keys = sorted({key.name for switch in PROFILING.switches for key in switch.keys})
+    words = [f"--config-name={name}", "trainer.nnodes=2"]
+    if version > "0.6":
+        words += (STEPS + NPU + "critic.profiler.tool=torch_memory " + ENABLED + DISCRETE).split()
+    driver = tmp_path / "driver.py"
+    driver.write_text(DRIVER.format(folder=str(folder)))
+    command = [sys.executable, str(driver), json.dumps(keys), *words, f"hydra.run.dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
+    assert done.returncode == 0, done.stderr
+    start = Start("x", True, tuple(words), {"A": ()}, folder, "ppo_trainer", folder)
+    ours = configuration(start, releases.release(version, "verl"), PROFILING.folder, "verl", keys)
+    assert ours.values == json.loads(done.stdout.rpartition("VALUES")[2])
+
+
+WORDS = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["=", "+a=", "~global_profiler", "a@b=c", "a/b=c", "global_profiler.steps=[", "x={", "${", "--cfg",
+                     "-m", "-cn", "--config-path=", "actor@actor_rollout_ref.actor=x", "hydra.searchpath=3", "--help",
+                     "global_profiler.steps=${a.b}", "global_profiler={tool: npu}", "global_profiler=3", "critic=null",
+                     "trainer.profile_interval=x", "hydra/launcher=none", "a=glob(*)", "a=1,2", "$X", "a=$X", "a='"]),
+)  # fmt: skip
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(words=st.lists(WORDS, max_size=4))
+def test_no_words_make_it_raise_anything_but_a_problem(tmp_path: Path, words: list[str]) -> None:
+    with suppress(Problem):
+        (tmp_path / "run.sh").write_bytes((PPO + " ".join(words)).encode("utf-8", "surrogatepass"))
+        assert guard("0.4.0", tmp_path / "run.sh")

@@ -1,0 +1,72 @@
+"""How the answers of the guards reach a report: an error for what is on, a warning for what may be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patcher.commands.asked import Launch
+from patcher.commands.guarding import guard
+from patcher.errors import Kind
+from patcher.report import Report
+from patches.switches import Application, ConfigSwitch, Key, State
+
+STATES = {None: State.OFF, "ready": State.ARMED, "record": State.ON}
+APPLICATION = Application(
+    packages=("toy",),
+    folder="toy/conf",
+    defaults=("main",),
+    extra="toy",
+    switches=(
+        ConfigSwitch("toy's profiler", (Key("mode", (None, "record")),), lambda values: STATES[values["mode"]], "why", "toy.py"),  # type: ignore[index]
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "toy" / "conf").mkdir(parents=True)
+    (tmp_path / "toy" / "conf" / "main.yaml").write_text("mode: null\n")
+    (tmp_path / "toy" / "run.py").write_text(
+        "import hydra\n\n@hydra.main(config_path='conf', config_name='main')\ndef main(config):\n    toy()\n"
+    )
+    return tmp_path
+
+
+def report(root: Path, words: str = "", *, application: Application | None = APPLICATION, **more: Any) -> Report:
+    upstream: Any = SimpleNamespace(project=SimpleNamespace(name="toy"), switches=(), application=application)
+    command = ("python", "-m", "toy.run", *words.split()) if words else ()
+    result = Report("apply")
+    launch = Launch({}, None, command, more.pop("config", None))
+    guard(result, upstream, "1.0", launch, force=more.pop("force", False), root=root)
+    return result
+
+
+def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
+    (problem,) = report(root, "mode=record").problems
+    assert (problem.kind, problem.where) == (Kind.PROFILER_ON, "command after --")
+    assert problem.hint.startswith("mode=null at the command after --; or --force")
+    forced = report(root, "mode=record", force=True)
+    assert (forced.problems, len(forced.messages)) == ([], 1)
+
+
+@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra cannot read mode=[")])
+def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: str, said: str) -> None:
+    found = report(root, words)
+    assert found.problems == []
+    assert said in found.messages[0]
+    assert "to switch it off: mode=null " in found.messages[0]
+
+
+@pytest.mark.parametrize("words", ["", "mode=null", "--multirun"])
+def test_what_is_off_is_not_spoken_of(root: Path, words: str) -> None:
+    found = report(root, words)
+    assert (found.problems, found.messages) == ([], [])
+
+
+def test_a_configuration_for_a_project_that_takes_none_is_noted(root: Path) -> None:
+    found = report(root, application=None, config=root / "mine.yaml")
+    assert found.messages == ["note: toy is not configured by Hydra: --config tells nothing of it"]

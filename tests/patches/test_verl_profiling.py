@@ -1,0 +1,148 @@
+"""What verl's keys mean, release by release: each declaration answers off at its first values and on at its last."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
+
+from fixtures import releases
+from patcher.guards.look import exists
+from patches.switches import VERL as VARIABLES
+from patches.switches import ConfigSwitch, State
+from patches.verl_profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+
+OFF, ARMED, ON = State.OFF, State.ARMED, State.ON
+ALL = [
+    pytest.param(one, id=f"{one.profiler} {one.keys[0].name.rpartition('.')[2]} {one.releases}")
+    for one in PROFILING.switches
+]
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_is_documented(switch: ConfigSwitch) -> None:
+    assert len(switch.why) > 40
+    assert re.search(r"verl/\S+\.py", switch.source)
+    assert SpecifierSet(switch.releases)
+    assert len({key.name for key in switch.keys}) == len(switch.keys)
+    assert all(len(key.values) > 1 for key in switch.keys)
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_the_first_values_are_off_and_the_last_ones_on(switch: ConfigSwitch) -> None:
+    assert switch.state(dict.fromkeys(key.name for key in switch.keys)) is OFF
+    assert switch.state({key.name: key.values[0] for key in switch.keys}) is OFF
+    assert switch.state({key.name: key.values[-1] for key in switch.keys}) in ({ARMED, ON} if switch.if_known else {ON})
+
+
+@pytest.mark.parametrize("switch", ALL)
+def test_armed_is_explained_where_it_happens(switch: ConfigSwitch) -> None:
+    names = [key.name for key in switch.keys]
+    ways = itertools.product(*((key.values[0], key.values[-1]) for key in switch.keys))
+    states = {switch.state(dict(zip(names, way, strict=True))) for way in ways}
+    assert bool(switch.armed) == (ARMED in states) or switch.if_known
+
+
+@pytest.mark.parametrize("switch", ALL)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_no_value_makes_a_predicate_raise(switch: ConfigSwitch, data: st.DataObject) -> None:
+    value = st.one_of(
+        st.none(), st.booleans(), st.integers(), st.text(max_size=4), st.lists(st.one_of(st.none(), st.integers())),
+        st.dictionaries(st.text(max_size=3), st.none(), max_size=2),
+        *(st.sampled_from(key.values) for key in switch.keys),
+    )  # fmt: skip
+    assert switch.state({key.name: data.draw(value) for key in switch.keys}) in State
+
+
+# Which profilers each release has: the table of the guard.
+EXIST = {
+    "0.2 0.2.0.post1 0.2.0.post2 0.3.0.post0 0.3.0.post1": set(),
+    "0.4.0": {MEGATRON},
+    "0.4.1 0.5.0": {VERL, MEGATRON},
+    "0.6.0 0.6.1 0.7.0.dev 0.7.0": {VERL, MEGATRON, MEMORY},
+    "0.7.1 0.8.0.dev0 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+}
+
+
+@pytest.mark.parametrize(
+    ("release", "profilers"), [(release, found) for names, found in EXIST.items() for release in names.split()]
+)
+def test_which_profilers_exist(release: str, profilers: set[str]) -> None:
+    found = {one.profiler for one in PROFILING.switches if exists(one.releases, release) and not one.if_known}
+    assert found == profilers
+
+
+def test_every_release_is_in_the_table() -> None:
+    assert set(releases.VERL) <= {release for names in EXIST for release in names.split()}
+
+
+def state(profiler: str, release: str, values: Mapping[str, object]) -> State:
+    """The severest state of the switches of one release."""
+    active = [one for one in PROFILING.switches if one.profiler == profiler and exists(one.releases, release)]
+    states = [one.state({key.name: values.get(key.name) for key in one.keys}) for one in active]
+    return max(states, key=lambda one: one.severity, default=OFF)
+
+
+STEPS = {"global_profiler.steps": [1]}
+ROLLOUT = "actor_rollout_ref.rollout.profiler"
+NPU = {f"{ROLLOUT}.tool": "npu", "actor_rollout_ref.rollout.name": "vllm"}
+ENABLED = {f"{ROLLOUT}.enable": True}
+DISCRETE = {f"{ROLLOUT}.tool_config.npu.discrete": True}
+SGLANG = {"actor_rollout_ref.rollout.name": "sglang"}
+ACTOR = {"actor_rollout_ref.actor.profiler.enable": True, "actor_rollout_ref.actor.profiler.tool": "torch"}
+MCORE = {"actor_rollout_ref.actor.strategy": "megatron"}
+ENGINE = {"trainer.use_legacy_worker_impl": "disable"}
+OLD = {"actor_rollout_ref.actor.profile.use_profile": True}
+OLD_REF = {"actor_rollout_ref.ref.profile.use_profile": True}
+FINE_TUNING = {"trainer.profile_interval": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("profiler", "values", "states"),
+    [
+        (VERL, {"trainer.profile_steps": [1]}, {"0.4.0": OFF, "0.4.1": ON, "0.5.0": ON, "0.6.0": OFF}),
+        (VERL, {"trainer.profile_steps": []}, {"0.4.1": OFF, "0.5.0": OFF}),
+        (VERL, STEPS, {"0.5.0": OFF, "0.6.0": ARMED, "0.9.1": ARMED}),
+        (VERL, STEPS | ACTOR, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
+        (VERL, STEPS | {"global_profiler.tool": "nsys"}, {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | {"critic.profiler.enable": True, "critic.profiler.tool": "npu"}, {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | {"critic.profiler.enable": True}, {"0.6.0": ARMED}),
+        (VERL, ACTOR, {"0.6.0": OFF, "0.7.1": OFF, "0.9.1": OFF}),
+        (VERL, {"global_profiler.steps": []} | ACTOR, {"0.6.0": OFF, "0.9.1": OFF}),
+        (VERL, FINE_TUNING, {"0.6.1": OFF, "0.7.0": ARMED, "0.9.1": ARMED}),
+        (VERL, FINE_TUNING | {"profiler.enable": True, "profiler.tool": "npu"}, {"0.6.1": OFF, "0.7.0": ON}),
+        (VERL, {"trainer.profile_interval": [-1, -1], "profiler.enable": True, "profiler.tool": "npu"}, {"0.9.1": OFF}),
+        (MEGATRON, OLD | MCORE, {"0.3.0.post1": OFF, "0.4.0": ON, "0.4.1": ON, "0.5.0": ON, "0.6.0": OFF}),
+        (MEGATRON, OLD, {"0.4.0": OFF, "0.5.0": OFF}),
+        (MEGATRON, OLD_REF | MCORE, {"0.4.0": ARMED, "0.5.0": ARMED, "0.6.0": OFF}),
+        (MEGATRON, ACTOR | MCORE, {"0.5.0": OFF, "0.6.0": ON, "0.6.1": ON, "0.7.0": ON, "0.7.1": OFF}),
+        (MEGATRON, ACTOR | MCORE | ENGINE, {"0.6.0": ON, "0.6.1": ON, "0.7.0": OFF}),
+        (MEGATRON, ACTOR, {"0.6.0": OFF, "0.7.0": OFF}),
+        (SERVER, NPU, {"0.7.0": OFF, "0.7.1": ARMED, "0.8.0": ARMED, "0.9.0": ARMED, "0.9.1": OFF}),
+        (SERVER, NPU | ENABLED, {"0.7.0": OFF, "0.7.1": ARMED, "0.9.0": ARMED, "0.9.1": OFF}),
+        (SERVER, NPU | ENABLED | DISCRETE, {"0.7.0": OFF, "0.7.1": ARMED, "0.9.0": ARMED, "0.9.1": ARMED}),
+        (SERVER, NPU | ENABLED | DISCRETE | STEPS, {"0.7.0": OFF, "0.7.1": ON, "0.9.0": ON, "0.9.1": ON}),
+        (SERVER, NPU | ENABLED | STEPS, {"0.7.1": ARMED, "0.9.0": ARMED, "0.9.1": OFF}),
+        (SERVER, NPU | ENABLED | DISCRETE | SGLANG, {"0.7.1": OFF, "0.9.0": OFF, "0.9.1": OFF}),
+        (SERVER, NPU | ENABLED | DISCRETE | SGLANG | STEPS, {"0.7.1": ON, "0.9.0": ON, "0.9.1": ON}),
+        (SERVER, {f"{ROLLOUT}.tool": "nsys"} | ENABLED | STEPS, {"0.7.1": OFF, "0.9.1": OFF}),
+        (MEMORY, {"critic.profiler.tool": "torch_memory"}, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
+    ],
+)  # fmt: skip
+def test_what_the_values_mean(profiler: str, values: dict[str, object], states: dict[str, State]) -> None:
+    assert {release: state(profiler, release, values) for release in states} == states
+
+
+def test_the_variables_that_ray_hands_on_are_those_of_the_environment() -> None:
+    handed = {one.keys[0].name.rpartition(".")[2]: one for one in PROFILING.switches if one.if_known}
+    assert set(handed) == {one.name for one in VARIABLES if one.form.name == "VARIABLE"}
+    switch = handed["PROFILING_MODE"]
+    name = switch.keys[0].name
+    assert switch.state({name: "dynamic"}) is ON
+    assert switch.state({name: "false"}) is State.UNKNOWN
