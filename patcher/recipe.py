@@ -136,9 +136,10 @@ class Upstream(NamedTuple):
     """All that ``patches`` knows of one project.
 
     The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
-    be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be had, ``processes`` are words by which a running engine is
-    known. ``builtin`` maps releases (a version specifier) to what the project's own profiler can and cannot do there,
-    ``neighbours`` maps packages to what has to be said if one lies in the same environment.
+    be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be
+    had, ``processes`` are words by which a running engine is known. ``builtin`` maps releases (a version specifier) to
+    what the project's own profiler can and cannot do there, ``neighbours`` maps packages to what has to be said if one
+    lies in the same environment.
 
     ``backend`` is the default where the environment does not tell, or does not matter: ``runs_on`` has a backend for
     each package whose presence decides, the first one wins.

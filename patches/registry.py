@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from patches import verl, vllm_ascend
+from patches import sglang, verl, vllm, vllm_ascend
 
-UPSTREAMS = (vllm_ascend.UPSTREAM, verl.UPSTREAM)
+UPSTREAMS = (vllm_ascend.UPSTREAM, vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM)

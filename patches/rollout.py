@@ -25,7 +25,7 @@ def summary(capture: Capture) -> str:
 
 
 def probe(*parts: str, members: tuple[str, ...] = (), logger: str) -> Probe:
-    """The probe that counts what ``parts`` (of ``patches.probes.rollout``) observe."""
-    counted = tuple(f"rollout.{part}" for part in ("Rollouts", *parts))
+    """The probe that counts what ``parts`` observe; one without a module is of ``patches.probes.rollout``."""
+    counted = tuple(part if "." in part else f"rollout.{part}" for part in ("Rollouts", *parts))
     beside = tuple(f"rollout.{member}" for member in members)
     return recording.probe(counted, beside, logger=logger, chosen=chosen, summary=summary)

@@ -32,6 +32,7 @@ class Form(enum.Enum):
     VARIABLE = "environment variable"
     OPTION = "command line option"
     PROGRAM = "program"
+    REQUEST = "request"
 
 
 class Switch(NamedTuple):
@@ -280,6 +281,15 @@ _SGLANG = Switch(
 )
 
 SGLANG: tuple[Switch, ...] = (
+    _SGLANG._replace(
+        form=Form.REQUEST,
+        name="/start_profile",
+        otherwise=State.ON,
+        releases=">=0.4.3.post3",
+        why="the schedulers record from this request on, into /tmp where no directory is set",
+        source="sglang/srt/managers/scheduler.py from 0.4.3.post3; sglang/profiler.py, bench_serving.py --profile",
+        off="leave out what asks for /start_profile",
+    ),
     _SGLANG._replace(releases="<0.4.3.post3"),
     _SGLANG._replace(
         releases=">=0.4.3.post3",

@@ -150,6 +150,11 @@ def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
         return [_variable(switch, settings)] if settings else []
     if switch.form is Form.OPTION:
         return [_option(switch, launch, words) for words in _values(switch, launch.argv)]
+    if switch.form is Form.REQUEST:
+        state = _at_most(switch.otherwise, launch.sure)
+        return (
+            [_finding(switch, state, launch.where, quoted(launch.argv)[:300], "")] if _asked(switch, [launch]) else []
+        )
     programs = [word for word in launch.argv[:1] if word is not None and PurePath(word).name == switch.name]
     return [_finding(switch, _at_most(switch.otherwise, launch.sure), launch.where, word, "") for word in programs]
 

@@ -121,7 +121,7 @@ class SchedulerOutputs:
     can be one token long, so the number of tokens tells nothing: the prompt's rest is tracked per
     request, and an iteration in which no request comes or goes costs a look at a few lengths. A request
     that was preempted computes its tokens again and prefills until it is given no more than a decode
-    step needs.
+    step needs. The second model runner warms up by way of the worker, with requests of its own.
     """
 
     live: set[str]
@@ -132,6 +132,8 @@ class SchedulerOutputs:
 
     def observe(self, batch: Any) -> str | None:
         counts, new, finished = batch.num_scheduled_tokens, batch.scheduled_new_reqs, batch.finished_req_ids
+        if not self.busy and self.warms_up(counts):
+            return None
         if finished:
             self.live.difference_update(finished)
             for request in finished:
@@ -156,6 +158,10 @@ class SchedulerOutputs:
         if not batch.total_num_scheduled_tokens:
             return None
         return self.prefill(counts, batch.scheduled_spec_decode_tokens) if self.prefilling else "decode"
+
+    def warms_up(self, counts: dict[str, int]) -> bool:
+        name = next(iter(counts), "")  # vllm/v1/worker/gpu/warmup.py, vLLM 0.17.1 to 0.33.0
+        return name.startswith("_") and "_warmup_" in name
 
     def resumed(self, cached: Any) -> list[str]:
         if isinstance(cached, list):  # before vLLM 0.9.2
@@ -221,3 +227,9 @@ class PreparedInputs:
         inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
         self._rlpatch_stage("prepare", inputs)
         return inputs
+
+
+class Inherited:
+    """For a worker whose base class has the rest of the patch."""
+
+    _rlpatch_stage_probe: Any = False

@@ -41,6 +41,7 @@ def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backe
     roots = {name.partition(".")[0] for name in imported}
     assert roots - {"torch", *(["torch_npu"] if backend == "npu" else [])} <= sys.stdlib_module_names
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]
     assert "noqa" not in code
     assert ": Any" not in code
     assert max(map(len, code.splitlines())) <= 120

@@ -217,6 +217,26 @@ def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
     assert recorded(worker) == [{2: ["decode 2", "recompute"], 3: ["decode 3"]}]
 
 
+@pytest.mark.parametrize("name", ["_warmup_0_", "_v2_mixed_warmup_decode_", "_sparse_mla_v2_warmup_prefill_"])
+@pytest.mark.parametrize(
+    "constants", [{"WINDOW": "1:3"}, {"WINDOW": "0:2", "LOWEST": 0, "KINDS": ("decode", "prefill")}]
+)
+def test_the_warm_up_of_the_second_model_runner_is_no_rollout(name: str, constants: dict[str, Any]) -> None:
+    worker = V1Worker(**constants)
+    rollout(worker, 4, name=name)
+    worker.iterate(batch({}, done=(name,)), "empty")
+    assert not worker.made
+    rollout(worker, 4)
+    assert [{*profiler.recorded} for profiler in worker.made] == [{*range(*map(int, constants["WINDOW"].split(":")))}]
+
+
+@pytest.mark.parametrize("name", ["_", "warmup_0_", "my_warmup_0_"])
+def test_a_request_of_a_user_makes_a_rollout_whatever_its_name(name: str) -> None:
+    worker = V1Worker(WINDOW="1:3")
+    rollout(worker, 4, name=name)
+    assert recorded(worker) == [steps(1, 3)]
+
+
 @pytest.mark.parametrize("last", [1, 5])
 def test_a_request_that_waits_for_its_next_chunk_still_has_prompt_left(last: int) -> None:
     worker = V1Worker(WINDOW="1:3")

@@ -268,3 +268,18 @@ def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], va
     with suppress(Problem):
         for target, switches in SWITCHES.items():
             look(switches, version=value, environ={"PROFILING_MODE": value, target: value}, command=command)
+
+
+@pytest.mark.parametrize(
+    ("command", "version", "state"),
+    [
+        (("curl", "-X", "POST", "http://127.0.0.1:30000/start_profile"), "0.5.5", State.ON),
+        (("python3", "-m", "sglang.bench_serving", "--profile"), "0.5.5", State.ON),
+        (("python3", "-m", "sglang.bench_serving"), "0.5.5", State.OFF),
+        (("bash", "-c", "if ready; then curl http://h/start_profile; fi"), "0.5.5", State.UNKNOWN),
+        (("curl", "-X", "POST", "http://127.0.0.1:30000/start_profile"), "0.4.2", State.OFF),
+    ],
+)
+def test_a_request_alone_starts_sglangs_profiler(command: tuple[str, ...], version: str, state: State) -> None:
+    found = look(SWITCHES["sglang"], version=version, environ={}, command=command)
+    assert [one.state for one in found if one.profiler == "the engine's own profiler"] == [state]

@@ -1,0 +1,118 @@
+"""SGLang's scheduler: which batches count, where a rollout ends, and in which thread the forward runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SchedulerRanks:
+    """The replica and the global rank of an SGLang scheduler, which has one accelerator.
+
+    The replicas of data-parallel attention are parts of one world, all others have one each. Where the
+    number of a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
+    """
+
+    def place(self, scheduler: Any) -> tuple[int, int]:
+        import sys
+
+        import torch.distributed as dist
+
+        self.scheduler = scheduler
+        self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
+        in_a_world = dist.is_available() and dist.is_initialized()
+        world, rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
+        context = sys.modules.get("sglang.srt.runtime_context")
+        parallel = getattr(scheduler, "ps", scheduler)
+        if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
+            parallel = context.get_parallel()
+        named = getattr(parallel, "dp_rank", None)
+        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
+        if scheduler.server_args.enable_dp_attention or replica is None:
+            return getattr(parallel, "attn_dp_rank", named) or 0, rank
+        return replica, rank + replica * world
+
+
+class ScheduledBatches:
+    """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
+
+    A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed
+    again after retraction. With speculation a decode batch drafts and verifies. What happens is seen in the
+    scheduler's thread and counted in the one that runs the forward.
+    """
+
+    scheduler: Any
+    put: Any
+    prof: Any
+    busy: bool
+    running = False
+
+    def schedule(self, batch: Any) -> None:
+        mode, requests = batch.forward_mode.name, batch.reqs
+        kind = {"DECODE": "decode", "TARGET_VERIFY": "decode", "IDLE": "idle"}.get(mode, "prefill")
+        if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
+            return  # without a forward
+        if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
+            kind = "health check"
+        self.running = self.running or kind in ("decode", "prefill")
+        self.hand_over("step", kind)
+
+    def observe(self, kind: str) -> str | None:
+        counted = kind in ("decode", "prefill")
+        self.busy = self.busy or counted
+        # What is not counted is marked within a window and is nothing outside of it.
+        return kind if counted or self.prof is not None else None
+
+    def idle(self) -> None:
+        if self.running and not self.scheduler.waiting_queue:
+            self.running = False
+            self.hand_over("end_rollout", "the engine is idle")
+
+    def receive(self, requests: Any) -> None:
+        for request in requests:
+            name = type(request).__name__
+            if name == "ReleaseMemoryOccupationReqInput":
+                self.hand_over("end_rollout", "release_memory_occupation()")
+            elif name == "ProfileReq":
+                self.hand_over("yield_to", "STOP_PROFILE" not in repr(request))
+                self.wait()
+
+    def hand_over(self, event: str, *args: Any) -> None:
+        if self.put is None:
+            getattr(self, event)(*args)
+        else:
+            from functools import partial
+
+            self.put(partial(self.scheduler._rlpatch_stage, event, *args))
+
+    def wait(self) -> None:
+        import threading
+
+        if self.put is not None:
+            done = threading.Event()
+            self.put(done.set)
+            done.wait(60)  # a profiler that hangs must not hang the scheduler, too
+
+
+class ForwardThread:
+    """SGLang up to 0.5.3, overlapped: what the probe does goes with the batches to the forward's thread.
+
+    A profiler sees the operators of the thread that started it, and must be stopped there.
+    """
+
+    input_queue: Any
+    _rlpatch_stage_put: Any
+    _rlpatch_stage_replica: Any
+
+    def _rlpatch_stage_listen(self, replica: Any) -> None:
+        import functools
+
+        self._rlpatch_stage_replica = replica
+        self._rlpatch_stage_put = self.input_queue.put
+        self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
+
+    def _rlpatch_stage_next(self, take: Any) -> Any:
+        item = take()
+        while callable(item):  # a batch is a tuple
+            item()
+            item = take()
+        return item

@@ -1,0 +1,203 @@
+"""SGLang: the rollout engine of verl, slime and AReaL on NPUs and GPUs."""
+
+from __future__ import annotations
+
+from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patches import rollout
+from patches.projects import SGLANG
+from patches.switches import SGLANG as SWITCHES
+
+# fmt: off
+_A = (
+    "0.4.0", "0.4.0.post1", "0.4.0.post2", "0.4.1", "0.4.1.post1", "0.4.1.post2", "0.4.1.post3", "0.4.1.post4",
+    "0.4.1.post5", "0.4.1.post6", "0.4.1.post7", "0.4.2", "0.4.2.post1", "0.4.2.post2", "0.4.2.post3", "0.4.2.post4",
+    "0.4.3", "0.4.3.post1", "0.4.3.post2", "0.4.3.post3", "0.4.3.post4", "0.4.4", "0.4.4.post1", "0.4.4.post2",
+    "0.4.4.post3", "0.4.4.post4", "0.4.5", "0.4.5.post1", "0.4.5.post2", "0.4.5.post3", "0.4.6", "0.4.6.post1",
+    "0.4.6.post2", "0.4.6.post3", "0.4.6.post4", "0.4.6.post5", "0.4.7",
+)
+_B = (
+    "0.4.7.post1", "0.4.8", "0.4.8.post1", "0.4.9", "0.4.9.post1", "0.4.9.post2", "0.4.9.post3", "0.4.9.post4",
+    "0.4.9.post5", "0.4.9.post6", "0.4.10", "0.4.10.post1", "0.4.10.post2", "0.5.0rc0", "0.5.0rc1", "0.5.0rc2",
+    "0.5.1", "0.5.1.post1", "0.5.1.post2", "0.5.1.post3", "0.5.2rc0", "0.5.2rc1", "0.5.2rc2", "0.5.2", "0.5.3rc0",
+    "0.5.3rc2", "0.5.3",
+)
+_C = (
+    "0.5.3.post1", "0.5.3.post2", "0.5.3.post3", "0.5.4", "0.5.4.post1", "0.5.4.post2", "0.5.4.post3", "0.5.5",
+    "0.5.5.post1", "0.5.5.post2", "0.5.5.post3", "0.5.6", "0.5.6.post1", "0.5.6.post2",
+)
+_D = (
+    "0.5.7", "0.5.8", "0.5.8.post1", "0.5.9", "0.5.10rc0", "0.5.10", "0.5.10.post1", "0.5.11", "0.5.12",
+    "0.5.12.post1",
+)
+_E = (
+    "0.5.13", "0.5.13.post1", "0.5.14", "0.5.15", "0.5.15.post1", "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20",
+    "0.5.21", "0.5.22", "0.5.23",
+)
+# fmt: on
+
+_SCHEDULER = "sglang/srt/managers/scheduler.py"
+_THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
+_WHY = (
+    "the guides put a profiler with a schedule into ModelRunner.forward by hand: draft models, idle batches and prefill"
+    " are counted along, on every rank"
+)
+_WARM_UP = (
+    "an HTTP server warms up with a request of 8 tokens, which is rollout 0: choose --rollout 1, or start it with"
+    " --skip-server-warmup (from 0.4.9 on). verl's servers and the Engine of a program of your own have none"
+)
+_IDLE = "an event loop calls it when it finds nothing to run; a rollout ends where nothing waits, either"
+
+
+SCHEDULER = Recipe(
+    name="scheduler",
+    stage="rollout",
+    class_name="Scheduler",
+    method="run_batch",
+    windows=rollout.WINDOWS,
+    probe=rollout.probe("sglang.SchedulerRanks", "sglang.ScheduledBatches", logger="sglang.rlpatch"),
+    sites=(
+        Site(
+            "run_batch",
+            'self._rlpatch_stage("schedule", batch)',
+            before="self.forward_ct += 1",
+            parameters=("batch",),
+            why="once per engine iteration in every event loop, and never for a draft model: ModelRunner.forward, which"
+            " it leads to, also runs those, several times in a decode step with speculation, and does not know when"
+            " the engine is idle. A unit reaches from here to here: drafts, forward, verification, sampling",
+        ),
+        Site(
+            "process_input_requests",
+            'self._rlpatch_stage("receive", recv_reqs)',
+            parameters=("recv_reqs",),
+            why="requests to the engine itself come by here: release_memory_occupation(), with which verl ends a"
+            " rollout, and start_profile(), before which our window closes, since two profilers lose data or crash",
+        ),
+        Site("check_memory", 'self._rlpatch_stage("idle")', f"{_IDLE}; up to 0.4.7 the only such place", optional=True),
+        Site("maybe_sleep_on_idle", 'self._rlpatch_stage("idle")', _IDLE, optional=True),
+    ),
+    structures=(
+        Structure(
+            "A",
+            _A,
+            _SCHEDULER,
+            (
+                *("ab86172dd5cc", "8c0cbf63b790", "c76502afc49a", "dea51886c08e", "be54d75f1980", "42b9b85720cd"),
+                *("cbddf5d92c0e", "c60e1db39f97", "2d1da8fc2fca", "b35e40989682", "33524fb791db"),
+            ),
+            "an overlapped forward runs in a thread of its own, and check_memory() is what an idle turn calls",
+        ),
+        Structure(
+            "B",
+            _B,
+            _SCHEDULER,
+            ("33524fb791db", "c795120cc35d", "b27275f4e0f5", "dd0bab4f3f7e"),
+            "A, with maybe_sleep_on_idle() at the end of each idle turn",
+        ),
+        Structure(
+            "C",
+            _C,
+            _SCHEDULER,
+            (
+                *("9e0ed41ede39", "e4de0663762b", "84179b893908", "ca21f9cd26cf", "ad998207a9bf", "fa3d76190476"),
+                *("af310d7ac8d7", "456e0614d544"),
+            ),
+            "an overlapped forward runs on a stream of its own, in the scheduler's thread",
+        ),
+        Structure(
+            "D",
+            _D,
+            _SCHEDULER,
+            ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
+            "C, with pp_proxy_tensors, and batches that were prefilled by another server return before the forward",
+        ),
+        Structure(
+            "E",
+            _E,
+            _SCHEDULER,
+            (
+                *("a4fbfbc30e52", "8fa82b1427a9", "4e47a0d715e0", "dc0460f42fb4", "5e71c4e771de", "26690fd8d9b9"),
+                *("138ebe70b148", "965c534eef87", "4a59209300a9", "559b1ea75785", "93dcd43ecd23", "5533bbb58258"),
+            ),
+            "D, the profiler and the memory being components; run_batch() is decorated from 0.5.14 on",
+        ),
+    ),
+    why=_WHY,
+    how="one line before the count of run_batch(), one at the head of process_input_requests() and of what an idle turn"
+    " calls; the probe is one nested class at the end of Scheduler",
+    upstream=f"{_SCHEDULER}, 0.4.0 to 0.5.23",
+    remove_when="SGLang's own profiler takes a window of decode steps, per rollout and rank",
+    notes=(_WARM_UP,),
+)
+
+FORWARD_THREAD = Recipe(
+    name="forward thread",
+    stage="rollout",
+    class_name="TpModelWorkerClient",
+    method="__init__",
+    windows=rollout.WINDOWS,
+    probe=Probe(members=("sglang.ForwardThread",), summary=rollout.summary),
+    sites=(
+        Site(
+            "__init__",
+            "self._rlpatch_stage_listen(dp_rank)",
+            before="self.forward_thread.start()",
+            parameters=("dp_rank",),
+            why="a profiler must start and stop in the thread whose operators it records: what the scheduler sees goes"
+            " through the queue of the batches, in their order",
+        ),
+    ),
+    structures=(
+        Structure(
+            "A",
+            (*_A, *_B),
+            _THREAD,
+            (
+                *("d0b6f8e52006", "b1e0deeb5b20", "c3a501a1dca6", "27ea9fd9184a", "c76a1d4ae24d", "1de6093175c7"),
+                *("ddac42c15f5d", "ba30ffe2b898", "5e8642afae1e"),
+            ),
+            "a thread that takes batches from a queue; not used with --disable-overlap-schedule or speculation",
+        ),
+    ),
+    why=_WHY,
+    how="one line before the thread starts: it runs what it finds between two batches in the queue",
+    upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
+    remove_when="nobody runs releases below 0.5.3.post1 any more",
+    auxiliary=True,
+)
+
+_ALL_RANKS = "on every rank, prefill and idle batches counted along, without a mark for a step"
+_BY_STAGE = (
+    "profile_by_stage=True records the first num_steps batches of prefill and of decode, never a later window, and"
+    " stops in the middle of the decode steps when more prefill comes along"
+)
+_ABSOLUTE = (
+    "start_step counts every batch since the server started, warm-up and earlier rollouts included: from the second"
+    " training step on it has passed already, and recording starts at the next batch"
+)
+_OFF_BY_ONE = "num_steps=N without start_step records N-1 batches"
+_OTHER_THREAD = (
+    "With the overlapped scheduler it starts in the scheduler's thread, so the operators of the forward, which runs in"
+    " another, are missing"
+)
+
+UPSTREAM = Upstream(
+    SGLANG,
+    (SCHEDULER, FORWARD_THREAD),
+    SWITCHES,
+    backend="torch",
+    processes=("sglang",),
+    builtin={
+        "<0.4.3.post3": "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record what happens between"
+        f" them, {_ALL_RANKS}. {_OTHER_THREAD}.",
+        ">=0.4.3.post3,<0.4.7": f"/start_profile with num_steps records that many batches from now on, {_ALL_RANKS}."
+        f" {_OFF_BY_ONE}. {_OTHER_THREAD}.",
+        ">=0.4.7,<0.4.9.post2": f"/start_profile with num_steps records that many batches from now on, {_ALL_RANKS}."
+        f" {_OFF_BY_ONE}; {_BY_STAGE}. {_OTHER_THREAD}.",
+        ">=0.4.9.post2,<0.5.3.post1": "/start_profile with start_step and num_steps records a window of batches,"
+        f" {_ALL_RANKS}. {_ABSOLUTE}; {_OFF_BY_ONE}; {_BY_STAGE}. {_OTHER_THREAD}. NPUs from 0.5.0rc1 on.",
+        ">=0.5.3.post1,<0.5.16": "/start_profile with start_step and num_steps records a window of batches,"
+        f" {_ALL_RANKS}. {_ABSOLUTE}; {_OFF_BY_ONE}; {_BY_STAGE}.",
+        ">=0.5.16": "/start_profile with start_step and num_steps records a window of batches,"
+        f" {_ALL_RANKS}. {_ABSOLUTE}; {_BY_STAGE}.",
+    },
+)

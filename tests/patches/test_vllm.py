@@ -1,0 +1,132 @@
+"""vLLM: every release, patched, reviewed, loaded and put back; the ends of the structures in the short run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fixtures import releases
+from patches import vllm
+from tests.patches.test_releases import install, run, there_and_back
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "release" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--all-releases")
+        metafunc.parametrize("release", releases.VLLM if everything else releases.VLLM_SAMPLE)
+
+
+def test_the_recipes_know_every_published_release() -> None:
+    assert vllm.UPSTREAM.releases == releases.VLLM
+    assert vllm.WORKER.releases == releases.VLLM
+
+
+def test_the_sample_has_both_ends_of_every_structure() -> None:
+    ends = {s.releases[i].removesuffix(".post2") for r in vllm.UPSTREAM.recipes for s in r.structures for i in (0, -1)}
+    assert ends == {version.removesuffix(".post2") for version in releases.VLLM_SAMPLE}
+
+
+def test_there_and_back(release: str, tmp_path: Path) -> None:
+    root = install(vllm.UPSTREAM, release, tmp_path / "site")
+    there_and_back(vllm.UPSTREAM, release, "rollout", "decode", root, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "cpu"),
+    [
+        ("0.8.5", "execute_model, sleep, profile", None),
+        ("0.9.1", "execute_model, sleep, profile", "execute_model"),
+        ("0.11.0.post2", "execute_model, sleep, profile", ""),
+        ("0.11.1", "execute_model, sleep, profile", "profile"),
+        ("0.30.0", "execute_model, sleep, profile", "profile"),
+        ("0.33.0", "execute_model, sleep, profile", ""),
+    ],
+)
+def test_a_line_stands_in_every_method_that_upstream_calls(
+    version: str, gpu: str, cpu: str | None, tmp_path: Path
+) -> None:
+    root = install(vllm.UPSTREAM, version, tmp_path / "site")
+    run("apply", "vllm", "--decode", "30:60", "--path", root)
+    workers = root / "vllm" / "v1" / "worker"
+    assert called(workers / "gpu_worker.py") == gpu
+    assert (workers / "cpu_worker.py").exists() == (cpu is not None)
+    if cpu is not None:
+        assert called(workers / "cpu_worker.py") == cpu
+
+
+def called(file: Path) -> str:
+    """The methods of a file with a call of ours, in the order of execute_model, sleep, profile."""
+    methods = set()
+    for line in file.read_text().splitlines():
+        if line.startswith("    def "):
+            method = line.split()[1].partition("(")[0]
+        if line.endswith("# rlpatch: vllm rollout"):
+            methods.add(method)
+    return ", ".join(sorted(methods, key=["execute_model", "sleep", "profile"].index))
+
+
+@pytest.mark.parametrize("unit", ["decode", "prefill", "iterations"])
+def test_the_default_is_torch_and_npu_can_be_had(unit: str, tmp_path: Path) -> None:
+    root = install(vllm.UPSTREAM, "0.33.0", tmp_path / "site")
+    file = root / "vllm" / "v1" / "worker" / "gpu_worker.py"
+    run("apply", "vllm", f"--{unit}", "30:60", "--path", root)
+    assert "torch.profiler.profile(" in file.read_text()
+    run("apply", "vllm", f"--{unit}", "30:60", "--backend", "npu", "--level", "level2", "--path", root)
+    assert "torch_npu.profiler.ProfilerLevel.Level2" in file.read_text()
+    assert "torch.profiler.profile(" not in file.read_text().replace("torch_npu.profiler.profile(", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--level", "level1"), "--level does not exist in torch.profiler"),
+        (("--aic-metrics", "memory"), "--aic-metrics does not exist in torch.profiler"),
+        (("--export-type", "db"), "--export-type does not exist in torch.profiler"),
+        (("--mstx",), "--mstx does not exist in torch.profiler"),
+    ],
+)
+def test_what_torch_does_not_have_is_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    root = install(vllm.UPSTREAM, "0.33.0", tmp_path / "site")
+    refused = run("apply", "vllm", "--decode", "30:60", *words, "--path", root, code=2)
+    assert said in refused.stderr
+
+
+def test_a_build_from_source_is_taken_by_its_structure(tmp_path: Path) -> None:
+    root = install(vllm.UPSTREAM, "0.33.0", tmp_path / "site")
+    for record in root.glob("*.dist-info"):
+        (record / "METADATA").write_text("Name: vllm\nVersion: 0.34.0rc2.dev1908+g67dd255\n")
+    (root / "vllm" / "_version.py").unlink()
+    applied = run("apply", "vllm", "--decode", "30:60", "--json", "--path", root)
+    (target,) = json.loads(applied.stdout)["result"]["targets"]
+    assert [file["path"] for file in target["files"]] == ["vllm/v1/worker/gpu_worker.py"]
+    assert "is not a release that rlpatch was tested with" in target["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("version", "environ", "words", "code"),
+    [
+        ("0.12.0", {"VLLM_TORCH_PROFILER_DIR": "/tmp/x"}, (), "armed"),
+        ("0.15.1", {"VLLM_TORCH_PROFILER_DIR": "/tmp/x"}, (), "armed"),
+        ("0.16.0", {"VLLM_TORCH_PROFILER_DIR": "/tmp/x"}, (), "off"),
+        ("0.12.0", {}, ("vllm", "serve", "m", "--profiler-config.profiler", "torch"), "off"),
+        ("0.16.0", {}, ("vllm", "serve", "m", "--profiler-config.profiler", "torch"), "armed"),
+        ("0.33.0", {}, ("vllm", "serve", "m", "--profiler-config", '{"profiler": "torch"}'), "armed"),
+        ("0.33.0", {}, ("vllm", "serve", "m", "--profiler-config", '{"profiler": null}'), "off"),
+    ],
+)
+def test_the_guards_know_the_engines_own_profiler(
+    version: str,
+    environ: dict[str, str],
+    words: tuple[str, ...],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = install(vllm.UPSTREAM, version, tmp_path / "site")
+    monkeypatch.delenv("VLLM_TORCH_PROFILER_DIR", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    said = run("check", "vllm", "--path", root, *(("--", *words) if words else ()))
+    assert ("armed" in said.output) == (code == "armed"), said.output
