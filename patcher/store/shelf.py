@@ -75,7 +75,8 @@ class Shelf:
         if self.exists():
             return
         root = os.stat(self.root)
-        with contextlib.suppress(FileExistsError):
+        # Another may make it first, or sweep it away empty: the lock's loop looks again.
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
             os.mkdir(self.folder, 0o700)
             os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
             # Not the umask's business: whoever can write here can have any text put into the target.

@@ -166,7 +166,7 @@ class DataParallelActor:
     """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
 
     With LoRA the actor's object computes the reference, too, its adapters switched off
-    (``workers/fsdp_workers.py``, from 0.4.1).
+    (``workers/fsdp_workers.py``, from 0.4.0).
     """
 
     worker: Any

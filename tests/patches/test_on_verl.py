@@ -164,7 +164,7 @@ SECOND = Tree(
         Case("compute-log-prob", "1:3", "2"),
     ),
 )  # fmt: skip
-BRIEF = {"first": FIRST_BRIEF, "second": SECOND_BRIEF, "npu": FIRST_BRIEF[1::3]}
+BRIEF = {"first": FIRST_BRIEF, "second": SECOND_BRIEF, "npu": (*FIRST_BRIEF[1:7:4], *FIRST_BRIEF[4:8:3])}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
