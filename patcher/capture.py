@@ -19,8 +19,14 @@ AIC_METRICS = (
 ROLLOUT_UNITS = ("decode", "prefill", "iterations")
 TRAINING_UNITS = ("micro-batch", "mini-batch")
 UNITS = ROLLOUT_UNITS + TRAINING_UNITS
+WHOLE = "whole"
+"""The unit of a stage that has no window: it is recorded, or set, from its beginning to its end."""
+BUILTIN = "builtin"
+"""The stage of the framework's own profiler, whose settings are changed; nothing of ours records there."""
 ROLES = ("actor", "ref", "critic")
 
+OPEN_END = 10**9
+"""The end of a window without one, such as ``30:``: no rollout and no loop has as many units."""
 LONG_WINDOW = 128
 """Units: a decode step of a large model is some MB per rank, and no viewer opens more than a few GB."""
 
@@ -35,13 +41,13 @@ class Window:
 
     @classmethod
     def parse(cls, unit: str, text: str) -> Window:
-        """The window that ``text`` (``A:B``) names; :class:`Problem` (USAGE) where it names none."""
-        match = re.fullmatch(r"(\d+):(\d+)", text.strip(), re.ASCII)
+        """The window that ``text`` names, ``A:B`` or, without an end, ``A:``; :class:`Problem` (USAGE) for none."""
+        match = re.fullmatch(r"(\d+):(\d*)", text.strip(), re.ASCII)
         if not match:
             raise Problem(
                 Kind.USAGE, f"--{unit} {text}: not a window", hint=f"--{unit} A:B, for example --{unit} 30:60"
             )
-        window = cls(unit, int(match[1]), int(match[2]))
+        window = cls(unit, int(match[1]), int(match[2] or OPEN_END))
         if window.first >= window.end:
             hint = f"the end is not recorded: --{unit} {window.first}:{window.first + 1} records one unit"
             raise Problem(Kind.USAGE, f"--{unit} {text}: the window is empty", hint=hint)
@@ -54,11 +60,26 @@ class Window:
             )
         return window
 
+    @classmethod
+    def whole(cls) -> Window:
+        """That of a stage which is recorded from its beginning to its end."""
+        return cls(WHOLE, 0, 1)
+
     def __len__(self) -> int:
         return self.end - self.first
 
+    @property
+    def open(self) -> bool:
+        """Whether it has no end of its own."""
+        return self.end == OPEN_END
+
     def __str__(self) -> str:
-        return f"{self.first}:{self.end}"
+        return f"{self.first}:{'' if self.open else self.end}"
+
+
+def option(unit: str) -> str:
+    """How the user asks for a window of ``unit``."""
+    return "no window" if unit == WHOLE else f"--{unit} A:B"
 
 
 @dataclass(frozen=True)
@@ -66,7 +87,8 @@ class Capture:
     """Everything the user chose. ``ranks`` None means all; an ``aic_metrics`` of "" follows the level.
 
     A rollout stage has a ``rollout``, counted from 0, a training stage has ``training_steps``, counted from 1 as
-    verl's log does, a ``role`` and a ``strategy`` ("": all of them).
+    verl's log does, a ``role`` and a ``strategy`` ("": all of them). ``settings`` are the fields that the user named
+    for the stage ``builtin``: all others stay as upstream has them.
 
     Building one checks that every release of the profiler from torch_npu 2.1.0.post8 on accepts the combination;
     :class:`Problem` (USAGE) says why not.
@@ -85,12 +107,25 @@ class Capture:
     backend: str = "npu"
     level: str = ""
     contents: tuple[str, ...] = ("npu", "cpu")
-    export_type: str = ""
+    export_type: tuple[str, ...] = ()
     aic_metrics: str = ""
     l2_cache: bool = False
     mstx: bool = False
     analysis: bool = False
+    markers: bool = False
+    module_ranges: bool = False
+    module_pattern: str = ""
+    settings: tuple[str, ...] = ()
 
+    SETTINGS: ClassVar[tuple[str, ...]] = (
+        "level",
+        "contents",
+        "export_type",
+        "aic_metrics",
+        "l2_cache",
+        "mstx",
+        "analysis",
+    )
     ROLLOUT_ONLY: ClassVar[tuple[str, ...]] = ("rollout",)
     TRAINING_ONLY: ClassVar[tuple[str, ...]] = ("role", "strategy", "training_steps")
     NPU_ONLY: ClassVar[tuple[str, ...]] = (
@@ -104,6 +139,7 @@ class Capture:
 
     def __post_init__(self) -> None:
         self._check_stage()
+        self._check_ranges()
         if self.backend == "torch":
             self._check_torch()
         else:
@@ -131,14 +167,42 @@ class Capture:
     def _check_stage(self) -> None:
         training = self.window.unit in TRAINING_UNITS
         defaults = {field.name: field.default for field in fields(self)}
-        for name in self.ROLLOUT_ONLY if training else self.TRAINING_ONLY:
+        foreign = [*(() if not training and self.window.unit != WHOLE else self.ROLLOUT_ONLY)]
+        foreign += () if training else self.TRAINING_ONLY
+        for name in foreign:
             if getattr(self, name) != defaults[name]:
-                option, kind = name.replace("_", "-"), "rollout" if training else "training"
+                said, kind = name.replace("_", "-"), "rollout" if name in self.ROLLOUT_ONLY else "training"
+                stage = f"--stage {self.stage}" if self.window.unit == WHOLE else f"--{self.window.unit}"
                 raise Problem(
                     Kind.USAGE,
-                    f"--{option} belongs to {kind} stages, and --{self.window.unit} to a stage of the other kind",
-                    hint=f"leave --{option} out",
+                    f"--{said} belongs to {kind} stages, and {stage} to a stage of another kind",
+                    hint=f"leave --{said} out",
                 )
+        if self.stage == BUILTIN and not self.settings:
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in self.SETTINGS)
+            raise Problem(Kind.USAGE, "--builtin without a setting: nothing would change", hint=f"one of {named}")
+
+    def _check_ranges(self) -> None:
+        if self.module_pattern and not self.module_ranges:
+            raise Problem(
+                Kind.USAGE,
+                f"--module-pattern {self.module_pattern}: there are no ranges of modules to choose from",
+                hint="--module-ranges --module-pattern REGEX",
+            )
+        try:
+            re.compile(self.module_pattern)
+        except re.error as error:
+            raise Problem(
+                Kind.USAGE,
+                f"--module-pattern {self.module_pattern}: not a regular expression: {error}",
+                hint="a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'",
+            ) from None
+        if self.module_ranges and self.export_type == ("text",):
+            raise Problem(
+                Kind.USAGE,
+                "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database",
+                hint="--export-type db,text, or leave --export-type out",
+            )
 
     def _check_torch(self) -> None:
         for name in self.NPU_ONLY:
@@ -157,35 +221,48 @@ class Capture:
                 f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them",
                 hint=f"--level level1, or leave --aic-metrics out at {self.level}",
             )
-        if self.level == "level_none" and not self.mstx:
+        if self.level == "level_none" and not self.marks:
             raise Problem(
                 Kind.USAGE,
                 "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on",
-                hint="--level level_none --mstx, or --level level0",
+                hint="--level level_none --markers, or --mstx for marks of your own, or --level level0",
             )
+
+    @property
+    def marks(self) -> bool:
+        """Whether the trace takes mstx marks: asked for as such, or by what makes use of them."""
+        return self.mstx or self.markers or self.module_ranges
+
+    @property
+    def exports(self) -> tuple[str, ...]:
+        """The types of export: those asked for, else the ones that what was asked for needs."""
+        return self.export_type or (("db",) if self.module_ranges else ("text",))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of this choice; it is not wrong."""
-        said = []
-        if self.window.first == 0:
+        said: list[str] = []
+        if self.stage == BUILTIN:
+            return ()
+        if self.window.first == 0 and self.window.unit != WHOLE:
             said.append(
                 "the window begins with unit 0, so there is no warm-up: this unit shows the profiler's own start, too"
             )
-        elif self.warmup == 0:
+        elif self.warmup == 0 and self.window.unit != WHOLE:
             said.append("without warm-up the first unit shows the profiler's own start")
-        if len(self.window) > LONG_WINDOW:
-            said.append(
-                f"{len(self.window)} units are a lot: a trace of more than {LONG_WINDOW} opens slowly or not at all"
-            )
+        if len(self.window) > LONG_WINDOW and self.level != "level_none":
+            units = "a window without an end takes" if self.window.open else f"{len(self.window)} units are"
+            said.append(f"{units} a lot: a trace of more than {LONG_WINDOW} units opens slowly or not at all")
         if not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
             said.append("torch_npu documents only letters, digits and underscores for the path of a trace")
         if self.ranks is None:
             said.append("every rank writes a trace; one rank of each kind mostly shows the same")
         if self.backend == "npu" and "npu" not in self.contents:
             said.append("without npu in --contents torch_npu ignores level, metrics, L2 cache and mstx")
-        if self.export_type == "db":
-            said.append("--export-type db: torch_npu 2.1 needs CANN's msprof on PATH when the window opens")
+        if "db" in self.exports and self.backend == "npu":
+            said.append("db export: torch_npu 2.1 needs CANN's msprof on PATH when the window opens")
+        if len(self.export_type) > 1:
+            said.append("--export-type with two types: torch_npu 2.1 takes one and falls back to text")
         if {"module", "stack"} & set(self.contents) and self.backend == "npu":
             said.append("stack and module crash with torch_npu 2.10.0.post4, and slow every release down")
         if self.analysis:
@@ -198,16 +275,18 @@ class Capture:
     @property
     def words(self) -> tuple[str, ...]:
         """The options as the user would type them, those at their default left out."""
-        said = [f"--{self.window.unit}", str(self.window)]
+        said = ["--stage", self.stage] if self.window.unit == WHOLE else [f"--{self.window.unit}", str(self.window)]
+        if self.stage == BUILTIN:
+            said = ["--builtin"]
         for field in fields(self)[2:]:
             value = getattr(self, field.name)
-            if value == field.default or field.name == "stage":
+            if field.name in ("stage", "settings") or (value == field.default and field.name not in self.settings):
                 continue
-            option = f"--{field.name.replace('_', '-')}"
+            typed = field.name.replace("_", "-")
             if isinstance(value, bool):
-                said.append(option)
+                said.append(f"--{typed}" if value else f"--no-{typed}")
             elif isinstance(value, tuple) or value is None:
-                said += [option, "all" if value is None else ",".join(map(str, value))]
+                said += [f"--{typed}", "all" if value is None else ",".join(map(str, value))]
             else:
-                said += [option, str(value)]
-        return (*said, "--save-path", self.save_path)
+                said += [f"--{typed}", str(value)]
+        return tuple(said) if self.stage == BUILTIN else (*said, "--save-path", self.save_path)

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from patcher import __version__, markers
-from patcher.capture import Capture
+from patcher.capture import WHOLE, Capture, option
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.recipe import Gap, Recipe, Structure, Upstream
@@ -93,7 +93,7 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
         raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
     counting = [recipe for recipe in staged if unit in recipe.windows]
     if not counting:
-        offered = dict.fromkeys(f"--{unit} A:B" for recipe in staged for unit in recipe.windows)
+        offered = dict.fromkeys(option(unit) for recipe in staged for unit in recipe.windows)
         raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
     if capture.role and capture.role not in roles:
@@ -102,7 +102,7 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
     chosen = [recipe for recipe in counting if capture.strategy in ("", *recipe.strategies)]
     if not chosen:
         known = dict.fromkeys(strategy for recipe in counting for strategy in recipe.strategies)
-        others = {f"--{unit} A:B" for r in staged for unit in r.windows if capture.strategy in r.strategies}
+        others = {option(unit) for r in staged for unit in r.windows if capture.strategy in r.strategies}
         raise Problem(
             Kind.USAGE,
             f"--strategy {capture.strategy} has no --{unit} in {capture.stage}",
@@ -144,7 +144,8 @@ def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> P
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
         narrowed = f" under --strategy {capture.strategy}" if capture.strategy else ""
-        cause = f"{name} {target.version} has no place for --{capture.window.unit} in {capture.stage}{narrowed}"
+        window = "" if capture.window.unit == WHOLE else f"--{capture.window.unit} in "
+        cause = f"{name} {target.version} has no place for {window}{capture.stage}{narrowed}"
         return Problem(Kind.NO_RECIPE, cause, str(target.root), hint)
     return Problem(
         Kind.STRUCTURE,

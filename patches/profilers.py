@@ -49,12 +49,13 @@ def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
     level = capture.level or "level1"
     # torch_npu drops AI Core metrics below level 1 with a warning.
     metrics = capture.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
+    types = [f"torch_npu.profiler.ExportType.{name.capitalize()}" for name in capture.exports]
     experimental = {
-        "export_type": f"torch_npu.profiler.ExportType.{(capture.export_type or 'text').capitalize()}",
+        "export_type": types[0] if len(types) == 1 else f"[{', '.join(types)}]",  # 2.1.0.post8 takes no list
         "profiler_level": f"torch_npu.profiler.ProfilerLevel.{_LEVELS[level]}",
         "aic_metrics": f"torch_npu.profiler.AiCMetrics.{_METRICS[metrics]}",
         "l2_cache": str(capture.l2_cache),
-        "msprof_tx": str(capture.mstx),
+        "msprof_tx": str(capture.marks),  # "mstx" only from 2.7.1 on
     }
     keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
     keywords["tensorboard_trace_handler", "analyse_flag"] = str(capture.analysis)

@@ -22,6 +22,12 @@ def chosen(capture: Capture) -> dict[str, object]:
     }
 
 
+def units(capture: Capture, name: str) -> str:
+    """The units of the window in words; ``name`` is what they are called."""
+    window = capture.window
+    return f"{name} {window.first} and all that follow" if window.open else f"{name} {window.first}..{window.end - 1}"
+
+
 def ranks(capture: Capture) -> str:
     """The ranks in words."""
     return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"

@@ -20,8 +20,9 @@ def summary(capture: Capture) -> str:
     """One line for the reader of the patched file."""
     units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[capture.window.unit]
     until = "" if capture.repeat == 1 else f" to {capture.rollout + capture.repeat - 1}"
-    window = f"{capture.window.first}..{capture.window.end - 1}"
-    return f"Records {units} {window} of rollout {capture.rollout}{until} on {recording.ranks(capture)}."
+    return (
+        f"Records {recording.units(capture, units)} of rollout {capture.rollout}{until} on {recording.ranks(capture)}."
+    )
 
 
 def probe(*parts: str, members: tuple[str, ...] = (), logger: str) -> Probe:

@@ -28,7 +28,7 @@ def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
 def summary(capture: Capture) -> str:
     """One line for the reader of the patched file."""
     steps = sorted({step + more for step in capture.training_steps for more in range(capture.repeat)})
-    units = f"{capture.window.unit.replace('batch', 'batches')} {capture.window.first}..{capture.window.end - 1}"
+    units = recording.units(capture, capture.window.unit.replace("batch", "batches"))
     role = f" for the {capture.role}" if capture.role else ""
     of = f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
     return f"Records {units} of {of} in {capture.stage}{role} on {recording.ranks(capture)}."

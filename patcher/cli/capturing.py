@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import click
 from patcher.capture import (
     AIC_METRICS,
     BACKENDS,
+    BUILTIN,
     CONTENTS,
     EXPORT_TYPES,
     LEVELS,
@@ -17,8 +19,10 @@ from patcher.capture import (
     ROLLOUT_UNITS,
     TRAINING_UNITS,
     UNITS,
+    WHOLE,
     Capture,
     Window,
+    option,
 )
 from patcher.cli import options
 from patcher.errors import Kind, Problem
@@ -30,6 +34,11 @@ if TYPE_CHECKING:
 
 window = options.together(
     click.option("--stage", help="The part of the RL loop to record; default: the target's first that has the window."),
+    click.option(
+        "--builtin",
+        is_flag=True,
+        help="Change the settings of the framework's own profiler instead: those that are named, no others.",
+    ),
     click.option("--decode", metavar="A:B", help="Record decode steps A to B-1; step n produces response token n."),
     click.option("--prefill", metavar="A:B", help="Record iterations that still prefill something, counted from 0."),
     click.option("--iterations", metavar="A:B", help="Record iterations of any kind, counted from 0."),
@@ -89,10 +98,17 @@ window = options.together(
         show_default=True,
         help=f"Of {', '.join(CONTENTS)}.",
     ),
-    click.option("--export-type", type=click.Choice(EXPORT_TYPES), help="Default for npu: text."),
+    click.option("--export-type", metavar="LIST", help="Of text, db; default for npu: text, with --module-ranges db."),
     click.option("--aic-metrics", metavar="NAME", help="AI Core metrics; default from level1 on: pipe_utilization."),
-    click.option("--l2-cache", is_flag=True, help="Record L2 cache hits."),
-    click.option("--mstx", is_flag=True, help="Record mstx marks."),
+    click.option("--l2-cache/--no-l2-cache", default=False, help="Record L2 cache hits."),
+    click.option("--mstx/--no-mstx", default=False, help="Record mstx marks."),
+    click.option(
+        "--markers",
+        is_flag=True,
+        help="Mark the rollout or training step and every unit of it: with --level level_none the cheapest look.",
+    ),
+    click.option("--module-ranges", is_flag=True, help="Mark every call of an nn.Module, for module_statistic."),
+    click.option("--module-pattern", metavar="REGEX", help="Only modules whose class name matches."),
     click.option("--analysis/--no-analysis", default=False, help="Parse the trace in the run; default: offline."),
     click.option("--save-path", metavar="DIR", help="Default: rlpatch_traces in the working directory."),
 )
@@ -124,6 +140,12 @@ def choice(words: dict[str, Any]) -> Choice:
         if len([window for window in windows if window.unit in family]) > 1:
             said = " and ".join(f"--{window.unit}" for window in windows)
             raise Problem(Kind.USAGE, f"{said}: a stage has one window", hint="leave all but one out")
+    if words["builtin"] and (windows or words["stage"] not in (None, BUILTIN)):
+        cause = "--builtin changes the framework's own profiler, which has no window and no stage of ours"
+        raise Problem(Kind.USAGE, cause, hint="leave out --builtin, or the window and --stage")
+    stage = BUILTIN if words["builtin"] else words["stage"]
+    if not windows and stage:
+        windows = [Window.whole()]
     if not windows:
         example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
         raise Problem(Kind.USAGE, "no window is given", hint=example)
@@ -136,30 +158,33 @@ def choice(words: dict[str, Any]) -> Choice:
             f"--aic-metrics {metrics}{missing} is not offered",
             hint=f"one of {', '.join(AIC_METRICS)}",
         )
+    plain = ("rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis", "markers", "module_ranges")
     chosen: dict[str, Any] = {
-        **{name: words[name] for name in ("rollout", "repeat", "warmup", "l2_cache", "mstx", "analysis")},
-        **{name: words[name] or "" for name in ("strategy", "level", "export_type")},
+        **{name: words[name] for name in plain},
+        **{name: words[name] or "" for name in ("strategy", "level", "module_pattern")},
+        "export_type": _listed(words["export_type"] or "", "export-type", EXPORT_TYPES),
         "ranks": _ranks(words["ranks"]),
         "training_steps": _training_steps(words["training_steps"]),
         "role": "" if words["role"] == "all" else words["role"],
         "contents": contents,
         "aic_metrics": metrics,
+        "settings": tuple(name for name in Capture.SETTINGS if name in given()) if words["builtin"] else (),
     }
     both = len(windows) > 1
 
     def capture(upstream: Upstream, target: Target) -> Capture:
-        window, stage = _stage(upstream, windows, words["stage"])
+        window, named = _stage(upstream, windows, stage)
         # With two windows an option belongs to the stage that knows it, with one it has to fit.
         foreign = Capture.TRAINING_ONLY if window.unit in ROLLOUT_UNITS else Capture.ROLLOUT_ONLY
         return Capture(
             window,
             os.path.realpath(words["save_path"] or "rlpatch_traces"),  # torch_npu refuses a symbolic link
-            stage=stage,
+            stage=named,
             backend=words["backend"] or _backend(upstream, target),
             **{name: value for name, value in chosen.items() if not (both and name in foreign)},
         )
 
-    return Choice(words["stage"], tuple(windows), capture)
+    return Choice(stage, tuple(windows), capture)
 
 
 def _backend(upstream: Upstream, target: Target) -> str:
@@ -176,12 +201,21 @@ def _stage(upstream: Upstream, windows: list[Window], stage: str | None) -> tupl
         for recipe in upstream.recipes:
             if window.unit in recipe.windows and recipe.stage in (wanted or stages):
                 return window, recipe.stage
-    said = " and ".join(f"--{window.unit}" for window in windows)
+    if stage and not wanted:
+        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {stage}", hint=f"one of: {', '.join(stages)}")
     offered = dict.fromkeys(
         unit for recipe in upstream.recipes if recipe.stage in (wanted or stages) for unit in recipe.windows
     )
     where = f"the stage {stage} of {name}" if wanted else name
-    raise Problem(Kind.USAGE, f"{where} has no {said}", hint=", ".join(f"--{unit} A:B" for unit in offered))
+    if windows == [Window.whole()]:
+        raise Problem(Kind.USAGE, f"{where} is recorded in a window, and none is given", hint=_offered(offered))
+    said = " and ".join(f"--{window.unit}" for window in windows)
+    raise Problem(Kind.USAGE, f"{where} has no {said}", hint=_offered(offered))
+
+
+def _offered(units: Iterable[str]) -> str:
+    windows = [option(unit) for unit in units if unit != WHOLE]
+    return ", ".join(windows) or "leave the window out: the stage is recorded as a whole"
 
 
 def _training_steps(text: str) -> tuple[int, ...]:

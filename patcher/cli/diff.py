@@ -32,12 +32,12 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
 
     def work() -> Report:
         windows = [unit.replace("-", "_") for unit in UNITS]
-        asked = any(words[window] is not None for window in windows)
+        asked = any(words[name] for name in (*windows, "stage", "builtin"))
         if asked and not targets:
             raise Problem(
                 Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
             )
-        chosen = [option for option in capturing.given() if option not in windows]
+        chosen = [name for name in capturing.given() if name not in windows]
         if chosen and not asked:
             option = f"--{chosen[0].replace('_', '-')}"
             raise Problem(

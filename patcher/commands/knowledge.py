@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from patcher import markers
+from patcher.capture import BUILTIN, WHOLE, Capture, Window, option
 from patcher.change import PatchId
 from patcher.commands.asked import Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
@@ -33,7 +34,7 @@ def listing() -> Report:
         {
             "target": upstream.project.name, "stage": recipe.stage, "recipe": recipe.name,
             "structure": structure.name, "file": structure.file, "releases": list(structure.releases),
-            "windows": [f"--{unit}" for unit in recipe.windows], "strategies": list(recipe.strategies),
+            "windows": [f"--{unit}" for unit in recipe.windows if unit != WHOLE], "strategies": list(recipe.strategies),
             "roles": list(recipe.roles),
         }
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
@@ -81,11 +82,13 @@ Places = dict[tuple[str, str, str], list[str]]
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Places:
     from patcher import plan
-    from patcher.capture import Capture, Window
 
     found: Places = {}
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in recipes for unit in recipe.windows):
-        capture = Capture(Window(unit, 1, 2), "/tmp/rlpatch_traces", stage=stage, backend=upstream.backend)  # noqa: S108  (never opened)
+        window = Window.whole() if unit == WHOLE else Window(unit, 1, 2)
+        settings = Capture.SETTINGS if stage == BUILTIN else ()
+        path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
+        capture = Capture(window, path, stage=stage, backend=upstream.backend, settings=settings)
         made = plan.apply(upstream, target, capture)
         for change in made.edit.changes:
             found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
@@ -94,7 +97,7 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Pl
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
     """The lines on one recipe; a reason that stands in ``said`` is not given again."""
-    windows = ", ".join(f"--{unit} A:B" for unit in recipe.windows)
+    windows = ", ".join(option(unit) for unit in recipe.windows)
     lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
     if recipe.strategies:
         lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")

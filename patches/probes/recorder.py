@@ -44,11 +44,13 @@ class Recorder:
         import os
 
         self.on = self.setting("RLPATCH", "1", "[01]") == "1"
-        self.first, self.end = map(int, self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d+").split(":"))
+        self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*")
+        first, _, end = self.window.partition(":")
+        self.first, self.end = int(first), int(end or 10**9)
         ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*")
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
         if not self.LOWEST <= self.first < self.end:
-            raise ValueError("RLPATCH_WINDOW=%s:%s is empty or too early" % (self.first, self.end))
+            raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.pid = os.getpid()
         self.prof = self.open_at = None
@@ -139,9 +141,11 @@ class Recorder:
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
-        text = "%s, recorded %s of %s units with %s %s between them: %s"
-        traces = ", ".join(found) or "no trace"
-        self.finish(text % (why, count, self.end - self.first, self.uncounted, self.BETWEEN, traces))
+        text = "%s, recorded %s%s units with %s %s between them: %s"
+        asked = "" if self.window.endswith(":") else " of %s" % (self.end - self.first)
+        self.finish(
+            text % (why, count, asked, self.uncounted, self.BETWEEN, ", ".join(found) or "no trace")
+        )
 
     def finish(self, report: str) -> None:
         import logging

@@ -29,6 +29,7 @@ class Rollouts:
     pause: Any
     close: Any
     finish: Any
+    window: str
     first: int
     end: int
     prof: Any
@@ -57,7 +58,7 @@ class Rollouts:
         self.open_at = max(self.first - self.WARMUP, 0) if asked else None
 
     def title(self) -> str:
-        return "%s %s:%s of rollout %s" % ("+".join(self.KINDS), self.first, self.end, self.rollout)
+        return "%s %s of rollout %s" % ("+".join(self.KINDS), self.window, self.rollout)
 
     def finished(self) -> bool:
         return self.rollout + 1 >= self.chosen + self.REPEAT

@@ -32,6 +32,7 @@ class TrainingSteps:
     close: Any
     finish: Any
     interrupt: Any
+    window: str
     first: int
     end: int
     prof: Any
@@ -102,7 +103,7 @@ class TrainingSteps:
             self.pause()
 
     def title(self) -> str:
-        window = "%s %s:%s of training step %s" % (self.UNIT, self.first, self.end, self.step)
+        window = "%s %s of training step %s" % (self.UNIT, self.window, self.step)
         return "%s, %s, %s" % (self.STAGE, self.role, window)
 
     def finished(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from patcher.capture import Capture, Window
+from patcher.capture import BUILTIN, OPEN_END, WHOLE, Capture, Window
 from patcher.errors import Kind, Problem
 
 
@@ -21,6 +21,7 @@ def capture(text: str = "30:60", unit: str = "decode", **choice: Any) -> Capture
         ("decode", " 1:2 ", Window("decode", 1, 2)),
         ("prefill", "0:4", Window("prefill", 0, 4)),
         ("iterations", "0:1", Window("iterations", 0, 1)),
+        ("decode", "30:", Window("decode", 30, OPEN_END)),
     ],
 )
 def test_windows(unit: str, text: str, window: Window) -> None:
@@ -57,6 +58,10 @@ def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> N
         ({"aic_metrics": "memory", "level": "level_none"}, "collects them from level1 on"),
         ({"contents": ("memory",)}, "neither npu nor cpu"),
         ({"contents": ()}, "neither npu nor cpu"),
+        ({"level": "level_none"}, "records nothing but marks"),
+        ({"module_pattern": "MLP"}, "no ranges of modules"),
+        ({"module_ranges": True, "module_pattern": "("}, "not a regular expression"),
+        ({"module_ranges": True, "export_type": ("text",)}, "module_statistic reads"),
         ({"contents": ("npu", "memory")}, "allocations are seen on the host"),
         ({"save_path": "relative"}, "torch_npu refuses this path"),
         ({"save_path": "/tmp/it's"}, "torch_npu refuses this path"),
@@ -65,7 +70,7 @@ def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> N
         ({"save_path": "/tmp/a\nb"}, "torch_npu refuses this path"),
         ({"save_path": "/tmp/traces\n"}, "torch_npu refuses this path"),
         ({"backend": "torch", "level": "level1"}, "--level does not exist in torch.profiler"),
-        ({"backend": "torch", "export_type": "db"}, "--export-type does not exist"),
+        ({"backend": "torch", "export_type": ("db",)}, "--export-type does not exist"),
         ({"backend": "torch", "aic_metrics": "none"}, "--aic-metrics does not exist"),
         ({"backend": "torch", "l2_cache": True}, "--l2-cache does not exist"),
         ({"backend": "torch", "mstx": True}, "--mstx does not exist"),
@@ -85,17 +90,26 @@ def test_combinations_that_no_profiler_takes(choice: dict[str, Any], cause: str)
         ("0:4", "prefill", {}, "begins with unit 0"),
         ("30:60", "decode", {"warmup": 0}, "without warm-up"),
         ("1:200", "decode", {}, "199 units are a lot"),
+        ("30:", "decode", {}, "a window without an end takes a lot"),
         ("30:60", "decode", {"ranks": None}, "every rank writes a trace"),
         ("30:60", "decode", {"contents": ("npu", "cpu", "stack")}, "crash with torch_npu 2.10.0.post4"),
         ("30:60", "decode", {"analysis": True}, "daemon processes"),
         ("30:60", "decode", {"contents": ("cpu",)}, "ignores level"),
-        ("30:60", "decode", {"export_type": "db"}, "needs CANN's msprof"),
+        ("30:60", "decode", {"export_type": ("db",)}, "needs CANN's msprof"),
+        ("30:60", "decode", {"module_ranges": True}, "needs CANN's msprof"),
         ("30:60", "decode", {"save_path": "/home/me/my-run"}, "documents only letters"),
     ],
 )
 def test_what_is_worth_a_note(text: str, unit: str, choice: dict[str, Any], note: str) -> None:
     (said,) = capture(text, unit, **choice).notes
     assert note in said
+
+
+def test_a_database_beside_text_is_worth_two() -> None:
+    assert [note[:20] for note in capture(export_type=("text", "db")).notes] == [
+        "db export: torch_npu",
+        "--export-type with t",
+    ]
 
 
 def test_a_plain_window_is_worth_none() -> None:
@@ -112,7 +126,44 @@ def test_a_plain_window_is_worth_none() -> None:
         ({"level": "level2", "l2_cache": True}, "--level level2 --l2-cache"),
         ({"contents": ("cpu",)}, "--contents cpu"),
         ({"backend": "torch"}, "--backend torch"),
+        ({"export_type": ("text", "db")}, "--export-type text,db"),
+        ({"level": "level_none", "markers": True}, "--level level_none --markers"),
+        ({"module_ranges": True, "module_pattern": "MLP$"}, "--module-ranges --module-pattern MLP$"),
     ],
 )
 def test_the_words_repeat_the_choice(choice: dict[str, Any], words: str) -> None:
     assert capture(**choice).words == ("--decode", "30:60", *words.split(), "--save-path", "/tmp/traces")
+
+
+@pytest.mark.parametrize(
+    ("stage", "choice", "words"),
+    [
+        ("graph-capture", {}, "--stage graph-capture --save-path /tmp/traces"),
+        ("graph-capture", {"ranks": None}, "--stage graph-capture --ranks all --save-path /tmp/traces"),
+        (BUILTIN, {"level": "level2", "settings": ("level",)}, "--builtin --level level2"),
+        (
+            BUILTIN,
+            {"contents": ("npu", "cpu"), "settings": ("contents", "mstx")},
+            "--builtin --contents npu,cpu --no-mstx",
+        ),
+    ],
+)
+def test_a_stage_without_a_window(stage: str, choice: dict[str, Any], words: str) -> None:
+    whole = Capture(Window.whole(), "/tmp/traces", stage=stage, **choice)
+    assert whole.window.unit == WHOLE
+    assert whole.words == tuple(words.split())
+    assert not [note for note in whole.notes if "warm-up" in note]
+
+
+@pytest.mark.parametrize(
+    ("stage", "choice", "cause"),
+    [
+        ("graph-capture", {"rollout": 1}, "--rollout belongs to rollout stages, and --stage graph-capture"),
+        ("graph-capture", {"role": "ref"}, "--role belongs to training stages, and --stage graph-capture"),
+        (BUILTIN, {}, "nothing would change"),
+    ],
+)
+def test_what_a_stage_without_a_window_does_not_take(stage: str, choice: dict[str, Any], cause: str) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        Capture(Window.whole(), "/tmp/traces", stage=stage, **choice)
+    assert caught.value.hint

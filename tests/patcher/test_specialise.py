@@ -72,7 +72,11 @@ def test_the_constants_read_like_the_command_line() -> None:
         ({"level": "level0"}, "aic_metrics=torch_npu.profiler.AiCMetrics.AiCoreNone,"),
         ({"level": "level_none", "mstx": True}, "profiler_level=torch_npu.profiler.ProfilerLevel.Level_none,"),
         ({"aic_metrics": "memory_ub"}, "aic_metrics=torch_npu.profiler.AiCMetrics.MemoryUB,"),
-        ({"export_type": "db"}, "export_type=torch_npu.profiler.ExportType.Db,"),
+        ({"export_type": ("db",)}, "export_type=torch_npu.profiler.ExportType.Db,"),
+        (
+            {"export_type": ("text", "db")},
+            "export_type=[torch_npu.profiler.ExportType.Text, torch_npu.profiler.ExportType.Db],",
+        ),
         ({"l2_cache": True}, "l2_cache=True,"),
         ({"mstx": True}, "msprof_tx=True,"),
         ({"analysis": True}, "self.save_path, worker_name=self.name, analyse_flag=True"),

@@ -48,7 +48,7 @@ CHOICES: list[dict[str, Any]] = [
     *(
         {"level": level, "export_type": export, "l2_cache": l2_cache, "mstx": mstx}
         for level in LEVELS
-        for export in EXPORT_TYPES
+        for export in [(name,) for name in EXPORT_TYPES]
         for l2_cache in (False, True)
         for mstx in (False, True)
     ),
