@@ -62,7 +62,9 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
             failures.append(problem)
-    if all(place.recipe.auxiliary for place in done):
+    found = {place.recipe.name for place in done}
+    torn = any(recipe.together and recipe.name not in found for recipe in recipes)
+    if torn or all(place.recipe.auxiliary for place in done):
         raise _nowhere(target, capture, failures)
     files = tuple(str(change.path) for change in changes)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
@@ -99,9 +101,10 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
     if capture.role and capture.role not in roles:
         cause = f"--role {capture.role}: the stage {capture.stage} works for {' and '.join(roles)}"
         raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
-    chosen = [recipe for recipe in counting if capture.strategy in ("", *recipe.strategies)]
+    mine = [recipe for recipe in counting if not capture.role or capture.role in recipe.roles]
+    chosen = [recipe for recipe in mine if capture.strategy in ("", *recipe.strategies)]
     if not chosen:
-        known = dict.fromkeys(strategy for recipe in counting for strategy in recipe.strategies)
+        known = dict.fromkeys(strategy for recipe in mine for strategy in recipe.strategies)
         others = {option(unit) for r in staged for unit in r.windows if capture.strategy in r.strategies}
         raise Problem(
             Kind.USAGE,

@@ -82,7 +82,8 @@ class Recipe(NamedTuple):
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
     function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
     strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. An
-    ``auxiliary`` recipe records nothing without another one of the same patch.
+    ``auxiliary`` recipe records nothing without another one of the same patch; those that go ``together`` record
+    nothing without each other.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Recipe(NamedTuple):
     roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     auxiliary: bool = False
+    together: bool = False
 
     @property
     def releases(self) -> tuple[str, ...]:
