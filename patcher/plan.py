@@ -63,8 +63,9 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
                 raise
             failures.append(problem)
     found = {place.recipe.name for place in done}
-    torn = any(recipe.together and recipe.name not in found for recipe in recipes)
-    if torn or all(place.recipe.auxiliary for place in done):
+    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
+    if lacking or all(place.recipe.auxiliary for place in done):
+        failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
     files = tuple(str(change.path) for change in changes)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
@@ -158,6 +159,11 @@ def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> P
         hint,
         tuple(line for problem in failures for line in (problem.cause, f"at {problem.where}")),
     )
+
+
+def _no_file(target: Target, recipe: Recipe) -> Problem:
+    files = dict.fromkeys(structure.file for structure in recipe.structures)
+    return Problem(Kind.STRUCTURE, f"the {recipe.name} is in none of {', '.join(files)}", str(target.root))
 
 
 def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:

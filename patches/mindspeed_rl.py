@@ -168,7 +168,7 @@ def _worker(
         structures=structures,
         why=_WHY,
         how="one line at the head of the stage and one at its end; the probe is one nested class at the end of"
-        f" {class_name}, from which IntegratedWorker inherits, and wraps the loops of the engine",
+        f" {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
         upstream=f"{structures[-1].file}, {structures[0].releases[0]} to 2.3.0",
         remove_when=_REMOVE,
         strategies=("megatron",),
@@ -274,8 +274,8 @@ UPSTREAM = Upstream(
     application=PROFILING,
     processes=("train_grpo.py", "train_dapo.py", "train_ppo.py", "ray::IntegratedWorker", "ray::ActorHybridWorker"),
     builtin={
-        "": "profiler_config.integrated.profile records whole stages of the training steps from profile_step_start up"
-        " to profile_step_end on profile_ranks: one trace for each call of a stage, or with stage=all, which PPO cannot"
+        ">=2.1.0": "profiler_config.integrated.profile records whole stages of the training steps from"
+        " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with stage=all, which PPO cannot"
         " have, one for everything. It has no window of decode steps, micro-batches or mini-batches, writes no mark for"
         " them, and works for integrated workers alone. Its guide cuts max_tokens to 128 and the global batch to 8 or 4"
         " to keep the traces readable; mstx with level_none records marks and communication, but no operators.",
