@@ -275,9 +275,10 @@ UPSTREAM = Upstream(
     processes=("train_grpo.py", "train_dapo.py", "train_ppo.py", "ray::IntegratedWorker", "ray::ActorHybridWorker"),
     builtin={
         ">=2.1.0": "profiler_config.integrated.profile records whole stages of the training steps from"
-        " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with stage=all, which PPO cannot"
-        " have, one for everything. It has no window of decode steps, micro-batches or mini-batches, writes no mark for"
-        " them, and works for integrated workers alone. Its guide cuts max_tokens to 128 and the global batch to 8 or 4"
-        " to keep the traces readable; mstx with level_none records marks and communication, but no operators.",
+        " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"
+        " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
+        " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts max_tokens to"
+        " 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none records marks and"
+        " communication, but no operators.",
     },
 )

@@ -38,9 +38,10 @@ class Tree(NamedTuple):
         return trees.checkout(self.release, folder, self.real)
 
 
-def parametrize(metafunc: pytest.Metafunc, shapes: tuple[str, ...]) -> None:
-    """Give a test that takes a ``tree`` those of ``shapes``, and every real one."""
-    if "tree" in metafunc.fixturenames:
-        folder = metafunc.config.getoption("--mindspeed-rl")
-        real = [Tree(release, folder) for release in (*trees.RELEASES, trees.MASTER)] if folder else []
-        metafunc.parametrize("tree", [*map(Tree, shapes), *real], ids=str)
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a test that takes a ``tree`` each shape there is, one that takes a ``newest`` the last; and all real ones."""
+    folder = metafunc.config.getoption("--mindspeed-rl")
+    real = [Tree(release, folder) for release in (*trees.RELEASES, trees.MASTER)] if folder else []
+    for name, shapes in (("tree", ("2.1.0", "2.3.0", trees.MASTER)), ("newest", ("2.3.0",))):
+        if name in metafunc.fixturenames:
+            metafunc.parametrize(name, [*map(Tree, shapes), *real], ids=str)

@@ -29,7 +29,7 @@ PROFILE, MSTX = "profiler_config.integrated.profile", "profiler_config.integrate
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    mindspeed.parametrize(metafunc, (*trees.RELEASES, trees.MASTER))
+    mindspeed.parametrize(metafunc)
 
 
 def windows(tree: Tree) -> list[tuple[str, str]]:
@@ -52,8 +52,8 @@ def test_there_and_back(tree: Tree, tmp_path: Path) -> None:
         there_and_back(UPSTREAM, tree.version, stage, unit, root, tmp_path, shape=tree.shape, warned=warned)
 
 
-def test_stages_and_roles_stand_in_one_file_and_go_in_any_order(tree: Tree, tmp_path: Path) -> None:
-    root = tree.checkout(tmp_path / "checkout")
+def test_stages_and_roles_stand_in_one_file_and_go_in_any_order(newest: Tree, tmp_path: Path) -> None:
+    root = newest.checkout(tmp_path / "checkout")
     pristine, common = picture(root), ("--path", root)
     stages = [
         ("--stage", "rollout", "--decode", "30:60"),
@@ -61,12 +61,12 @@ def test_stages_and_roles_stand_in_one_file_and_go_in_any_order(tree: Tree, tmp_
         ("--stage", "compute-log-prob", "--role", "actor", "--micro-batch", "0:1"),
         ("--stage", "compute-log-prob", "--role", "ref", "--micro-batch", "2:4"),
     ]
-    if tree.critic:
+    if newest.critic:
         stages += [
             ("--stage", "update-critic", "--micro-batch", "0:1"),
             ("--stage", "compute-values", "--micro-batch", "0:1"),
         ]
-    order = random.Random(tree.release)
+    order = random.Random(newest.release)
     for words in order.sample(stages, len(stages)):
         run("apply", "mindspeed-rl", *words, *common)
     patches = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
@@ -201,8 +201,8 @@ def profiled(tree: Tree, folder: Path) -> Path:
     return root
 
 
-def test_commands(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = profiled(tree, tmp_path / "checkout")
+def test_commands(newest: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = profiled(newest, tmp_path / "checkout")
     monkeypatch.chdir(root)
     for command, state, place in CHECKS:
         ((found, where),) = own(root, "--", *command.split(), code=8 if state == "on" else 0)
@@ -210,8 +210,8 @@ def test_commands(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("yaml", "state"), [("grpo_profiled", "on"), ("grpo_qwen25_7b_A3", "off")], ids=["on", "off"])
-def test_scripts(tree: Tree, yaml: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = profiled(tree, tmp_path / "checkout")
+def test_scripts(newest: Tree, yaml: str, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = profiled(newest, tmp_path / "checkout")
     monkeypatch.chdir(root)
     script = root / "run.sh"
     script.write_text(SCRIPT.format(yaml=yaml, start="python cli/train_grpo.py --config-name $YAML"))
@@ -224,8 +224,8 @@ def test_scripts(tree: Tree, yaml: str, state: str, tmp_path: Path, monkeypatch:
     assert found == state
 
 
-def test_a_configuration_that_the_user_names(tree: Tree, tmp_path: Path) -> None:
-    root = profiled(tree, tmp_path / "checkout")
+def test_a_configuration_that_the_user_names(newest: Tree, tmp_path: Path) -> None:
+    root = profiled(newest, tmp_path / "checkout")
     file = root / "configs/grpo_profiled.yaml"
     assert own(root, "--config", file, code=8) == [("on", f"{file}:6")]
     refused = run("apply", "mindspeed-rl", "--decode", "30:60", "--path", root, "--config", file, code=8)
@@ -233,8 +233,8 @@ def test_a_configuration_that_the_user_names(tree: Tree, tmp_path: Path) -> None
     assert own(root, "--config", root / "configs/grpo_qwen25_7b_A3.yaml")[0][0] == "off"
 
 
-def test_as_it_is_installed_it_is_off(tree: Tree, tmp_path: Path) -> None:
-    ((state, _),) = own(tree.checkout(tmp_path / "checkout"))
+def test_as_it_is_installed_it_is_off(newest: Tree, tmp_path: Path) -> None:
+    ((state, _),) = own(newest.checkout(tmp_path / "checkout"))
     assert state == "off"
 
 

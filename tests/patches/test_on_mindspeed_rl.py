@@ -7,7 +7,9 @@ of a release, with ``--mindspeed-rl DIR`` also the real ones.
 
 from __future__ import annotations
 
+import functools
 import re
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fixtures.ascend import trace
-from fixtures.mindspeed_rl.host import Driven, drive
+from fixtures.mindspeed_rl.host import drive
 from tests.patches import mindspeed
 from tests.patches.mindspeed import Tree
 from tests.patches.test_releases import run as rlpatch
@@ -35,7 +37,10 @@ Units = dict[int, list[str]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    mindspeed.parametrize(metafunc, ("2.1.0", "2.3.0"))
+    mindspeed.parametrize(metafunc)
+    if "patched" in metafunc.fixturenames:
+        everything = any(map(metafunc.config.getoption, ("--all-releases", "--mindspeed-rl")))
+        metafunc.parametrize("patched", PATCHED if everything else PATCHED[:2], ids=lambda one: one.name)
 
 
 def call(name: str, **more: Any) -> dict[str, Any]:
@@ -65,6 +70,11 @@ class Case(NamedTuple):
     said: tuple[str, ...] = ()
     settings: dict[str, Any] = {}  # noqa: RUF012  (never changed)
 
+    @property
+    def run(self) -> dict[str, Any]:
+        """For ``fixtures.mindspeed_rl.drive``."""
+        return {"calls": self.calls, **self.settings}
+
     def environment(self, folder: Path) -> dict[str, str]:
         stages = {stage for stage, _ in STAGES.values()}
         others = stages - {self.only} if self.only else set()
@@ -81,7 +91,7 @@ class Case(NamedTuple):
         found: dict[Any, Units] = {}
         counts: dict[str, int] = {}
         first, end = map(int, self.window.split(":"))
-        pipeline = {**self.settings}.get("pipeline", 1) > 1 or {**self.settings}.get("chunks", 1) > 1
+        pipeline = bool({"pipeline", "chunks"} & set(self.settings))
         for one in calls:
             name = one["call"]
             step = counts[name] = counts.get(name, 0) + 1
@@ -153,6 +163,7 @@ BRIEF = {"two-steps", "parts", "epochs", "raised", "critic-raises", "pipeline"}
 class Patched(NamedTuple):
     """The unit of each training stage, and how much is driven through it."""
 
+    name: str
     update: str
     critic: str
     brief: bool = False
@@ -174,33 +185,39 @@ class Patched(NamedTuple):
         return found
 
 
-@pytest.mark.parametrize(
-    "patched",
-    [Patched(MICRO, MINI), Patched(MINI, MICRO, brief=True), Patched(MICRO, MICRO, brief=True, npu=True)],
-    ids=["first", "second", "npu"],
+def driven(tree: Tree) -> list[Case]:
+    """What this release has the classes for."""
+    if tree.critic:
+        return [*CASES, *WITH_CRITIC]
+    return [case for case in CASES if call("compute_image_embeds") not in case.calls]
+
+
+@functools.cache
+def published(tree: Tree) -> dict[str, Any]:
+    """Case → what its calls do without a patch."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = drive(tree.checkout(Path(folder) / "checkout"), [case.run for case in driven(tree)])
+    assert "rlpatch" not in found.log
+    return {case.name: calls for case, calls in zip(driven(tree), found.runs, strict=True)}
+
+
+PATCHED = (
+    Patched("first", MICRO, MINI),
+    Patched("npu", MICRO, MICRO, brief=True, npu=True),
+    Patched("second", MINI, MICRO, brief=True),
 )
-def test_every_bit_is_as_before_and_the_trace_holds_the_window(tree: Tree, patched: Patched, tmp_path: Path) -> None:
-    cases = [*CASES, *WITH_CRITIC] if tree.critic else [*CASES]
-    if tree.release == "2.1.0":
-        cases = [case for case in cases if call("compute_image_embeds") not in case.calls]
-    if patched.brief:
-        cases = [case for case in cases if case.name in BRIEF]
-    runs = [{"calls": case.calls, **case.settings} for case in cases]
-    root = tree.checkout(tmp_path / "checkout")
-    before = drive(root, runs, npu=patched.npu)
-    units = patched.apply(tree, root)
-    steered = [{**run, "env": case.environment(tmp_path)} for run, case in zip(runs, cases, strict=True)]
-    after = drive(root, steered, npu=patched.npu)
-    check(cases, units, before, after, tmp_path)
 
 
-def check(cases: list[Case], units: dict[str, str], before: Driven, after: Driven, folder: Path) -> None:
+def test_every_bit_is_as_before_and_the_trace_holds_the_window(newest: Tree, patched: Patched, tmp_path: Path) -> None:
+    cases = [case for case in driven(newest) if case.name in BRIEF or not patched.brief]
+    root = newest.checkout(tmp_path / "checkout")
+    units = patched.apply(newest, root)
+    after = drive(root, [{**case.run, "env": case.environment(tmp_path)} for case in cases], npu=patched.npu)
     assert "Traceback" not in after.log
-    assert "rlpatch" not in before.log
-    for case, published, calls in zip(cases, before.runs, after.runs, strict=True):
-        assert calls == published, f"{case.name}: patched and published differ"
-        assert dict(traces(folder / case.name)) == case.expected(calls, units), f"{case.name}: {after.log}"
-        for said in case.said if MICRO in (units["update-policy"],) else ():
+    for case, calls in zip(cases, after.runs, strict=True):
+        assert calls == published(newest)[case.name], f"{case.name}: patched and published differ"
+        assert dict(traces(tmp_path / case.name)) == case.expected(calls, units), f"{case.name}: {after.log}"
+        for said in case.said if units["update-policy"] == MICRO else ():
             assert said in after.log, case.name
 
 

@@ -116,7 +116,9 @@ def there_and_back(
     for file in patched:
         after = (root / file).read_bytes()
         compile(after, file, "exec")
-        old, new = before[file].splitlines(keepends=True), after.splitlines(keepends=True)
+        # What goes in behind a last line that has no end begins with that end.
+        ended = (data if data.endswith(b"\n") else data + b"\n" for data in (before[file], after))
+        old, new = (data.splitlines(keepends=True) for data in ended)
         kinds = {kind for kind, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
         assert kinds == {"equal", "insert"}
     for file in patched[:2]:
