@@ -64,7 +64,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
             failures.append(problem)
     found = {place.recipe.name for place in done}
     lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
-    if lacking or all(place.recipe.auxiliary for place in done):
+    if lacking or all(place.recipe.auxiliary or capture.window.unit not in place.recipe.windows for place in done):
         failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
     files = tuple(str(change.path) for change in changes)
@@ -94,7 +94,7 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
     if not staged:
         stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
         raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
-    counting = [recipe for recipe in staged if unit in recipe.windows]
+    counting = [r for r in staged if unit in r.windows or (capture.markers and unit in r.marks)]
     if not counting:
         offered = dict.fromkeys(option(unit) for recipe in staged for unit in recipe.windows)
         raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
@@ -203,7 +203,7 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     members = specialise(recipe.probe, capture, patch)
-    after = engine.insert(without, recipe, members, patch, __version__, unit=capture.window.unit, where=where)
+    after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)

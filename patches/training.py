@@ -41,7 +41,8 @@ def probe(*parts: str, roles: tuple[str, ...], logger: str) -> Probe:
     A name without a module is of ``patches.probes.training``.
     """
     counted = tuple(part if "." in part else f"training.{part}" for part in ("TrainingSteps", *parts))
-    return recording.probe(counted, ("training.Loops",), logger=logger, chosen=chosen(roles), summary=summary)
+    beside, marked = ("training.Loops",), "ranges.TrainingMarkers"
+    return recording.probe(counted, beside, logger=logger, markers=marked, chosen=chosen(roles), summary=summary)
 
 
 FOREIGN_LOOPS = Probe(members=("training.ForeignLoops",), summary=summary)
