@@ -93,6 +93,7 @@ class ModuleRanges(Recorded):
     begin_range: Any
     end_range: Any
     without_domains: Any
+    module: Any
     calling: Any = None
 
     def begin_recorded(self) -> None:
@@ -107,7 +108,8 @@ class ModuleRanges(Recorded):
         if reason:
             logging.getLogger(self.LOGGER).error("rlpatch: no ranges of modules: %s", reason)
             return
-        original, is_compiling = torch.nn.Module.__call__, torch.compiler.is_compiling
+        self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
+        original = self.module.__call__
         names: dict[type, str] = {}
         search = re.compile(self.MODULES).search
 
@@ -125,8 +127,7 @@ class ModuleRanges(Recorded):
             finally:
                 self.end_module(handle)
 
-        self.calling = calling
-        torch.nn.Module.__call__ = calling
+        self.calling = self.module.__call__ = calling
 
     def begin_module(self, name: str) -> Any:
         import logging
@@ -150,12 +151,10 @@ class ModuleRanges(Recorded):
         super().end_recorded()
 
     def leave_modules(self) -> None:
-        import torch
-
+        calling, self.calling = self.calling, None
         # Else somebody has wrapped ours, which only passes calls on from now on.
-        if self.calling is not None and torch.nn.Module.__call__ is self.calling:
-            torch.nn.Module.__call__ = self.calling.__wrapped__
-        self.calling = None
+        if calling is not None and self.module.__call__ is calling:
+            self.module.__call__ = calling.__wrapped__
 
 
 class Markers(Recorded):
