@@ -64,7 +64,8 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
             failures.append(problem)
     found = {place.recipe.name for place in done}
     lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
-    if lacking or all(place.recipe.auxiliary or capture.window.unit not in place.recipe.windows for place in done):
+    alone = any(place.recipe.needs and found.isdisjoint(place.recipe.needs) for place in done)
+    if lacking or alone or all(capture.window.unit not in place.recipe.windows for place in done):
         failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
     files = tuple(str(change.path) for change in changes)

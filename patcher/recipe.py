@@ -84,10 +84,10 @@ class Recipe(NamedTuple):
 
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
     function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
-    strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. An
-    ``auxiliary`` recipe records nothing without another one of the same patch; those that go ``together`` record
-    nothing without each other. ``marks`` are windows of other recipes, to which this one adds with ``--markers`` what
-    it counts itself.
+    strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. A
+    recipe that ``needs`` others records nothing without one of these in the same patch; those that go ``together``
+    record nothing without all of each other. ``marks`` are windows of other recipes, to which this one adds with
+    ``--markers`` what it counts itself.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Recipe(NamedTuple):
     strategies: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    auxiliary: bool = False
+    needs: tuple[str, ...] = ()
     together: bool = False
     marks: tuple[str, ...] = ()
 

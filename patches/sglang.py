@@ -162,7 +162,7 @@ FORWARD_THREAD = Recipe(
     how="one line before the thread starts: it runs what it finds between two batches in the queue",
     upstream=f"{_THREAD}, 0.4.0 to 0.5.3",
     remove_when="nobody runs releases below 0.5.3.post1 any more",
-    auxiliary=True,
+    needs=(SCHEDULER.name,),
 )
 
 _ALL_RANKS = "on every rank, prefill and idle batches counted along, without a mark for a step"

@@ -90,6 +90,7 @@ def _in_loop(
 
 
 _WORKER = "verl/workers/engine_workers.py"
+_ENGINE_CLASSES = ("FSDPEngine", "VeOmniEngine", "TorchTitanEngine", "AutomodelEngine")
 _WITH_LOOPS = {
     "update-policy": ("fsdp", "veomni", "torchtitan", "automodel"),
     "compute-log-prob": ("fsdp", "veomni", "torchtitan", "automodel"),
@@ -98,6 +99,10 @@ _WITH_LOOPS = {
 }
 _TRAIN = ("27b6701f21f1", "b0b628eadb55", "90bc921b6175", "0f6d507a10b2", "3dfa3f454c44")
 _INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
+
+
+def _worker_name(unit: str) -> str:
+    return f"engine worker, {unit.replace('batch', 'batches')}"
 
 
 def _worker(stage: str, unit: str) -> Recipe:
@@ -112,7 +117,7 @@ def _worker(stage: str, unit: str) -> Recipe:
     enter = Site(method, 'self._rlpatch_stage("enter", data)', _COUNTED, parameters=("data",))
     minis = (_loop(method, MINI, "dataloader", last=True),) if stage in _UPDATES else ()
     return Recipe(
-        name=f"engine worker, {unit.replace('batch', 'batches')}",
+        name=_worker_name(unit),
         stage=stage,
         class_name="TrainingWorker",
         method=method,
@@ -134,7 +139,7 @@ def _worker(stage: str, unit: str) -> Recipe:
         remove_when=_REMOVE,
         strategies=_WITH_LOOPS[stage] if unit == MICRO else (*_WITH_LOOPS["update-policy"], "megatron", "mindspeed"),
         roles=_ROLES[stage],
-        auxiliary=unit == MICRO,
+        needs=_ENGINE_CLASSES if unit == MICRO else (),
     )
 
 
@@ -144,7 +149,7 @@ def _engine(
     """The loop of an engine over the micro-batches, which its worker counts."""
     method, file = "forward_backward_batch", f"verl/workers/engine/{strategy}/transformer_impl.py"
     return Recipe(
-        name=f"{class_name}",
+        name=class_name,
         stage=stage,
         class_name=class_name,
         method=method,
@@ -160,6 +165,7 @@ def _engine(
         strategies=(strategy,),
         roles=_ROLES[stage],
         notes=(_DYNAMIC,),
+        needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
 
 

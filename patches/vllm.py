@@ -145,7 +145,7 @@ CPU_PROFILE = Recipe(
     how="one line in profile(); the rest is inherited from Worker",
     upstream=f"{_CPU}, 0.11.1 to 0.30.0",
     remove_when="nobody runs releases below 0.31.0 any more",
-    auxiliary=True,
+    needs=(WORKER.name,),
 )
 
 _BY_HAND = (

@@ -34,7 +34,7 @@ RECIPES = (
     recipe("fsdp"),
     recipe("megatron", windows=("mini-batch",)),
     recipe("later", structures=(Structure("one", ("2.0",), "toy/later.py", (), "a loop"),)),
-    recipe("worker", strategies=("fsdp", "later"), auxiliary=True, notes=("mind the worker",)),
+    recipe("worker", strategies=("fsdp", "later"), needs=("fsdp", "later"), notes=("mind the worker",)),
     recipe("values", "values", roles=("critic",)),
 )
 GAP = Gap("megatron", "micro-batch", ("update",), "", "its schedule has them")
@@ -120,7 +120,7 @@ def test_recipes_that_go_together_go_together_or_not_at_all(target: Target, vers
     assert "worker" in "\n".join((caught.value.cause, *caught.value.notes))
 
 
-def test_an_unknown_release_needs_more_than_an_auxiliary_recipe(target: Target) -> None:
+def test_a_recipe_that_needs_another_is_not_enough_for_an_unknown_release(target: Target) -> None:
     unknown = target._replace(version="3.0")
     for name in ("fsdp", "later"):
         (target.root / "toy" / f"{name}.py").write_text(WORKER.replace("batches", "others"))
