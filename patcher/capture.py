@@ -178,6 +178,11 @@ class Capture:
                     f"--{said} belongs to {kind} stages, and {stage} to a stage of another kind",
                     hint=f"leave --{said} out",
                 )
+        for name in ("warmup", "markers", "module_ranges"):
+            if self.window.unit == WHOLE and self.stage != BUILTIN and getattr(self, name) != defaults[name]:
+                said = name.replace("_", "-")
+                cause = f"--{said}: {self.stage} is recorded as a whole, without a warm-up or ranges of ours"
+                raise Problem(Kind.USAGE, cause, hint=f"leave --{said} out")
         if self.stage == BUILTIN and not self.settings:
             named = ", ".join(f"--{name.replace('_', '-')}" for name in self.SETTINGS)
             raise Problem(Kind.USAGE, "--builtin without a setting: nothing would change", hint=f"one of {named}")

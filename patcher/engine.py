@@ -74,8 +74,8 @@ def _insert(
         wanted = not site.windows or not {*site.windows}.isdisjoint(units)
         place = _method(statements, recipe, site, where) if wanted else None
         if place is not None:
-            line = f"{patch.rename(site.line)}  {markers.tag(patch)}"
-            statements[place] = _insert_line(statements[place], recipe, site, line, where)
+            lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in (site.line, site.after) if line]
+            statements[place] = _insert_lines(statements[place], recipe, site, lines, where)
     note = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
     opening = [cst.EmptyLine(comment=cst.Comment(text)) for text in (markers.begin(patch, tool), note)]
     closing = cst.EmptyLine(comment=cst.Comment(markers.end(patch)))
@@ -181,56 +181,76 @@ def _method(statements: Sequence[cst.CSTNode], recipe: Recipe, site: Site, where
     return found[0]
 
 
-def _insert_line(node: cst.CSTNode, recipe: Recipe, site: Site, line: str, where: str) -> cst.FunctionDef:
+def _insert_lines(node: cst.CSTNode, recipe: Recipe, site: Site, lines: list[str], where: str) -> cst.FunctionDef:
     assert isinstance(node, cst.FunctionDef)  # noqa: S101  (_method looked)
     parameters = {p.name.value for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)}
     if missing := [name for name in site.parameters if name not in parameters]:
         raise _unlike(recipe, where, f"{site.method} takes no parameter {', '.join(missing)}")
     block = _block(node, where, f"{recipe.class_name}.{site.method}")
+    inner, at, units = _place(node, block, recipe, site, where)
+    changed = _put(inner, at, [line.replace("{units}", units) for line in lines])
+    return cst.ensure_type(node.deep_replace(inner, changed), cst.FunctionDef)
+
+
+def _place(
+    node: cst.FunctionDef, block: cst.IndentedBlock, recipe: Recipe, site: Site, where: str
+) -> tuple[cst.IndentedBlock, int, str]:
+    """The block and the number of the statement that ``site`` means, and the name that its loop runs over."""
     if site.loops_over:
-        found = list(_loops(block, site.loops_over))
-        if len(found) != 1:
-            raise _unlike(recipe, where, f"{len(found)} loops over {' or '.join(site.loops_over)} in {site.method}")
-        inner, at, units = found[0]
-        changed = _put(inner, at, line.replace("{units}", units))
-        return cst.ensure_type(node.deep_replace(inner, changed), cst.FunctionDef)
-    if site.before:
+        every = [(inner, at, _iterable(loop)) for inner, at, loop in _statements(block)]
+        found = [place for place in every if place[2] in site.loops_over]
+        looked = f"loops over {' or '.join(site.loops_over)} in {site.method}"
+    elif site.call:
+        call = cst.parse_expression(site.call)
+        found = [(inner, at, "") for inner, at, statement in _statements(block) if _matches(_value(statement), call)]
+        looked = f"statements of “{site.call}” alone in {site.method}"
+    elif site.before:
         pattern = cst.parse_statement(site.before)
-        places = [i for i, statement in enumerate(block.body) if _matches(statement, pattern)]
-        if len(places) != 1:
-            raise _unlike(
-                recipe, where, f"{len(places)} statements like “{site.before}” at the top level of {site.method}"
-            )
-        at = places[0]
+        found = [(block, at, "") for at, statement in enumerate(block.body) if _matches(statement, pattern)]
+        looked = f"statements like “{site.before}” at the top level of {site.method}"
     else:
-        at = int(node.get_docstring() is not None)
-    return node.with_changes(body=_put(block, at, line))
+        return block, int(node.get_docstring() is not None), ""
+    if len(found) != 1:
+        raise _unlike(recipe, where, f"{len(found)} {looked}")
+    return found[0]
 
 
-def _put(block: cst.IndentedBlock, at: int, line: str) -> cst.IndentedBlock:
-    """``block`` with ``line`` in front of its statement ``at``."""
-    ours = cst.parse_statement(line)
+def _put(block: cst.IndentedBlock, at: int, lines: list[str]) -> cst.IndentedBlock:
+    """``block`` with the first of ``lines`` in front of its statement ``at``, and the second one, if any, behind it."""
+    ours, *behind = map(cst.parse_statement, lines)
     following = block.body[at] if at < len(block.body) else None
     statements = list(block.body)
     # Blank lines and comments above the statement stay above our line, which belongs to it.
     if isinstance(following, cst.SimpleStatementLine | cst.BaseCompoundStatement):
         ours = ours.with_changes(leading_lines=following.leading_lines)
         statements[at] = following.with_changes(leading_lines=[])
-    return block.with_changes(body=[*statements[:at], ours, *statements[at:]])
+    return block.with_changes(body=[*statements[:at], ours, *statements[at : at + 1], *behind, *statements[at + 1 :]])
 
 
-def _loops(node: cst.CSTNode, names: Sequence[str]) -> Iterator[tuple[cst.IndentedBlock, int, str]]:
-    """Every loop over one of ``names`` below ``node``, nested functions left out: its block, place and name."""
-    for child in node.children:
+def _statements(block: cst.CSTNode) -> Iterator[tuple[cst.IndentedBlock, int, cst.CSTNode]]:
+    """Every statement below ``block``, those of nested functions left out: its block, its place there, and itself."""
+    for child in block.children:
         if isinstance(child, cst.FunctionDef | cst.ClassDef):
             continue
-        if isinstance(child, cst.For) and isinstance(node, cst.IndentedBlock) and (name := _iterable(child)) in names:
-            yield node, node.body.index(child), name
-        yield from _loops(child, names)
+        if isinstance(block, cst.IndentedBlock) and isinstance(child, cst.BaseStatement):
+            yield block, block.body.index(child), child
+        if not isinstance(child, cst.SimpleStatementLine):
+            yield from _statements(child)
 
 
-def _iterable(loop: cst.For) -> str:
-    """The name that ``loop`` runs over, by itself or in an ``enumerate``; "" for anything else."""
+def _value(statement: cst.CSTNode) -> cst.CSTNode:
+    """What a statement computes, if it only computes it or assigns it; else the statement itself."""
+    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
+        small = statement.body[0]
+        if isinstance(small, cst.Expr | cst.Assign | cst.AnnAssign) and small.value is not None:
+            return small.value
+    return statement
+
+
+def _iterable(loop: cst.CSTNode) -> str:
+    """The name that a loop runs over, by itself or in an ``enumerate``; "" for anything else."""
+    if not isinstance(loop, cst.For):
+        return ""
     over = loop.iter
     if isinstance(over, cst.Call) and isinstance(over.func, cst.Name) and over.func.value == "enumerate":
         over = over.args[0].value if over.args else over

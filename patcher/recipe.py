@@ -14,14 +14,16 @@ if TYPE_CHECKING:
 
 
 class Site(NamedTuple):
-    """One line of ours in one method of the target class.
+    """One line of ours in one method of the target class, or one in front of a statement and one behind it.
 
     ``line`` is the statement that goes in; ``_rlpatch_stage`` in it stands for the name of the patch. ``before`` is
     the statement it goes in front of, written as code in which ``...`` stands for any arguments, any body or any
     value; it must match exactly one statement at the top level of ``method``. An empty ``before`` means the head of
     the method, behind its docstring. ``loops_over`` are names instead: the line goes in front of the one ``for`` loop
     of the method, at any depth, that runs over one of them, or over its ``enumerate``; ``{units}`` in ``line`` is the
-    name that was found.
+    name that was found. ``call`` is an expression instead, written like ``before``: the line goes in front of the one
+    statement of the method, at any depth, that is nothing but this call, or assigns what it gives. ``after`` is the
+    statement that goes behind that of ``before`` or ``call``; it is not reached where the statement raises.
 
     ``parameters`` are names that the method must take, because ``line`` uses them. A site that is ``optional`` is
     left out where the class has no such method, and one with ``windows`` for every other unit.
@@ -32,6 +34,8 @@ class Site(NamedTuple):
     why: str
     before: str = ""
     loops_over: tuple[str, ...] = ()
+    call: str = ""
+    after: str = ""
     parameters: tuple[str, ...] = ()
     optional: bool = False
     windows: tuple[str, ...] = ()
@@ -41,7 +45,9 @@ class Site(NamedTuple):
         """Where the line goes, in words: for messages and for ``explain``."""
         if self.loops_over:
             return f"before the loop over {' or '.join(self.loops_over)}"
-        return f"before `{self.before}`" if self.before else "at its head"
+        statement = self.before or self.call
+        where = "around" if self.after else "before"
+        return f"{where} `{statement}`" if statement else "at its head"
 
 
 class Structure(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcher.capture import Capture
+from patcher.capture import WHOLE, Capture
 from patcher.recipe import Probe
 from patches.profilers import BACKENDS, arguments
 
@@ -14,6 +14,7 @@ def chosen(capture: Capture) -> dict[str, object]:
     return {
         "STAGE": capture.stage,
         "WINDOW": str(capture.window),
+        "STEERED": capture.window.unit != WHOLE,  # one without a window has none that a variable could replace
         "LOWEST": int(capture.window.unit == "decode"),  # prefill produces token 0, so there is no decode step 0
         "WARMUP": capture.warmup,
         "REPEAT": capture.repeat,
@@ -47,13 +48,13 @@ def probe(
     members: tuple[str, ...],
     *,
     logger: str,
-    markers: str,
+    markers: str = "",
     chosen: Callable[[Capture], Mapping[str, object]],
     summary: Callable[[Capture], str],
 ) -> Probe:
     """A probe that records what ``parts`` count; ``members`` go into the target class beside it.
 
-    ``logger`` is one that the framework shows, ``markers`` the part that marks what is counted.
+    ``logger`` is one that the framework shows, ``markers`` the part that marks what is counted, if anything is.
     """
     return Probe(
         parts=("recorder.Recorder", *parts),

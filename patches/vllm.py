@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
-from patches import rollout
+from patches import graphs, rollout
 from patches.projects import VLLM
 from patches.switches import VLLM as SWITCHES
 
@@ -148,6 +148,130 @@ CPU_PROFILE = Recipe(
     needs=(WORKER.name,),
 )
 
+_CAPTURE_WHY = (
+    "a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what shapes, is"
+    " only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
+    " process"
+)
+_CAPTURE_HOW = (
+    "one line before capture_model() and one behind it, so the trace begins with its first warm-up run and ends with"
+    " its last graph. The runs before it, for sizes that are compiled alone, are left out, and so are the graphs that"
+    " vLLM captures to estimate their memory. torch.compile has done its work by then, in the profile run of"
+    " determine_available_memory(). If the capture raises, the engine does not start; its trace is saved when the"
+    " process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
+    " parallelism captures again, and --repeat N records the first N"
+)
+_CAPTURE_IN = (
+    "compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls. It is called through"
+    " collective_rpc, by Executor.initialize_from_config (vllm/v1/executor/abstract.py) up to 0.26.0 and by EngineCore"
+    " from 0.27.0 on"
+)
+_CAPTURE_NOTE = (
+    "with enforce_eager, or without CUDA graphs in the compilation config, nothing is captured, and there is no trace"
+)
+_CAPTURE_REMOVE = "the engine's own profiler can be started before the capture in the process of the worker"
+
+_CAPTURES = "the capture and its warm-up runs, in the worker's thread; start and stop lie outside of every graph"
+
+# fmt: off
+_ONE_WARM_UP = (*_FLAT[_FLAT.index("0.9.1") :], *_SPLIT, *_ASYNC[: _ASYNC.index("0.20.0")])
+_EARLY_WARM_UP = (*_ASYNC[_ASYNC.index("0.20.0") :], *_CHECKED, *_POOLING)
+# fmt: on
+
+CAPTURE = Recipe(
+    name="V1 worker, capture",
+    stage=graphs.STAGE,
+    class_name="Worker",
+    method="compile_or_warm_up_model",
+    windows=graphs.WINDOWS,
+    probe=graphs.probe(logger=_LOGGER),
+    sites=(graphs.around("compile_or_warm_up_model", "capture_model", _CAPTURES),),
+    structures=(
+        Structure(
+            "A",
+            (*_FLAT, *_SPLIT, *_ASYNC, *_CHECKED),
+            _GPU,
+            (
+                "aa06d8391d97", "780c0fab21b3", "81589dfe7589", "4208baa26719", "65c28563f548", "7e73d7f7ba65",
+                "9e1173028ea1", "9fe1d28d2d16", "5bc4b665d67d", "39b24b4bae2e", "ec04b86f4e93", "31cf3f84dbb9",
+                "e5f81b5f6e19", "43453e78b96d", "451d85b26835", "f3194ec6b522", "136d55d76199", "15138035b9c9",
+                "425afb952cb1",
+            ),
+            "one call under `if not self.model_config.enforce_eager`; what it returns is kept from 0.10.2 on",
+        ),
+        Structure(
+            "B",
+            _POOLING[: _POOLING.index("0.33.0")],
+            _GPU,
+            ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
+            "A, within a context of the capture",
+        ),
+    ),
+    why=_CAPTURE_WHY,
+    how=_CAPTURE_HOW,
+    upstream=f"{_GPU}. {_CAPTURE_IN}",
+    remove_when=_CAPTURE_REMOVE,
+    notes=(_CAPTURE_NOTE, graphs.MANY_SIZES),
+)  # fmt: skip
+
+INNER_CAPTURE = CAPTURE._replace(
+    name="V1 worker, capture within",
+    method="_compile_or_warm_up_model",
+    sites=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
+    structures=(
+        Structure(
+            "C",
+            _POOLING[_POOLING.index("0.33.0") :],
+            _GPU,
+            ("bd98ccdd6655",),
+            "B, in a method of its own that compile_or_warm_up_model() calls for both model runners",
+        ),
+    ),
+)
+
+_COMPILES = "on CPUs no graph is captured: this is the run that makes torch.compile compile, on the same thread"
+_COMPILE_HOW = (
+    "as in Worker, around warming_up_model(); with enforce_eager it returns at once, and the trace is empty, or from"
+    " 0.30.0 on it may not be called at all. vLLM keeps what it compiled: a second start shows the model run, and no"
+    " compilation, unless VLLM_DISABLE_COMPILE_CACHE=1 is set"
+)
+
+CPU_WARM_UP = Recipe(
+    name="V1 worker for CPUs, warm-up",
+    stage=graphs.STAGE,
+    class_name="CPUWorker",
+    method="compile_or_warm_up_model",
+    windows=graphs.WINDOWS,
+    probe=graphs.INHERITED,
+    sites=(graphs.around("compile_or_warm_up_model", "warming_up_model", _COMPILES, nested=False),),
+    structures=(
+        Structure("CPU", _ONE_WARM_UP, _CPU, ("ace7adfbd290", "2a4dd5b44b31"), "a warm-up of its own, always run"),
+    ),
+    why=_CAPTURE_WHY,
+    how=_COMPILE_HOW,
+    upstream=f"{_CPU}, 0.9.1 to 0.19.1",
+    remove_when="nobody runs releases below 0.20.0 any more",
+    auxiliary=True,
+)
+
+CPU_COMPILE = CPU_WARM_UP._replace(
+    name="V1 worker for CPUs, compilation",
+    method="determine_available_memory",
+    sites=(graphs.around("determine_available_memory", "warming_up_model", _COMPILES),),
+    structures=(
+        Structure(
+            "CPU",
+            _EARLY_WARM_UP,
+            _CPU,
+            ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
+            "compiles before the KV cache is made, to know how much memory is left; under a condition from 0.30.0 on",
+        ),
+    ),
+    upstream=f"{_CPU}, from 0.20.0 on; a model without a KV cache is compiled elsewhere and not recorded",
+    remove_when=_CAPTURE_REMOVE,
+)
+
 _BY_HAND = (
     "It counts prefill and decode iterations alike, cannot choose a rollout, and needs an HTTP or RPC call at the right"
     " moment. It can be switched on and off while the engine runs, without any patch."
@@ -155,7 +279,7 @@ _BY_HAND = (
 _DELAYED = "records max_iterations iterations, delay_iterations after start_profile(), without ProfilerStep marks."
 UPSTREAM = Upstream(
     VLLM,
-    (WORKER, CPU_WORKER, CPU_PROFILE),
+    (WORKER, CPU_WORKER, CPU_PROFILE, CAPTURE, INNER_CAPTURE, CPU_WARM_UP, CPU_COMPILE),
     SWITCHES,
     backend="torch",
     processes=("vllm", "VLLM::"),

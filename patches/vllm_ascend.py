@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.recipe import Recipe, Site, Structure, Upstream
-from patches import rollout
+from patches import graphs, rollout
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
 
@@ -13,6 +13,7 @@ _SLEEP = Site(
     why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
     optional=True,
 )
+_WITHOUT_GRAPHS = ("0.7.3rc2", "0.7.3", "0.7.3.post1", "0.8.4rc1")  # V1 says so in a warning
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
 
 
@@ -203,9 +204,70 @@ V0 = Recipe(
     remove_when="nobody runs releases below 0.10.0rc1 any more",
 )
 
+_V1_RELEASES = tuple((structure.file, release) for structure in V1.structures for release in structure.releases)
+
+CAPTURE = Recipe(
+    name="V1 worker, capture",
+    stage=graphs.STAGE,
+    class_name="NPUWorker",
+    method="compile_or_warm_up_model",
+    windows=graphs.WINDOWS,
+    probe=graphs.probe(logger=_LOGGER),
+    sites=(
+        graphs.around(
+            "compile_or_warm_up_model",
+            "capture_model",
+            "the capture and its warm-up runs, in the worker's thread and behind set_device; start and stop lie outside"
+            " of every graph, so their synchronisation is allowed",
+        ),
+    ),
+    structures=(
+        Structure(
+            "A",
+            tuple(v for file, v in _V1_RELEASES if file.endswith("worker_v1.py") and v not in _WITHOUT_GRAPHS),
+            "vllm_ascend/worker/worker_v1.py",
+            (
+                "e2ae64058779", "4e40d03c390c", "2a7261731766", "56f01453401e", "a4abb976f517", "b754ecd30920",
+                "24463922502e",
+            ),
+            "one call under `if not self.model_config.enforce_eager`",
+        ),
+        Structure(
+            "A",
+            tuple(v for file, v in _V1_RELEASES if file.endswith("worker.py")),
+            "vllm_ascend/worker/worker.py",
+            (
+                "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
+                "e4f6ecf053ad", "00db38da1ff2", "dbdfe9d04c2c", "65c0787cbe0e", "80963d0e1fe2",
+            ),
+            "as 0.12.0rc1 in another file; what it returns is kept from 0.19.1rc1 on",
+        ),
+    ),
+    why="a graph that is replayed has one launch and no operators: which of them launched a kernel, and on what shapes,"
+    " is only seen while it is captured, with --contents npu,cpu,shapes. Guides start the profiler in"
+    " EngineCore._initialize_kv_caches() (vllm/v1/engine/core.py), which sees nothing where the worker is another"
+    " process",
+    how="one line before capture_model() and one behind it, so the trace begins with its first warm-up run, which shows"
+    " the kernels that are launched, and ends with its last graph. The runs before it, for sizes that are compiled"
+    " alone, are left out, and so is ATB's warm-up behind it. The model runners' own captures (ACL graphs, torchair,"
+    " xlite, 310P) all lie behind this call. If it raises, the engine does not start; its trace is saved when the"
+    " process ends, or before the next capture in it. Only the first capture of a worker counts: elastic expert"
+    " parallelism captures again, and --repeat N records the first N; the capture that follows a wake-up from 0.23.0rc1"
+    " on goes past the worker",
+    upstream="vllm_ascend/worker/worker_v1.py up to 0.12.0rc1, vllm_ascend/worker/worker.py from 0.13.0rc1."
+    " compile_or_warm_up_model() runs in the worker's process, in the thread of all its calls, called through"
+    " collective_rpc: by vLLM's Executor.initialize_from_config up to 0.26, by its EngineCore from 0.27 on. There is no"
+    " capture in V0, nor in V1 before 0.8.4rc2",
+    remove_when="the engine's own profiler can be started before the capture in the process of the worker",
+    notes=(
+        "with enforce_eager nothing is captured, and there is no trace; V0 captures nothing either (VLLM_USE_V1=1)",
+        graphs.MANY_SIZES,
+    ),
+)  # fmt: skip
+
 UPSTREAM = Upstream(
     VLLM_ASCEND,
-    (V1, V0),
+    (V1, V0, CAPTURE),
     SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

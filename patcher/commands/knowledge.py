@@ -57,7 +57,8 @@ def explain(word: str, where: Where, stage: str | None) -> Report:
         _, target = find(word, where, "explain")
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
-        there = _places(upstream, recipes, target)
+        there, unlike = _places(upstream, recipes, target)
+        report.messages += [f"warning: {problem}" for problem in unlike]
     except Problem as problem:
         if problem.kind not in (Kind.NO_TARGET, Kind.VERSION):
             report.messages.append(f"warning: {problem}")
@@ -80,10 +81,12 @@ Places = dict[tuple[str, str, str], list[str]]
 """Stage, unit and file → the call sites, as they would stand there."""
 
 
-def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Places:
+def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
+    """The places of every stage that the target has, and what is said where its structure is another one."""
     from patcher import plan
 
     found: Places = {}
+    unlike: list[Problem] = []
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in recipes for unit in recipe.windows):
         window = Window.whole() if unit == WHOLE else Window(unit, 1, 2)
         settings = Capture.SETTINGS if stage == BUILTIN else ()
@@ -92,12 +95,11 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Pl
         try:
             made = plan.apply(upstream, target, capture)
         except Problem as problem:
-            if problem.kind is not Kind.NO_RECIPE:  # a stage that this release does not have
-                raise
+            unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
             continue
         for change in made.edit.changes:
             found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
-    return found
+    return found, unlike
 
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
@@ -134,7 +136,8 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
 
 
 def _shown(site: Site, recipe: Recipe) -> str:
-    return PatchId("", recipe.stage).rename(site.line).replace("{units}", site.loops_over[0] if site.loops_over else "")
+    shown = "; ".join(line for line in (site.line, site.after) if line)
+    return PatchId("", recipe.stage).rename(shown).replace("{units}", site.loops_over[0] if site.loops_over else "")
 
 
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:

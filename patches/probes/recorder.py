@@ -23,6 +23,7 @@ class Recorder:
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
     LOGGER = "rlpatch"
+    STEERED = True
     on = True
 
     BETWEEN: str
@@ -44,7 +45,8 @@ class Recorder:
         import os
 
         self.on = self.setting("RLPATCH", "1", "[01]") == "1"
-        self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*")
+        steered = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*") if self.STEERED else ""
+        self.window = steered or self.WINDOW
         first, _, end = self.window.partition(":")
         self.first, self.end = int(first), int(end or 10**9)
         ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*")
@@ -141,11 +143,10 @@ class Recorder:
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
-        text = "%s, recorded %s%s units with %s %s between them: %s"
         asked = "" if self.window.endswith(":") else " of %s" % (self.end - self.first)
-        self.finish(
-            text % (why, count, asked, self.uncounted, self.BETWEEN, ", ".join(found) or "no trace")
-        )
+        units = " %s%s units with %s %s between them" % (count, asked, self.uncounted, self.BETWEEN)
+        text = "%s, recorded%s: %s"
+        self.finish(text % (why, units if self.STEERED else "", ", ".join(found) or "no trace"))
 
     def finish(self, report: str) -> None:
         import logging

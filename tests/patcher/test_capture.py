@@ -198,6 +198,9 @@ def test_a_stage_without_a_window(stage: str, choice: dict[str, Any], words: str
     ("stage", "choice", "cause"),
     [
         ("graph-capture", {"rollout": 1}, "--rollout belongs to rollout stages, and --stage graph-capture"),
+        ("graph-capture", {"warmup": 0}, "--warmup: graph-capture is recorded as a whole"),
+        ("graph-capture", {"markers": True}, "--markers: graph-capture is recorded as a whole"),
+        ("graph-capture", {"module_ranges": True}, "--module-ranges: graph-capture is recorded as a whole"),
         ("graph-capture", {"role": "ref"}, "--role belongs to training stages, and --stage graph-capture"),
         (BUILTIN, {}, "nothing would change"),
     ],

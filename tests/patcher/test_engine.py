@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import libcst as cst
 import pytest
@@ -235,6 +236,106 @@ def test_any_other_number_of_loops_is_refused(edit: tuple[str, str], cause: str)
     with pytest.raises(Problem, match=cause) as caught:
         updated(UPDATE.replace(*edit))
     assert (caught.value.kind, caught.value.where) == (Kind.STRUCTURE, "/x/worker.py:3")
+
+
+START = """\
+class Worker:
+    def start(self) -> int:
+        for size in sizes:
+            self.runner.dummy(size)
+
+        used = 0
+        if not self.eager:
+            # the graphs
+            used = self.runner.capture()
+        # what is left
+        return used
+"""
+AROUND = Site("start", "enter()", "captures", call="self.runner.capture(...)", after="leave()")
+PAIR = [
+    "enter()  # rlpatch: vllm-ascend rollout",
+    "used = self.runner.capture()",
+    "leave()  # rlpatch: vllm-ascend rollout",
+]
+
+
+def started(source: str, site: Site = AROUND) -> str:
+    recipe = RECIPE._replace(method="start", sites=(site,))
+    return engine.insert(
+        source.encode(), recipe, MEMBERS, PATCH, "0.1.0", units=("whole",), where="/x/worker.py"
+    ).decode()
+
+
+@pytest.mark.parametrize(
+    ("edit", "lines"),
+    [
+        (("", ""), PAIR),
+        (("used = self.runner.capture()", "self.runner.capture()"), [PAIR[0], "self.runner.capture()", PAIR[2]]),
+        (("used = self", "used: int = self"), [PAIR[0], "used: int = self.runner.capture()", PAIR[2]]),
+        (("used = self", "self.used = used = self"), [PAIR[0], "self.used = used = self.runner.capture()", PAIR[2]]),
+        (
+            ("capture()", "capture(sizes, deep=True)"),
+            [PAIR[0], "used = self.runner.capture(sizes, deep=True)", PAIR[2]],
+        ),
+        (("        if not self.eager:", "        with context():"), PAIR),
+        (("        if not self.eager:\n            # the graphs\n    ", ""), PAIR),
+        (("            # the graphs", "            more()\n\n            # the graphs"), PAIR),
+        (("capture()\n", "capture()\n            # done\n\n            more()\n"), PAIR),
+        (("capture()\n", "capture()  # all\n"), [PAIR[0], "used = self.runner.capture()  # all", PAIR[2]]),
+        (("return used", "def later():\n            self.runner.capture()\n        return used"), PAIR),
+    ],
+    ids=range(11),
+)
+def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tuple[str, str], lines: list[str]) -> None:
+    source = START.replace(*edit) if edit[0] else START
+    after = started(source)
+    at = after.splitlines().index(next(line for line in after.splitlines() if line.strip() == PAIR[0]))
+    assert [line.strip() for line in after.splitlines()[at : at + 3]] == lines
+    assert after.count("# rlpatch:") == 2
+    assert markers.strip(after.encode()).decode() == source
+    compile(after, "worker.py", "exec")
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (("capture()", "record()"), "0 statements of “self.runner.capture(...)” alone in start"),
+        (("used = self.runner.capture()", "return self.runner.capture()"), "0 statements of"),
+        (("capture()", "capture().bytes"), "0 statements of"),
+        (("used = self.runner.capture()", "used = 1 + self.runner.capture()"), "0 statements of"),
+        (("used = self.runner.capture()", "used = 1; self.runner.capture()"), "0 statements of"),
+        (("used = self.runner.capture()", "used += self.runner.capture()"), "0 statements of"),
+        (
+            (
+                "        if not self.eager:\n            # the graphs\n            used",
+                "        if not self.eager: used",
+            ),
+            "0 stat",
+        ),
+        (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements of"),
+        (("used = 0", "used: int"), ""),
+    ],
+)
+def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str) -> None:
+    source = START.replace(*edit)
+    if cause:
+        with pytest.raises(Problem, match=re.escape(cause)) as caught:
+            started(source)
+        assert (caught.value.kind, caught.value.where) == (Kind.STRUCTURE, "/x/worker.py:2")
+    else:
+        started(source)
+
+
+def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
+    top = START.replace("        for size in sizes:\n            self", "        self")
+    site = Site("start", "enter()", "captures", before="self.runner.dummy(...)", after="leave()")
+    after = started(top, site)
+    assert (
+        "enter()  # rlpatch: vllm-ascend rollout\n        self.runner.dummy(size)\n        leave()  # rlpatch" in after
+    )
+    assert markers.strip(after.encode()).decode() == top
+    with pytest.raises(Problem, match="0 statements like"):
+        started(START, site)  # it is nested there
 
 
 def test_a_line_carries_the_name_of_its_patch() -> None:

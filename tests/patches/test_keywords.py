@@ -27,7 +27,8 @@ from patcher.recipe import Recipe
 from patcher.specialise import specialise
 from patches.registry import UPSTREAMS
 
-RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.stage == "rollout"]
+STAGES = ("rollout", "graph-capture")
+RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.stage in STAGES]
 CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.backends]
 
 
@@ -167,7 +168,10 @@ def write(file: Path, code: str, folder: Path) -> None:
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     code = inserted(recipe, capture(backend))
     ast.parse(code, feature_version=(3, 8))
-    calls = "\n".join(f"def {site.method}(self):\n    {site.line.format(units='units')}" for site in recipe.sites)
+    lines = [
+        (site.method, line.format(units="units")) for site in recipe.sites for line in (site.line, site.after) if line
+    ]
+    calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
     old = python_3_8()
     if old:

@@ -28,7 +28,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY
 from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
-from patches.vllm_ascend import UPSTREAM
+from patches.vllm_ascend import CAPTURE, V0, V1
 
 
 class Worker(NamedTuple):
@@ -47,7 +47,7 @@ SAMPLE = (
     ("0.7.1rc1", "V0"), ("0.9.1", "V0"), ("0.9.1", "A"), ("0.10.2rc1", "B"), ("0.11.0rc1", "C"), ("0.12.0rc1", "D"),
     ("0.18.0", "D"), ("0.26.0rc1", "E"), ("0.30.0rc2", "F"),
 )  # fmt: skip
-EVERYTHING = tuple((v, s.name) for recipe in UPSTREAM.recipes for s in recipe.structures for v in s.releases)
+EVERYTHING = tuple((v, s.name) for recipe in (V1, V0) for s in recipe.structures for v in s.releases)
 BACKENDS = ("npu", "torch")
 
 CAPTURES: Mapping[str, Mapping[str, Any]] = {
@@ -55,12 +55,15 @@ CAPTURES: Mapping[str, Mapping[str, Any]] = {
     "prefill": {"window": Window("prefill", 1, 3)},
     "iterations": {"window": Window("iterations", 2, 5)},
     "repeat": {"window": Window("decode", 2, 4), "rollout": 1, "repeat": 2},
-    "cold": {"window": Window("decode", 3, 5), "warmup": 0},
-    "warm": {"window": Window("decode", 3, 5), "warmup": 9},
     "modules": {"window": Window("decode", 3, 6), "module_ranges": True},
     "some modules": {"window": Window("decode", 3, 6), "module_ranges": True, "module_pattern": "Decoder|^Att"},
     "markers": {"window": Window.parse("iterations", "0:"), "markers": True},
+    "cold": {"window": Window("decode", 3, 5), "warmup": 0},
+    "warm": {"window": Window("decode", 3, 5), "warmup": 9},
+    "graphs": {"window": Window.whole(), "stage": "graph-capture", "contents": ("npu", "cpu", "shapes")},
+    "graphs twice": {"window": Window.whole(), "stage": "graph-capture", "repeat": 2},
 }
+"""Each on top of those before it: in a file that captures graphs the last window of the rollout is recorded, too."""
 LIGHT = {"level": "level_none", "contents": ("npu",)}
 """What markers need of torch_npu, and torch.profiler does not have."""
 
@@ -94,7 +97,8 @@ class Scenario:
     dropped: bool | None = True
 
     def fits(self, worker: Worker) -> bool:
-        return self.only in ("", worker.backend) and worker.structure not in self.but.split()
+        known = not self.worker.startswith("graphs") or captures(worker)
+        return known and self.only in ("", worker.backend) and worker.structure not in self.but.split()
 
     @property
     def folder(self) -> str:
@@ -110,6 +114,11 @@ class Scenario:
         env = {"RLPATCH_SAVE_PATH": str(folder / self.folder), **self.env}
         env = {name: value for name, value in env.items() if value}
         return {"name": self.name, "worker": self.worker, "script": lines, "env": env, **self.options}
+
+
+def captures(worker: Worker) -> bool:
+    """Whether the worker of this structure captures graphs in this release."""
+    return worker.structure != "V0" and worker.release in CAPTURE.releases
 
 
 def window(text: str, **more: str) -> dict[str, str]:
@@ -368,6 +377,58 @@ MARKERS = (
         env=window("2:5")),
 )  # fmt: skip
 
+WARM = Recorded(0, 3, 5)  # the last window of CAPTURES is applied beside
+# Where the capture raises, its trace goes on until the next one, or until the process ends.
+ONE_GRAPH_AND_MORE = ("warm-up:2", "capture:2", "warm-up:1", "dummy:4")
+TWO_GRAPHS = ("warm-up:2", "capture:2", "warm-up:1", "capture:1")
+
+
+@dataclass(frozen=True)
+class Start(Scenario):
+    """A scenario whose start is recorded: ``graphs`` are the runs in each trace of it."""
+
+    worker: str = "graphs"
+    graphs: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def unit(self) -> str:
+        return "decode"  # of the rollout beside
+
+
+WHOLE_CAPTURE = r"_graph_capture_dp0_rank0_\d+, capture_model\(\): complete, recorded: /"
+STARTS = (
+    Start("a start", "start", (), (WHOLE_CAPTURE,), graphs=(TWO_GRAPHS,)),
+    Start("a start and a rollout", "start; add a 9 9; run; empty", (WARM,), (WHOLE_CAPTURE, "rollout 0: complete"),
+        graphs=(TWO_GRAPHS,),
+    ),
+    Start("a window that is not meant", "start; add a 9 9; run; empty", (Recorded(0, 1, 2),),
+        (WHOLE_CAPTURE, "rollout 0: complete"), env=window("1:2"), graphs=(TWO_GRAPHS,),
+    ),
+    Start("a start of another rank", "start", (), (), env={"RLPATCH_GRAPH_CAPTURE_RANKS": "1"}),
+    Start("a start with RLPATCH=0", "start", (), (), env={"RLPATCH": "0"}),
+    Start("a start without graphs", "start eager", (), (), dropped=False),
+    Start("only the first start", "start; start", (), (WHOLE_CAPTURE,), graphs=(TWO_GRAPHS,)),
+    Start("two of three starts", "start; start; start", (), (WHOLE_CAPTURE,) * 2, worker="graphs twice",
+        graphs=(TWO_GRAPHS,) * 2,
+    ),
+    Start("a start that fails, and the next one", "start fails; start", (), ("it did not return, recorded: /",),
+        graphs=(ONE_GRAPH_AND_MORE,),
+    ),
+    Start("a start that fails, and two more", "start fails; start; start", (),
+        ("it did not return, recorded: /", WHOLE_CAPTURE), worker="graphs twice", graphs=(ONE_GRAPH_AND_MORE, TWO_GRAPHS),
+    ),
+    Start("a start that fails, and then the end", "start fails; exit", (), ("the process ends, recorded: /",),
+        options={"how": "fork"}, dropped=None, graphs=(TWO_GRAPHS[:3],),
+    ),
+    Start("a start within another profiler", "other on; start; other off", (), (r"another torch(_npu |\.)profiler is r",)),
+    Start("a start in which the profiler fails", "start", (), (NO_PROFILE + "'injected: constructor'",),
+        options={"inject": "constructor"},
+    ),
+    Start("a start that leaves no trace", "start", (), (NO_PROFILE + "'the profiler left no trace in /",),
+        options={"inject": "no trace"},
+    ),
+)  # fmt: skip
+
 TABLES: Mapping[str, tuple[Scenario, ...]] = {
     "test_counting": COUNTING,
     "test_preemption": PREEMPTION,
@@ -378,6 +439,7 @@ TABLES: Mapping[str, tuple[Scenario, ...]] = {
     "test_failures": FAILURES,
     "test_ranges_of_modules": MODULES,
     "test_markers": MARKERS,
+    "test_starts": STARTS,
     "test_endings": ENDINGS,
     "test_device": (DEVICE,),
     "test_synchronisation": (DEVICE, SYNCHRONISED),
@@ -417,9 +479,10 @@ class Report:
     def events(self, scenario: Scenario) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["scenario"] == scenario.name]
 
-    def traces(self, scenario: Scenario) -> list[Path]:
+    def traces(self, scenario: Scenario, *, starts: bool = False) -> list[Path]:
         settled = scenario.env.get("RLPATCH_SAVE_PATH") == ""
-        return trace.find(self.folder / ("traces" if settled else scenario.folder))
+        found = trace.find(self.folder / ("traces" if settled else scenario.folder))
+        return [path for path in found if ("_graph_capture_" in path.name) == starts]
 
 
 def patched(worker: Worker, folder: Path) -> dict[str, Path]:
@@ -438,13 +501,12 @@ def patched(worker: Worker, folder: Path) -> dict[str, Path]:
             (site / path.relative_to(found)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, site / path.relative_to(found))
     places = [
-        s.file
-        for r in UPSTREAM.recipes
-        for s in r.structures
-        if worker.release in s.releases and s.name == worker.structure
+        s.file for r in (V1, V0) for s in r.structures if worker.release in s.releases and s.name == worker.structure
     ]
     files = {}
     for name, options in CAPTURES.items():
+        if name.startswith("graphs") and not captures(worker):
+            continue
         light = LIGHT if name == "markers" and worker.backend == "npu" else {}
         capture = Capture(**options, **light, backend=worker.backend, save_path=str(folder / "traces"))
         words = ["--backend", worker.backend, *capture.words]
@@ -656,6 +718,20 @@ def test_markers(drive, worker, scenario):
         assert {item.kind for item in found} == {"default"}
         (path,) = report.traces(scenario)
         assert not [*path.glob("FRAMEWORK/torch.op_range")]
+
+
+def test_starts(drive, worker, scenario):
+    report = drive(worker)
+    found = report.traces(scenario, starts=True)
+    check(report, scenario)
+    assert len(found) == len(scenario.graphs)
+    for path, runs in zip(found, scenario.graphs, strict=True):
+        held = trace.read(path)
+        (unit,) = held.units
+        assert unit.number == 0
+        assert [item.name for item in unit.ranges if item.kind == trace.RANGE] == list(runs)
+        assert unit.names(trace.OPERATOR).count("aten::mm") == len(runs)
+        assert [item.name for item in held.outside if item.kind == trace.RANGE] == []
 
 
 def test_device(drive, worker, scenario):

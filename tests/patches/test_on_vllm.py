@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import json
 import os
@@ -26,7 +27,7 @@ import pytest
 from fixtures import environments
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY
-from fixtures.engines.drive import MODEL, write_model
+from fixtures.engines.drive import BUDGET, MODEL, write_model
 from fixtures.engines.overlay import overlay
 from tests.patches.test_releases import run as rlpatch
 
@@ -62,15 +63,15 @@ class Engine:
 
     def as_job(self, folder: Path) -> dict[str, Any]:
         script = [line.strip() for line in self.script.split(";")]
-        env = {"RLPATCH_SAVE_PATH": str(folder / self.name), **self.env}
-        arguments = json.loads(json.dumps(dict(self.arguments)).replace("FOLDER", str(folder)))
+        env, arguments = json.loads(json.dumps([dict(self.env), dict(self.arguments)]).replace("FOLDER", str(folder)))
+        env = {"RLPATCH_SAVE_PATH": str(folder / self.name), **env}
         return {"name": self.name, "script": script, "env": env, "arguments": arguments, "pace": self.pace}
 
 
 class Run(NamedTuple):
     """Engines in one process, or each with processes of its own; an empty ``capture`` leaves the package unpatched.
 
-    With ``npu`` the real torch_npu stands beside the engine, over the fake CANN.
+    ``beside`` is applied before ``capture``. With ``npu`` the real torch_npu stands beside the engine, over the fake CANN.
     """
 
     capture: tuple[str, ...]
@@ -78,8 +79,15 @@ class Run(NamedTuple):
     processes: bool = False
     code: int = 0
     npu: bool = False
+    beside: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        """Whether the start of the engine is what is looked at."""
+        return self.capture[:2] == GRAPHS[:2]
 
 
+GRAPHS = ("--stage", "graph-capture", "--contents", "npu,cpu,shapes")
 OWN = {
     "profiler_config": {
         "profiler": "torch",
@@ -145,8 +153,42 @@ WORKERS = Engine(
     {"RLPATCH_WINDOW": "3:6", "VLLM_CPU_OMP_THREADS_BIND": "0|1"},
     {"tensor_parallel_size": 2},
 )
+# What CPUs have instead of a capture: torch.compile, with the backend that takes the least time.
+COMPILED = {
+    "enforce_eager": False,
+    "compilation_config": {"mode": 2, "backend": "eager"},
+    "worker_extension_cls": "fixtures.engines.starting.Marked",
+}
+STARTING = {"STARTING": "FOLDER/starting.jsonl", "RLPATCH_WINDOW": "3:6"}
+COMPILES = Engine("compiles", "generate 9 8", (Recorded(3, 6),), "complete", STARTING, COMPILED)
+EAGER = Engine("eager", "generate 9 8", (Recorded(3, 6),), "", {**STARTING, "STARTING": "FOLDER/eager.jsonl"})
 RUNS = {
-    "unpatched": Run((), IN_PROCESS),
+    "unpatched": Run((), (*IN_PROCESS, COMPILES)),
+    "starts": Run(GRAPHS, (COMPILES, EAGER), beside=("--decode", "30:60")),
+    "starts-workers": Run(
+        GRAPHS,
+        (
+            Engine(
+                "starts-workers",
+                "generate 9 8",
+                (Recorded(0, 1), Recorded(0, 1, rank=1)),
+                "complete",
+                {**STARTING, "RLPATCH_RANKS": "all", "VLLM_CPU_OMP_THREADS_BIND": "0|1"},
+                {**COMPILED, "tensor_parallel_size": 2},
+            ),
+        ),
+        processes=True,
+    ),
+    "starts-not": Run(
+        GRAPHS,
+        (
+            Engine(
+                "starts-not", "", (Recorded(0, 1),), "the process ends", {**STARTING, "STARTING_FAILS": "1"}, COMPILED
+            ),
+        ),
+        processes=True,
+        code=1,
+    ),
     "decode": Run(("--decode", "30:60"), (*IN_PROCESS, *PATCHED_ONLY)),
     "prefill": Run(
         ("--prefill", "1:3"),
@@ -214,6 +256,12 @@ class Report:
         said = (self.folder / "out").read_text().partition(f"--- {engine.name}\n")[2].partition("\n--- ")[0]
         return re.findall(r"rlpatch: \w+, [\w+]+ \d+:\d+ of rollout \d+: (.*)", said)
 
+    def started(self, engine: Engine) -> tuple[list[tuple[str, str]], list[Path]]:
+        """What rlpatch said of an engine's start (what was called, and the report), and its traces, by rank."""
+        said = (self.folder / "out").read_text().partition(f"--- {engine.name}\n")[2].partition("\n--- ")[0]
+        found = [path for path in trace.find(self.folder / engine.name) if "_graph_capture_" in path.name]
+        return re.findall(r"rlpatch: \w+_graph_capture_\w+, (\w+\(\)): (.*)", said), found
+
 
 @pytest.fixture(scope="session")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Report]:
@@ -236,8 +284,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Report
 def _drive(run: Run, folder: Path, version: str) -> None:
     python = environments.vllm_cpu_env(version)
     site = overlay(python, folder / "site")
-    if run.capture:
-        rlpatch("apply", f"vllm=={version}", *run.capture, "--path", site)
+    for capture in filter(None, (run.beside, run.capture)):
+        rlpatch("apply", f"vllm=={version}", *capture, "--path", site)
     if run.npu:
         (torch_npu,) = environments.torch_npu_env().parents[1].glob("lib/python3*/site-packages/torch_npu")
         (site / "torch_npu").symlink_to(torch_npu)
@@ -269,7 +317,8 @@ def _end_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)  # vLLM's processes outlive a main process that is killed
 
 
-CASES = [(name, engine) for name, run in RUNS.items() if run.capture for engine in run.engines]
+CASES = [(name, engine) for name, run in RUNS.items() if run.capture and not run.starts for engine in run.engines]
+STARTS = [(name, engine) for name, run in RUNS.items() if run.starts for engine in run.engines if engine is not EAGER]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -322,6 +371,66 @@ def _check(found: trace.Trace, numbers: range, expected: list[Iteration], betwee
     ranges = [item for item in found.ranges if marks.fullmatch(item.name)]
     assert {int(item.name.split()[1]) for item in ranges} == {i.n for i in (*expected, *between)}
     assert not [item for item in found.outside if marks.fullmatch(item.name)]
+
+
+@pytest.mark.parametrize(("run", "engine"), STARTS, ids=str)
+def test_what_compiles_while_the_engine_starts(
+    run: str, engine: Engine, version: str, ran: Callable[[str, str], Report]
+) -> None:
+    """The warm-up in which torch.compile does its work, with shapes; nothing of what comes before and after it."""
+    report, ranks = ran(run, version), {recorded.rank for recorded in engine.recorded}
+    said, traces = report.started(engine)
+    assert [call for call, _ in said] == ["warming_up_model()"] * len(ranks)
+    assert sorted(line for _, line in said) == sorted(f"{engine.said}, recorded: {path}" for path in traces)
+    calls = [json.loads(line) for line in (report.folder / "starting.jsonl").read_text().splitlines()]
+    for path, rank in zip(traces, sorted(ranks), strict=True):
+        pid = re.match(rf"\w+_graph_capture_dp0_rank{rank}_(\d+)\.", path.name)
+        assert pid
+        mine = [line["call"] for line in calls if line["pid"] == int(pid[1])]
+        assert (
+            mine
+            == ["load_model", "warming_up_model", "profile_run", "initialize_kv_cache"][
+                : 4 if RUNS[run].code == 0 else 3
+            ]
+        )
+        found = trace.read(path)
+        (unit,) = found.units
+        assert unit.number == 0
+        assert [name for name in unit.names() if name in mine or name.startswith("forward ")] == mine[1:3]
+        assert not [item for item in found.outside if item.name in mine or item.name.startswith("forward ")]
+        (run_,) = (item for item in unit.ranges if item.name == "profile_run")
+        names = [item.name for item in found.within(run_)]
+        assert names.count(ATTENTION) > MODEL["num_hidden_layers"]  # run, and before that traced by Dynamo
+        assert [name for name in names if name.startswith("entire_frame_compile")]
+        assert f'"Input Dims": [[{BUDGET}, {MODEL["hidden_size"]}]' in gzip.decompress(path.read_bytes()).decode()
+
+
+def test_a_start_that_compiles_nothing_leaves_no_trace_and_the_rollout_has_its_own(
+    version: str, ran: Callable[[str, str], Report]
+) -> None:
+    report = ran("starts", version)
+    _, traces = report.started(EAGER)
+    assert len(traces) == int(version == "0.27.0")  # where it is called, and returns at once
+    assert not [path for path in traces if "profile_run" in trace.read(path).count(trace.RANGE)]
+    for engine in (COMPILES, EAGER):
+        (path,) = [path for path in trace.find(report.folder / engine.name) if "_graph_capture_" not in path.name]
+        assert [unit.number for unit in trace.read(path).units] == [3, 4, 5]
+        assert len(report.log(engine)) == 1
+
+
+def test_an_engine_whose_start_fails_ends(version: str, ran: Callable[[str, str], Report]) -> None:
+    report = ran("starts-not", version)
+    out = (report.folder / "out").read_text()
+    assert "injected: the warm-up failed" in out
+    assert "Engine core initialization failed" in out
+    assert not (report.folder / "outputs.jsonl").exists()
+
+
+def test_the_same_tokens_where_the_start_was_recorded(version: str, ran: Callable[[str, str], Report]) -> None:
+    outputs = ran("starts", version).outputs(COMPILES)
+    assert outputs == ran("unpatched", version).outputs(COMPILES)
+    assert outputs
+    assert all(outputs)
 
 
 @pytest.mark.parametrize("engine", IN_PROCESS, ids=str)

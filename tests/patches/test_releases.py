@@ -17,9 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fixtures import releases
+from patcher.capture import WHOLE
 from patcher.cli import rlpatch
 from patcher.recipe import Upstream
-from patches import verl, vllm_ascend
+from patches import verl, vllm, vllm_ascend
 from patches.registry import UPSTREAMS
 from tests.patcher.store.tree import age, picture
 
@@ -74,6 +75,11 @@ def test_vllm_ascend(ascend_release: str, tmp_path: Path) -> None:
     upstream = vllm_ascend.UPSTREAM
     root = install(upstream, ascend_release, tmp_path / "site")
     there_and_back(upstream, ascend_release, "rollout", "decode", root, tmp_path)
+    if ascend_release in vllm_ascend.CAPTURE.releases:
+        there_and_back(upstream, ascend_release, "graph-capture", WHOLE, root, tmp_path)
+    else:
+        refused = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=3)
+        assert f"vllm-ascend {ascend_release} has no place for graph-capture" in refused.stderr
 
 
 @pytest.mark.parametrize("version", verl.UPSTREAM.releases)
@@ -102,7 +108,8 @@ def there_and_back(
     before = {file: (root / file).read_bytes() for file in patched}
     pristine = picture(root)
     common = ("--path", root)
-    capture = (f"--{unit}", WINDOWS[unit], "--stage", stage, "--save-path", "/tmp/traces")
+    window = () if unit == WHOLE else (f"--{unit}", WINDOWS[unit])
+    capture = (*window, "--stage", stage, "--save-path", "/tmp/traces")
 
     planned = run("diff", name, *capture, *common).stdout_bytes
     assert picture(root) == pristine
@@ -172,6 +179,34 @@ def test_the_stages_of_verl_stand_in_one_file_and_go_in_any_order(version: str, 
     for stage in order.sample(stages, len(stages)):
         role = ("--role", stage[3]) if stage[2] == "--role" else ()
         run("revert", "verl", *stage[:2], *role, *common)
+    assert picture(root) == pristine
+
+
+@pytest.mark.parametrize(
+    ("upstream", "version"),
+    [(vllm_ascend.UPSTREAM, "0.9.1"), (vllm_ascend.UPSTREAM, "0.30.0rc2"), (vllm.UPSTREAM, "0.33.0")],
+    ids=("vllm-ascend-0.9.1", "vllm-ascend-0.30.0rc2", "vllm-0.33.0"),
+)
+def test_the_capture_stands_beside_the_rollout_and_they_go_in_any_order(
+    upstream: Upstream, version: str, tmp_path: Path
+) -> None:
+    name, root = upstream.project.name, install(upstream, version, tmp_path / "site")
+    pristine, common = picture(root), ("--path", root)
+    rollout, capture = ("--stage", "rollout"), ("--stage", "graph-capture")
+    (file,) = {*files(upstream, version, "graph-capture", WHOLE)} & {*files(upstream, version, "rollout", "decode")}
+
+    run("apply", name, *rollout, "--decode", "30:60", *common)
+    alone = (root / file).read_bytes()
+    run("apply", name, *capture, *common)
+    both = (root / file).read_bytes()
+    compile(both, file, "exec")
+    assert {line for line in alone.splitlines() if b"rlpatch" in line} < {*both.splitlines()}
+    run("revert", name, *capture, *common)
+    assert (root / file).read_bytes() == alone
+    run("apply", name, *capture, *common)
+    run("revert", name, *rollout, *common)
+    assert b"rlpatch_rollout" not in (root / file).read_bytes()
+    run("revert", name, *common)
     assert picture(root) == pristine
 
 

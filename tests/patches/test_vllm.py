@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
+from patcher.capture import WHOLE
 from patches import vllm
 from tests.patches.test_releases import install, run, there_and_back
 
@@ -21,6 +22,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_the_recipes_know_every_published_release() -> None:
     assert vllm.UPSTREAM.releases == releases.VLLM
     assert vllm.WORKER.releases == releases.VLLM
+    assert vllm.CAPTURE.releases + vllm.INNER_CAPTURE.releases == releases.VLLM
 
 
 def test_the_sample_has_both_ends_of_every_structure() -> None:
@@ -31,6 +33,7 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
 def test_there_and_back(release: str, tmp_path: Path) -> None:
     root = install(vllm.UPSTREAM, release, tmp_path / "site")
     there_and_back(vllm.UPSTREAM, release, "rollout", "decode", root, tmp_path)
+    there_and_back(vllm.UPSTREAM, release, "graph-capture", WHOLE, root, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -56,15 +59,53 @@ def test_a_line_stands_in_every_method_that_upstream_calls(
         assert called(workers / "cpu_worker.py") == cpu
 
 
-def called(file: Path) -> str:
+def called(file: Path, stage: str = "rollout") -> str:
     """The methods of a file with a call of ours, in the order of execute_model, sleep, profile."""
     methods = set()
     for line in file.read_text().splitlines():
         if line.startswith("    def "):
             method = line.split()[1].partition("(")[0]
-        if line.endswith("# rlpatch: vllm rollout"):
+        if line.endswith(f"# rlpatch: vllm {stage}"):
             methods.add(method)
-    return ", ".join(sorted(methods, key=["execute_model", "sleep", "profile"].index))
+    return ", ".join(sorted(methods, key=["execute_model", "sleep", "profile", *sorted(methods)].index))
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "cpu"),
+    [
+        ("0.8.5", "compile_or_warm_up_model", None),
+        ("0.9.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
+        ("0.19.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
+        ("0.20.0", "compile_or_warm_up_model", "determine_available_memory"),
+        ("0.32.0", "compile_or_warm_up_model", "determine_available_memory"),
+        ("0.33.0", "_compile_or_warm_up_model", "determine_available_memory"),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["published", "development"])
+def test_the_capture_is_recorded_where_upstream_runs_it(
+    version: str, gpu: str, cpu: str | None, known: bool, tmp_path: Path
+) -> None:
+    """A development build is taken by its structure: of the recipes for one file exactly one fits."""
+    root = install(vllm.UPSTREAM, version, tmp_path / "site")
+    if not known:
+        for record in root.glob("*.dist-info"):
+            (record / "METADATA").write_text(f"Name: vllm\nVersion: {version}.dev1908+g67dd255\n")
+        (root / "vllm" / "_version.py").unlink()
+    said = run("apply", "vllm", "--stage", "graph-capture", "--path", root)
+    assert ("is not a release that rlpatch was tested with" in said.output) != known
+    workers = root / "vllm" / "v1" / "worker"
+    assert called(workers / "gpu_worker.py", "graph-capture") == gpu
+    assert cpu is None or called(workers / "cpu_worker.py", "graph-capture") == cpu
+    lines = (workers / "gpu_worker.py").read_text().splitlines()
+    (at,) = [
+        n
+        for n, line in enumerate(lines)
+        if line.endswith(" = self.model_runner.capture_model()") or line.strip() == "self.model_runner.capture_model()"
+    ]
+    assert [lines[n].strip() for n in (at - 1, at + 1)] == [
+        'self._rlpatch_graph_capture("enter", "capture_model")  # rlpatch: vllm graph-capture',
+        'self._rlpatch_graph_capture("leave")  # rlpatch: vllm graph-capture',
+    ]
 
 
 @pytest.mark.parametrize("unit", ["decode", "prefill", "iterations"])

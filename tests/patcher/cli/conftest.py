@@ -25,6 +25,10 @@ class NPUWorker(WorkerBase):
         output = self.model_runner.execute_model(scheduler_output)
         return output
 
+    def compile_or_warm_up_model(self):
+        if not self.model_config.enforce_eager:
+            self.model_runner.capture_model()
+
     def profile(self, is_start=True):
         if is_start:
             self.profiler.start()

@@ -339,8 +339,63 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     assert "V1 worker" in both
 
 
+def test_explain_a_stage_without_a_window(run, site: Path) -> None:
+    said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
+    assert "graph-capture: V1 worker, capture, no window" in said
+    assert "around `self.model_runner.capture_model()`" in said
+    assert '_rlpatch_graph_capture("enter", "capture_model"); self._rlpatch_graph_capture("leave")' in said
+    call = SOURCE.splitlines().index("            self.model_runner.capture_model()") + 1
+    assert f'here: {WORKER}:{call} self._rlpatch_graph_capture("enter", "capture_model")' in said
+    assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
+    assert "execute_model" not in said
+    assert "no stage" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
+
+
+V0 = """\
+class NPUWorker(LocalOrDistributedWorkerBase):
+    def execute_worker(self, worker_input):
+        pass
+
+    def start_profile(self):
+        self.profiler.start()
+
+    def stop_profile(self):
+        self.profiler.stop()
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "gone", "warned"),
+    [("0.8.4rc1", "", False), ("0.11.0rc1", "capture_model", True)],
+    ids=["a release without the stage", "another structure"],
+)
+def test_explain_shows_the_places_of_the_other_stages(
+    run, tmp_path: Path, version: str, gone: str, warned: bool
+) -> None:
+    other = release(tmp_path / "other", version, SOURCE.replace(f".{gone}(", ".record(") if gone else SOURCE)
+    if not gone:
+        other.joinpath(WORKER).with_name("worker.py").write_text(V0)
+    said = run("explain", "vllm-ascend", "--path", "other")
+    assert f"here: {WORKER}:" in said.stdout
+    assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
+    assert ("0 statements of “self.model_runner.capture_model()” alone" in said.stderr) == warned
+
+
+def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
+    stage = ("apply", "vllm-ascend", "--stage", "graph-capture", "--path", "site")
+    assert "Records the first capture of graphs of a worker on rank 0." in run(*stage, "-n").stdout
+    assert (
+        "the first 2 captures of graphs of a worker on every rank"
+        in run(*stage, "--repeat", "2", "--ranks", "all").stdout
+    )
+    assert "--warmup: graph-capture" in run(*stage, "--warmup", "2", code=2).stderr
+    assert "with enforce_eager nothing is captured" in run(*stage, "--repeat", "3").stderr
+    assert "leave the window out" in run(*stage, "--decode", "30:60", code=2).stderr
+
+
 def test_list_is_the_recipes(run) -> None:
     said = run("list").stdout
+    assert "V1 worker, capture" in said
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said

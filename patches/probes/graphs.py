@@ -1,0 +1,58 @@
+"""Recording the capture of a worker's graphs, which has no units to count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GraphCapture:
+    """Records what runs between two lines around the call that captures, or compiles.
+
+    There is nothing before it that could be a warm-up, so the profiler starts at once. ``place`` comes
+    from the recipe, the other names below from ``recorder.Recorder``.
+    """
+
+    BETWEEN = ""
+
+    STAGE: str
+    REPEAT: int
+    configure: Any
+    place: Any
+    other: Any
+    open: Any
+    close: Any
+    interrupt: Any
+    prof: Any
+    done: bool
+    host: str
+    pid: int
+
+    def __init__(self, worker: Any) -> None:
+        replica, rank = self.place(worker)
+        self.configure(rank)
+        self.name = "%s_graph_capture_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
+        self.captures = 0
+
+    def enter(self, call: str) -> None:
+        self.close("it did not return")
+        before = self.other()
+        if before and before.STAGE == self.STAGE:
+            before.interrupt("it did not return")  # in an engine of this process, which did not start
+        if self.done:
+            return
+        self.captures += 1
+        self.call, self.unit, self.uncounted = call, 0, 0
+        self.open(0)
+        self.unit = 1
+
+    def leave(self) -> None:
+        self.close("complete")
+
+    def title(self) -> str:
+        return "%s()" % self.call
+
+    def finished(self) -> bool:
+        return self.captures >= self.REPEAT
+
+    def framework(self) -> str:
+        return ""

@@ -1,0 +1,128 @@
+"""The recording of a capture as a table, with a profiler that writes down what it is told.
+
+What a real profiler then records is proven in ``test_on_torch_npu``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patches.probes.graphs import GraphCapture
+from patches.probes.recorder import Calls, Recorder
+from patches.probes.rollout import VllmRanks
+from tests.patches.standin import Backend, Profiler
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+
+class Probe(GraphCapture, VllmRanks, Backend, Recorder):
+    """The probe over that profiler."""
+
+    STAGE = "graph-capture"
+    WINDOW = "0:1"
+    STEERED = False
+
+
+class Worker(Calls):
+    """Calls the probe around its capture, as the patched compile_or_warm_up_model() does."""
+
+    def __init__(self, made: list[Profiler], rank: int = 0, **constants: Any) -> None:
+        self.rank, self.made = rank, made
+        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=2, data_parallel_rank=0))
+        self._RlpatchStage = type("Chosen", (Probe,), {**constants, "made": made})
+
+    def start(self, label: str, *, fails: bool = False) -> None:
+        self.run(f"before {label}")
+        self._rlpatch_stage("enter", "capture_model")
+        self.run(label)
+        if not fails:
+            self._rlpatch_stage("leave")
+            self.run(f"after {label}")
+
+    def run(self, label: str) -> None:
+        for profiler in self.made:
+            profiler.run(label)
+
+
+@pytest.fixture
+def made() -> list[Profiler]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("constants", "environ", "recorded"),
+    [
+        ({}, {}, [["a"]]),
+        ({"REPEAT": 2}, {}, [["a"], ["b"]]),
+        ({"REPEAT": 9}, {}, [["a"], ["b"], ["c"]]),
+        ({}, {"RLPATCH_WINDOW": "3:6"}, [["a"]]),
+        ({}, {"RLPATCH_WINDOW": "nonsense"}, [["a"]]),
+        ({}, {"RLPATCH_GRAPH_CAPTURE_WINDOW": "nonsense"}, [["a"]]),
+        ({}, {"RLPATCH_RANKS": "1"}, []),
+        ({}, {"RLPATCH_RANKS": "1", "RLPATCH_GRAPH_CAPTURE_RANKS": "0"}, [["a"]]),
+        ({}, {"RLPATCH": "0"}, []),
+    ],
+)
+def test_what_is_recorded(
+    constants: dict[str, Any],
+    environ: dict[str, str],
+    recorded: list[list[str]],
+    made: list[Profiler],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    worker = Worker(made, **constants)
+    for label in "abc":
+        worker.start(label)
+    assert [profiler.recorded for profiler in made] == [{0: labels} for labels in recorded]
+    assert (worker._rlpatch_stage_probe is None) == (constants.get("REPEAT") != 9)
+
+
+def test_the_profiler_starts_at_once_and_the_log_says_what_was_recorded(
+    made: list[Profiler], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        Worker(made).start("a")
+    assert made[0].schedule == (0, 0, 1)
+    assert made[0].calls == ["start", "sync", "step", "stop"]
+    (line,) = caplog.messages
+    assert "_graph_capture_dp0_rank0_" in line
+    assert line.endswith(", capture_model(): complete, recorded: 0")
+
+
+def test_a_capture_that_raised_is_closed_by_the_next_one_of_the_process(
+    made: list[Profiler], caplog: pytest.LogCaptureFixture
+) -> None:
+    Worker(made).start("a", fails=True)
+    with caplog.at_level(logging.WARNING):
+        Worker(made).start("b")
+    assert [profiler.recorded for profiler in made] == [{0: ["a", "before b"]}, {0: ["b"]}]
+    assert ["it did not return" in line for line in caplog.messages] == [True, False]
+
+
+def test_a_capture_that_raised_is_saved_when_the_process_ends(
+    made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    registered: list[Any] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    Worker(made).start("a", fails=True)
+    with caplog.at_level(logging.WARNING):
+        registered[0]()
+    assert made[0].calls == ["start", "sync", "step", "stop"]
+    assert caplog.messages[0].endswith("capture_model(): the process ends, recorded: 0")
+
+
+def test_another_stage_that_records_is_left_alone(made: list[Profiler], caplog: pytest.LogCaptureFixture) -> None:
+    import torch.profiler
+
+    torch.profiler._rlpatch_recording = SimpleNamespace(STAGE="update-policy", prof=object(), name="other")
+    with caplog.at_level(logging.WARNING):
+        Worker(made).start("a")
+    assert not made
+    assert caplog.messages[0].endswith("capture_model(): not recorded: other is recording")
