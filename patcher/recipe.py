@@ -44,6 +44,25 @@ class Site(NamedTuple):
         return f"before `{self.before}`" if self.before else "at its head"
 
 
+class Call(NamedTuple):
+    """One call in upstream's own code whose arguments may be changed.
+
+    ``function`` is what is called, as it is written there: the method of the recipe has exactly one call of it.
+    ``positional`` are the parameters that may be given by position, in their order; ``defaults`` is the code of what
+    stands for an argument that is not given, so that nothing is inserted to say the same.
+    """
+
+    function: str
+    why: str
+    positional: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def name(self) -> str:
+        """The last part of ``function``, as ``Probe.arguments`` has it."""
+        return self.function.rpartition(".")[2]
+
+
 class Structure(NamedTuple):
     """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
 
@@ -65,6 +84,10 @@ class Probe(NamedTuple):
     ``members`` are appended to the target class itself. Without parts nothing is nested. ``constants`` are class
     attributes that the recipe sets, ``chosen`` gives those that follow from a capture; ``arguments`` maps (function,
     keyword) to the code of that argument in the backend's calls, ``summary`` is one line for the reader.
+
+    A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
+    gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
+    for a combination of what was asked for and what stays that does nothing.
     """
 
     members: tuple[str, ...]
@@ -74,6 +97,7 @@ class Probe(NamedTuple):
     chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
     arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
     constants: Mapping[str, object] = MappingProxyType({})
+    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
 
 
 class Recipe(NamedTuple):
@@ -83,6 +107,9 @@ class Recipe(NamedTuple):
     function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
     strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. An
     ``auxiliary`` recipe records nothing without another one of the same patch.
+
+    ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
+    is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.
     """
 
     name: str
@@ -101,6 +128,8 @@ class Recipe(NamedTuple):
     roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     auxiliary: bool = False
+    calls: tuple[Call, ...] = ()
+    profiler: str = ""
 
     @property
     def releases(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.recipe import Recipe, Site, Structure, Upstream
-from patches import rollout
+from patches import rollout, vllm_ascend_builtin
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
 
@@ -205,7 +205,7 @@ V0 = Recipe(
 
 UPSTREAM = Upstream(
     VLLM_ASCEND,
-    (V1, V0),
+    (V1, V0, *vllm_ascend_builtin.RECIPES),
     SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

@@ -47,7 +47,13 @@ SAMPLE = (
     ("0.7.1rc1", "V0"), ("0.9.1", "V0"), ("0.9.1", "A"), ("0.10.2rc1", "B"), ("0.11.0rc1", "C"), ("0.12.0rc1", "D"),
     ("0.18.0", "D"), ("0.26.0rc1", "E"), ("0.30.0rc2", "F"),
 )  # fmt: skip
-EVERYTHING = tuple((v, s.name) for recipe in UPSTREAM.recipes for s in recipe.structures for v in s.releases)
+EVERYTHING = tuple(
+    (v, s.name)
+    for recipe in UPSTREAM.recipes
+    if recipe.stage == "rollout"
+    for s in recipe.structures
+    for v in s.releases
+)
 BACKENDS = ("npu", "torch")
 
 CAPTURES: Mapping[str, Mapping[str, Any]] = {
