@@ -197,6 +197,14 @@ class Capture:
                 f"--module-pattern {self.module_pattern}: not a regular expression: {error}",
                 hint="a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'",
             ) from None
+        needed = {"npu": "npu", "torch": "cpu"}[self.backend]
+        if (self.markers or self.module_ranges) and needed not in self.contents:
+            asked = "--markers" if self.markers else "--module-ranges"
+            raise Problem(
+                Kind.USAGE,
+                f"--contents {','.join(self.contents)}: {asked} would leave nothing in the trace without {needed}",
+                hint=f"--contents {','.join((needed, *self.contents))}",
+            )
         if self.module_ranges and self.export_type == ("text",):
             raise Problem(
                 Kind.USAGE,
@@ -227,6 +235,12 @@ class Capture:
                 "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on",
                 hint="--level level_none --markers, or --mstx for marks of your own, or --level level0",
             )
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What is counted or marked: the unit of the window, with markers all that a training stage has."""
+        training = self.markers and self.window.unit in TRAINING_UNITS
+        return TRAINING_UNITS if training else (self.window.unit,)
 
     @property
     def marks(self) -> bool:
@@ -272,6 +286,18 @@ class Capture:
             said.append("--export-type with two types: torch_npu 2.1 takes one and falls back to text")
         if {"module", "stack"} & set(self.contents) and self.backend == "npu":
             said.append("stack and module crash with torch_npu 2.10.0.post4, and slow every release down")
+        if self.module_ranges:
+            said.append(
+                "--module-ranges: graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run, so"
+                " what runs in one has no ranges; enforce_eager=True switches them off in vLLM"
+            )
+        if self.module_ranges and self.backend == "npu":
+            said.append("--module-ranges needs torch_npu 2.7 or later; without it the window is recorded without them")
+            if "cpu" not in self.contents or self.level == "level_none":
+                said.append(
+                    "module_statistic finds the kernels of a module by its operators: it needs cpu in --contents, and"
+                    " a level that records kernels"
+                )
         if self.analysis:
             said.append(
                 "--analysis blocks the run when the window ends, and torch_npu refuses it in daemon processes such as"

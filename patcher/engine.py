@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
@@ -44,23 +44,25 @@ def _canonical(value: object) -> str:
 
 
 def insert(
-    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, *, unit: str, where: str
+    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, *, units: Collection[str], where: str
 ) -> bytes:
     """``source`` with the lines of ``patch``: ``members`` at the end of the recipe's class, a line at each site.
 
-    ``unit`` is what the window counts, ``where`` names the file in messages. Raises :class:`Problem`: STRUCTURE where
-    the file is not what the recipe describes, saying what was looked for and what is there, and where it can't be
-    reproduced to the byte.
+    ``units`` are those that are counted or marked, ``where`` names the file in messages. Raises :class:`Problem`:
+    STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
+    it can't be reproduced to the byte.
     """
     try:
-        return _insert(source, recipe, members, patch, tool, unit, where)
+        return _insert(source, recipe, members, patch, tool, units, where)
     except Problem as problem:
         if problem.where == where:
             problem.where = f"{where}:{_line(source, recipe)}"
         raise
 
 
-def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, unit: str, where: str) -> bytes:
+def _insert(
+    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, units: Collection[str], where: str
+) -> bytes:
     module = parse(source, where)
     index, target = _only_class(module, recipe, where)
     body = _block(target, where, f"class {target.name.value}")
@@ -69,7 +71,8 @@ def _insert(source: bytes, recipe: Recipe, members: Members, patch: PatchId, too
         raise _unlike(recipe, where, f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
     for site in recipe.sites:
-        place = _method(statements, recipe, site, where) if not site.windows or unit in site.windows else None
+        wanted = not site.windows or not {*site.windows}.isdisjoint(units)
+        place = _method(statements, recipe, site, where) if wanted else None
         if place is not None:
             line = f"{patch.rename(site.line)}  {markers.tag(patch)}"
             statements[place] = _insert_line(statements[place], recipe, site, line, where)

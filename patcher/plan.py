@@ -82,7 +82,10 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
             failures.append(problem)
-    if all(place.recipe.auxiliary for place in done):
+    found = {place.recipe.name for place in done}
+    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
+    if lacking or all(place.recipe.auxiliary or capture.window.unit not in place.recipe.windows for place in done):
+        failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
     files = tuple(place.file for place in done if place.marked)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
@@ -111,7 +114,7 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
     if not staged:
         stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
         raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
-    counting = [recipe for recipe in staged if unit in recipe.windows]
+    counting = [r for r in staged if unit in r.windows or (capture.markers and unit in r.marks)]
     if not counting:
         offered = dict.fromkeys(option(unit) for recipe in staged for unit in recipe.windows)
         raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
@@ -119,9 +122,10 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
     if capture.role and capture.role not in roles:
         cause = f"--role {capture.role}: the stage {capture.stage} works for {' and '.join(roles)}"
         raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
-    chosen = [recipe for recipe in counting if capture.strategy in ("", *recipe.strategies)]
+    mine = [recipe for recipe in counting if not capture.role or capture.role in recipe.roles]
+    chosen = [recipe for recipe in mine if capture.strategy in ("", *recipe.strategies)]
     if not chosen:
-        known = dict.fromkeys(strategy for recipe in counting for strategy in recipe.strategies)
+        known = dict.fromkeys(strategy for recipe in mine for strategy in recipe.strategies)
         others = {option(unit) for r in staged for unit in r.windows if capture.strategy in r.strategies}
         raise Problem(
             Kind.USAGE,
@@ -177,6 +181,11 @@ def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> P
     )
 
 
+def _no_file(target: Target, recipe: Recipe) -> Problem:
+    files = dict.fromkeys(structure.file for structure in recipe.structures)
+    return Problem(Kind.STRUCTURE, f"the {recipe.name} is in none of {', '.join(files)}", str(target.root))
+
+
 def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:
     """What takes ``patch`` out of files that an earlier capture needed and this one does not."""
     changes = []
@@ -227,7 +236,7 @@ def _change(
         notes = recipe.probe.resulting(capture, arguments)
     else:
         members = specialise(recipe.probe, capture, patch)
-        after = engine.insert(without, recipe, members, patch, __version__, unit=capture.window.unit, where=where)
+        after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)

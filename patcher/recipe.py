@@ -81,9 +81,11 @@ class Probe(NamedTuple):
     """The code that goes into the class: classes of source files below ``patches/probes``, as ``module.Class``.
 
     The ``parts`` are flattened into one nested class, together with the part of the backend; the members of
-    ``members`` are appended to the target class itself. Without parts nothing is nested. ``constants`` are class
-    attributes that the recipe sets, ``chosen`` gives those that follow from a capture; ``arguments`` maps (function,
-    keyword) to the code of that argument in the backend's calls, ``summary`` is one line for the reader.
+    ``members`` are appended to the target class itself. Without parts nothing is nested. ``layers`` gives what goes on
+    top of the parts for a capture: the classes of each layer are flattened into one that derives from the nested class
+    and takes its name. ``constants`` are class attributes that the recipe sets, ``chosen`` gives those that follow
+    from a capture; ``arguments`` maps (function, keyword) to the code of that argument in the backend's calls,
+    ``summary`` is one line for the reader.
 
     A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
     gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
@@ -96,6 +98,7 @@ class Probe(NamedTuple):
     backends: Mapping[str, str] = MappingProxyType({})
     chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
     arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
+    layers: Callable[[Capture], tuple[tuple[str, ...], ...]] = lambda _capture: ()
     constants: Mapping[str, object] = MappingProxyType({})
     resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
 
@@ -106,7 +109,9 @@ class Recipe(NamedTuple):
     ``why``, ``how``, ``upstream`` and ``remove_when`` are what ``rlpatch explain`` prints; ``method`` is the
     function that is fingerprinted; ``windows`` are the units that can be counted here. ``strategies`` are the parallel
     strategies that use this class, ``roles`` those that the stage works for. ``notes`` are said with each plan. An
-    ``auxiliary`` recipe records nothing without another one of the same patch.
+    ``auxiliary`` recipe records nothing without another one of the same patch; those that go ``together`` record
+    nothing without each other. ``marks`` are windows of other recipes, to which this one adds with ``--markers`` what
+    it counts itself.
 
     ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
     is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.
@@ -128,6 +133,8 @@ class Recipe(NamedTuple):
     roles: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     auxiliary: bool = False
+    together: bool = False
+    marks: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     profiler: str = ""
 

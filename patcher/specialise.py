@@ -22,7 +22,8 @@ def specialise(probe: Probe, capture: Capture, patch: PatchId) -> Members:
     What the user chose ends up as literals, whatever it holds. Raises ``KeyError`` for a class, a constant or a
     keyword that the probe does not have: a mistake in a recipe.
     """
-    names = [*probe.parts, *probe.members]
+    layers = probe.layers(capture)
+    names = [*probe.parts, *probe.members, *(name for layer in layers for name in layer)]
     backend = probe.backends[capture.backend] if probe.parts else None
     classes = _classes([*names, *([backend] if backend else [])], patch)
     first, *others = _flatten([classes[name] for name in probe.members], {})
@@ -31,14 +32,34 @@ def specialise(probe: Probe, capture: Capture, patch: PatchId) -> Members:
     fill = _Arguments(probe.arguments(capture))
     classes[backend] = [_statement(statement.visit(fill)) for statement in classes[backend]]
     constants = {**probe.constants, **probe.chosen(capture)}
-    nested = list(_flatten([classes[name] for name in (*probe.parts, backend)], constants))
-    if missing := {*constants} - {name for statement in nested for name in _assigned(statement)} | fill.unused:
+    nested, *above = (
+        list(_flatten([classes[name] for name in part], constants)) for part in ((*probe.parts, backend), *layers)
+    )
+    assigned = {name for layer in (nested, *above) for statement in layer for name in _assigned(statement)}
+    if missing := {*constants} - assigned | fill.unused:
         raise KeyError(f"the probe has no {sorted(map(str, missing))}")
+    name = cst.Name(patch.rename("_RlpatchStage"))
+    inner = _class(name, probe.summary(capture), nested)
+    derived = [
+        # It takes the name of the one from which it derives, so that nothing else knows of it.
+        _class(name, _about(classes[layer[-1]]), body).with_changes(bases=[cst.Arg(name)], leading_lines=[_BLANK])
+        for layer, body in zip(layers, above, strict=True)
+    ]
+    return [inner, *derived, first.with_changes(leading_lines=[_BLANK]), *others]
+
+
+def _class(name: cst.Name, about: str, body: Iterable[Statement]) -> cst.ClassDef:
+    docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{about}"""'))])
     # What the user chose comes first.
-    nested.sort(key=lambda statement: isinstance(statement, cst.FunctionDef | cst.ClassDef))
-    docstring = cst.SimpleStatementLine([cst.Expr(cst.SimpleString(f'"""{probe.summary(capture)}"""'))])
-    inner = cst.ClassDef(cst.Name(patch.rename("_RlpatchStage")), cst.IndentedBlock([docstring, *nested]))
-    return [inner, first.with_changes(leading_lines=[_BLANK]), *others]
+    ordered = sorted(body, key=lambda statement: isinstance(statement, cst.FunctionDef | cst.ClassDef))
+    return cst.ClassDef(name, cst.IndentedBlock([docstring, *ordered]))
+
+
+def _about(body: Sequence[Statement]) -> str:
+    """The first line of the docstring of a part."""
+    line = cst.ensure_type(body[0], cst.SimpleStatementLine)
+    docstring = cst.ensure_type(cst.ensure_type(line.body[0], cst.Expr).value, cst.SimpleString)
+    return str(docstring.evaluated_value).partition("\n")[0]
 
 
 def _classes(names: Sequence[str], patch: PatchId) -> dict[str, Sequence[Statement]]:
@@ -115,6 +136,9 @@ class _Bare(cst.CSTTransformer):
 
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
         return updated_node.with_changes(annotation=None, equal=cst.MaybeSentinel.DEFAULT)
+
+    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.Assign | cst.AnnAssign:
+        return _assignment(updated_node) or updated_node
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
         return updated_node.with_changes(returns=None)

@@ -55,4 +55,19 @@ VERL = Project(
     ),
 )
 
-PROJECTS = (VLLM_ASCEND, VLLM, SGLANG, VERL)
+MINDSPEED_RL = Project(
+    "mindspeed-rl",
+    package="mindspeed_rl",
+    distributions=("mindspeed-rl",),
+    files=(
+        "mindspeed_rl/models/base/base_training_engine.py",
+        "mindspeed_rl/models/rollout/vllm_engine.py",
+        "mindspeed_rl/workers/actor_hybrid_worker.py",
+        "mindspeed_rl/workers/critic_worker.py",
+        "mindspeed_rl/workers/reference_woker.py",  # so spelt in 2.1.0
+        "mindspeed_rl/workers/reference_worker.py",
+    ),
+    placeholders=("2.1.0",),  # in setup.py, which 2.3.0 brought and nobody has changed since
+)
+
+PROJECTS = (VLLM_ASCEND, VLLM, SGLANG, VERL, MINDSPEED_RL)

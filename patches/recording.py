@@ -19,6 +19,7 @@ def chosen(capture: Capture) -> dict[str, object]:
         "REPEAT": capture.repeat,
         "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
         "SAVE_PATH": capture.save_path,
+        **({"MODULES": capture.module_pattern} if capture.module_ranges else {}),
     }
 
 
@@ -33,17 +34,26 @@ def ranks(capture: Capture) -> str:
     return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
 
 
+def layers(capture: Capture, markers: str) -> tuple[tuple[str, ...], ...]:
+    """What is put on top of the recorder for ranges; ``markers`` is the part that marks the stage."""
+    modules = (("ranges.ModuleRanges",),) if capture.module_ranges else ()
+    marks = (("ranges.Markers", markers),) if capture.markers else ()
+    ranges = {"npu": "ranges.NpuRanges", "torch": "ranges.TorchRanges"}[capture.backend]
+    return (("ranges.Recorded", ranges), *modules, *marks) if modules or marks else ()
+
+
 def probe(
     parts: tuple[str, ...],
     members: tuple[str, ...],
     *,
     logger: str,
+    markers: str,
     chosen: Callable[[Capture], Mapping[str, object]],
     summary: Callable[[Capture], str],
 ) -> Probe:
     """A probe that records what ``parts`` count; ``members`` go into the target class beside it.
 
-    ``logger`` is one that the framework shows.
+    ``logger`` is one that the framework shows, ``markers`` the part that marks what is counted.
     """
     return Probe(
         parts=("recorder.Recorder", *parts),
@@ -53,4 +63,5 @@ def probe(
         arguments=arguments,
         summary=summary,
         constants={"LOGGER": logger},
+        layers=lambda capture: layers(capture, markers),
     )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from patches import sglang, verl, vllm, vllm_ascend
+from patches import mindspeed_rl, sglang, verl, vllm, vllm_ascend
 
-UPSTREAMS = (vllm_ascend.UPSTREAM, vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM)
+UPSTREAMS = (vllm_ascend.UPSTREAM, vllm.UPSTREAM, sglang.UPSTREAM, verl.UPSTREAM, mindspeed_rl.UPSTREAM)

@@ -26,7 +26,8 @@ def summary(capture: Capture) -> str:
 
 
 def probe(*parts: str, members: tuple[str, ...] = (), logger: str) -> Probe:
-    """The probe that counts what ``parts`` observe; one without a module is of ``patches.probes.rollout``."""
+    """The probe that counts what ``parts`` observe; a name without a module is of ``patches.probes.rollout``."""
     counted = tuple(part if "." in part else f"rollout.{part}" for part in ("Rollouts", *parts))
-    beside = tuple(f"rollout.{member}" for member in members)
-    return recording.probe(counted, beside, logger=logger, chosen=chosen, summary=summary)
+    beside = tuple(member if "." in member else f"rollout.{member}" for member in members)
+    marked = "ranges.RolloutMarkers"
+    return recording.probe(counted, beside, logger=logger, markers=marked, chosen=chosen, summary=summary)

@@ -321,4 +321,21 @@ VERL: tuple[Switch, ...] = (
     _MSPROF_PROGRAM,
 )
 
-SWITCHES: dict[str, tuple[Switch, ...]] = {"vllm-ascend": VLLM_ASCEND, "vllm": VLLM, "sglang": SGLANG, "verl": VERL}
+# vLLM's worker is an object in the process that trains, so its variable counts here, too.
+MINDSPEED_RL: tuple[Switch, ...] = (
+    _ENGINE_VARIABLE._replace(source="mindspeed_rl/models/rollout/vllm_engine.py, on vLLM 0.9.1 and 0.11.0"),
+    _DAEMON,
+    _KINETO_DAEMON,
+    _DYNAMIC,
+    _MSPROF_MODE,
+    _MSPROF_SAMPLE,
+    _MSPROF_PROGRAM,
+)
+
+SWITCHES: dict[str, tuple[Switch, ...]] = {
+    "vllm-ascend": VLLM_ASCEND,
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "verl": VERL,
+    "mindspeed-rl": MINDSPEED_RL,
+}

@@ -20,6 +20,7 @@ def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
             "UNIT": capture.window.unit,
             "ROLES": (capture.role,) if capture.role else roles,
             "STEPS": ",".join(map(str, capture.training_steps)),
+            "BETWEEN": "optimizer steps" if capture.stage.startswith("update") else "pauses",
         }
 
     return attributes
@@ -35,9 +36,13 @@ def summary(capture: Capture) -> str:
 
 
 def probe(*parts: str, roles: tuple[str, ...], logger: str) -> Probe:
-    """The probe that counts the units of a stage; ``parts`` (of ``patches.probes.training``) tell whose call it is."""
-    counted = tuple(f"training.{part}" for part in ("TrainingSteps", *parts))
-    return recording.probe(counted, ("training.Loops",), logger=logger, chosen=chosen(roles), summary=summary)
+    """The probe that counts the units of a stage; ``parts`` tell whose call it is.
+
+    A name without a module is of ``patches.probes.training``.
+    """
+    counted = tuple(part if "." in part else f"training.{part}" for part in ("TrainingSteps", *parts))
+    beside, marked = ("training.Loops",), "ranges.TrainingMarkers"
+    return recording.probe(counted, beside, logger=logger, markers=marked, chosen=chosen(roles), summary=summary)
 
 
 FOREIGN_LOOPS = Probe(members=("training.ForeignLoops",), summary=summary)

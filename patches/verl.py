@@ -149,6 +149,7 @@ def _engine(
         class_name=class_name,
         method=method,
         windows=(MICRO,),
+        marks=(MINI,) if stage in _UPDATES else (),
         probe=training.FOREIGN_LOOPS,
         sites=(_loop(method, MICRO, "micro_batches", last=stage not in _UPDATES),),
         structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),

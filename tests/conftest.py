@@ -23,6 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--thorough", action="store_true", help="try every point, fault and race of tests/patcher/reliability"
     )
+    parser.addoption(
+        "--mindspeed-rl",
+        type=Path,
+        metavar="DIR",
+        help="run the tests of MindSpeed-RL on real checkouts, too: DIR/v2.1.0, v2.2.0, v2.3.0 and master",
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -92,7 +92,12 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> Pl
         window = Window.whole() if unit == WHOLE else Window(unit, 1, 2)
         path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
         capture = Capture(window, path, stage=stage, backend=upstream.backend)
-        made = plan.apply(upstream, target, capture)
+        try:
+            made = plan.apply(upstream, target, capture)
+        except Problem as problem:
+            if problem.kind is not Kind.NO_RECIPE:  # a stage that this release does not have
+                raise
+            continue
         for change in made.edit.changes:
             found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
     release = plan.published(upstream, target.version)

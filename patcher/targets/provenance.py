@@ -55,7 +55,12 @@ def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Pro
         tree = _work_tree(project, root, git)
     metadata = installed.source if installed else None
     pkg_info = versions.from_pkg_info(root, project.distributions)
-    believed, doubts = versions.decide((metadata, pkg_info, literal), tree.state)
+    recorded = [source for source in (metadata, pkg_info, literal) if source is not None]
+    true = [source for source in recorded if source.version not in project.placeholders]
+    believed, doubts = versions.decide(true, tree.state)
+    if believed.version not in project.placeholders:
+        every = f"as in every release of {project.name}, which tells nothing"
+        doubts += tuple(f"{one.says} says {one.version}, {every}" for one in recorded if one not in true)
     if own is not None:
         kind = "wheel" if own.installed or root.name in _SITES else "unpacked"
     elif installed is not None or _egg_linked(project, search):

@@ -15,7 +15,7 @@ class Project(NamedTuple):
     ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
     the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
     ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
-    patches may stand, by any release.
+    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Project(NamedTuple):
     checkout: str = ""
     version_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    placeholders: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):

@@ -62,6 +62,12 @@ def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> N
         ({"module_pattern": "MLP"}, "no ranges of modules"),
         ({"module_ranges": True, "module_pattern": "("}, "not a regular expression"),
         ({"module_ranges": True, "export_type": ("text",)}, "module_statistic reads"),
+        ({"module_ranges": True, "contents": ("cpu",)}, "--module-ranges would leave nothing in the trace without npu"),
+        ({"markers": True, "contents": ("cpu",)}, "--markers would leave nothing in the trace without npu"),
+        (
+            {"markers": True, "contents": ("npu",), "backend": "torch"},
+            "--markers would leave nothing in the trace without cpu",
+        ),
         ({"contents": ("npu", "memory")}, "allocations are seen on the host"),
         ({"save_path": "relative"}, "torch_npu refuses this path"),
         ({"save_path": "/tmp/it's"}, "torch_npu refuses this path"),
@@ -96,7 +102,7 @@ def test_combinations_that_no_profiler_takes(choice: dict[str, Any], cause: str)
         ("30:60", "decode", {"analysis": True}, "daemon processes"),
         ("30:60", "decode", {"contents": ("cpu",)}, "ignores level"),
         ("30:60", "decode", {"export_type": ("db",)}, "needs CANN's msprof"),
-        ("30:60", "decode", {"module_ranges": True}, "needs CANN's msprof"),
+        ("30:60", "decode", {"module_ranges": True, "backend": "torch"}, "call no modules when they run"),
         ("30:60", "decode", {"save_path": "/home/me/my-run"}, "documents only letters"),
     ],
 )
@@ -110,6 +116,39 @@ def test_a_database_beside_text_is_worth_two() -> None:
         "db export: torch_npu",
         "--export-type with t",
     ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "notes"),
+    [
+        ({}, ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7")),
+        (
+            {"contents": ("npu",)},
+            ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
+        ),
+        (
+            {"level": "level_none"},
+            ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
+        ),
+    ],
+)
+def test_ranges_of_modules_are_worth_several(choice: dict[str, Any], notes: tuple[str, ...]) -> None:
+    said = capture(module_ranges=True, **choice).notes
+    assert len(said) == len(notes)
+    assert all(wanted in note for wanted, note in zip(notes, said, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("unit", "choice", "units"),
+    [
+        ("decode", {"markers": True}, ("decode",)),
+        ("mini-batch", {}, ("mini-batch",)),
+        ("mini-batch", {"markers": True}, ("micro-batch", "mini-batch")),
+        ("micro-batch", {"markers": True}, ("micro-batch", "mini-batch")),
+    ],
+)
+def test_markers_show_every_loop_of_a_training_stage(unit: str, choice: dict[str, Any], units: tuple[str, ...]) -> None:
+    assert capture("1:2", unit, stage="x", **choice).units == units
 
 
 def test_a_plain_window_is_worth_none() -> None:

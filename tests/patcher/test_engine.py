@@ -82,7 +82,7 @@ after = 1
 
 def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     data = source.encode() if isinstance(source, str) else source
-    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", unit="decode", where="/x/worker.py")
+    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def test_before_and_after() -> None:
@@ -124,10 +124,10 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
     other = PatchId("vllm-ascend", "graph-capture")
     once = insert(SOURCE)
     members = (MEMBERS[0].with_changes(name=cst.Name("_other")),)
-    twice = engine.insert(once, RECIPE, members, other, "0.1.0", unit="decode", where="")
+    twice = engine.insert(once, RECIPE, members, other, "0.1.0", units=("decode",), where="")
     compile(twice, "worker.py", "exec")
     assert markers.strip(twice, [PATCH]) == engine.insert(
-        SOURCE.encode(), RECIPE, members, other, "0.1.0", unit="decode", where=""
+        SOURCE.encode(), RECIPE, members, other, "0.1.0", units=("decode",), where=""
     )
     assert markers.strip(twice) == SOURCE.encode()
 
@@ -187,7 +187,7 @@ LOOP = Site(
 
 def updated(source: str, *sites: Site, patch: PatchId = PATCH, unit: str = "mini-batch") -> str:
     recipe = RECIPE._replace(method="update", sites=sites or (LOOP,))
-    return engine.insert(source.encode(), recipe, MEMBERS, patch, "0.1.0", unit=unit, where="/x/worker.py").decode()
+    return engine.insert(source.encode(), recipe, MEMBERS, patch, "0.1.0", units=(unit,), where="/x/worker.py").decode()
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,25 @@ def test_a_role_makes_a_patch_of_its_own_where_there_are_several(target: Target)
     assert str(plan.apply(UPSTREAM, target, capture(stage="values", role="critic")).patch) == "toy values"
 
 
+def test_a_role_leaves_the_recipes_of_others_alone(target: Target) -> None:
+    upstream = UPSTREAM._replace(recipes=(RECIPES[0], RECIPES[3]._replace(roles=("ref",))))
+    found = {role: plan.apply(upstream, target, capture(role=role)).places for role in ("", "actor", "ref")}
+    names = {role: [place.recipe.name for place in places] for role, places in found.items()}
+    assert names == {"": ["fsdp", "worker"], "actor": ["fsdp"], "ref": ["fsdp", "worker"]}
+
+
+@pytest.mark.parametrize("version", ["1.0", "3.0"])
+def test_recipes_that_go_together_go_together_or_not_at_all(target: Target, version: str) -> None:
+    both = tuple(one._replace(together=True) for one in (RECIPES[0], RECIPES[3]))
+    upstream, here = UPSTREAM._replace(recipes=both), target._replace(version=version)
+    assert len(plan.apply(upstream, here, capture()).places) == 2
+    (target.root / "toy" / "worker.py").unlink()
+    with pytest.raises(Problem) as caught:
+        plan.apply(upstream, here, capture())
+    assert caught.value.kind is Kind.STRUCTURE
+    assert "worker" in "\n".join((caught.value.cause, *caught.value.notes))
+
+
 def test_an_unknown_release_needs_more_than_an_auxiliary_recipe(target: Target) -> None:
     unknown = target._replace(version="3.0")
     for name in ("fsdp", "later"):

@@ -253,14 +253,14 @@ def both(first: PatchId, source: str) -> bytes:
         if patch == PATCH:
             data = replaced(data).after
         else:
-            data = engine.insert(data, INSERTING, MEMBERS, OTHER, "0.1.0", unit="decode", where="/x/worker.py")
+            data = engine.insert(data, INSERTING, MEMBERS, OTHER, "0.1.0", units=("decode",), where="/x/worker.py")
     return data
 
 
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.split("\n\n\nafter")[0] + "\n", SOURCE.split("\n\n\nafter")[0]])
 @pytest.mark.parametrize("first", [PATCH, OTHER])
 def test_two_patches_go_in_and_out_in_any_order(first: PatchId, source: str) -> None:
-    alone = engine.insert(source.encode(), INSERTING, MEMBERS, OTHER, "0.1.0", unit="decode", where="")
+    alone = engine.insert(source.encode(), INSERTING, MEMBERS, OTHER, "0.1.0", units=("decode",), where="")
     after = both(first, source)
     compile(after, "worker.py", "exec")
     assert {found.patch: found.intact for found in markers.marked(after)} == {PATCH: True, OTHER: True}

@@ -30,11 +30,17 @@ def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", **constant
     return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
 
 
+RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_pattern": "it's"}
+
+
+@pytest.mark.parametrize("ranges", [{}, RANGES], ids=["plain", "ranges"])
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: f"{recipe.stage}-{recipe.name}")
-def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backend: str) -> None:
+def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(
+    recipe: Any, backend: str, ranges: dict[str, Any]
+) -> None:
     window = Window(recipe.windows[0], 30, 60)
-    code = rendered(recipe, Capture(window, "/tmp/traces", stage=recipe.stage, backend=backend))
+    code = rendered(recipe, Capture(window, "/tmp/traces", stage=recipe.stage, backend=backend, **ranges))
     tree = ast.parse(code, feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -42,6 +48,7 @@ def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(recipe: Any, backe
     assert roots - {"torch", *(["torch_npu"] if backend == "npu" else [])} <= sys.stdlib_module_names
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.returns]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
     assert "noqa" not in code
     assert ": Any" not in code
     assert max(map(len, code.splitlines())) <= 120
@@ -96,6 +103,30 @@ def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line:
     assert line in rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
 
 
+@pytest.mark.parametrize(
+    ("choice", "layers"),
+    [
+        ({}, []),
+        ({"markers": True}, ["Ranges of mstx", "The rollout, and each iteration"]),
+        ({"module_ranges": True}, ["Ranges of mstx", "A range around every call"]),
+        (RANGES, ["Ranges of mstx", "A range around every call", "The rollout, and each iteration"]),
+    ],
+)
+def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
+    choice: dict[str, Any], layers: list[str]
+) -> None:
+    def nested(**choice: Any) -> list[cst.ClassDef]:
+        members = specialise(ROLLOUT.probe, Capture(CAPTURE.window, "/tmp/traces", **choice), PatchId("t", "rollout"))
+        return [member for member in members if isinstance(member, cst.ClassDef)]
+
+    (plain,) = nested(mstx=bool(choice), export_type=("db",) if "module_ranges" in choice else ())
+    below, *above = nested(**choice)
+    assert cst.Module([below]).code == cst.Module([plain]).code
+    for layer, about in zip(above, layers, strict=True):
+        assert str(layer.get_docstring()).startswith(about)
+        assert cst.Module([layer]).code.startswith("\nclass _RlpatchRollout(_RlpatchRollout):\n")
+
+
 @given(st.text())
 def test_no_text_ends_its_literal(text: str) -> None:
     tree = ast.parse(rendered(ROLLOUT, SAVE_PATH=text))
@@ -117,7 +148,8 @@ def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe()
 
 def test_the_probe_itself_is_code_that_runs() -> None:
     for recipe in RECIPES:
-        for name in (*recipe.probe.parts, *recipe.probe.members, *recipe.probe.backends.values()):
+        layers = [name for layer in recipe.probe.layers(Capture(CAPTURE.window, "/t", **RANGES)) for name in layer]
+        for name in (*recipe.probe.parts, *recipe.probe.members, *recipe.probe.backends.values(), *layers):
             module, _, wanted = name.partition(".")
             assert inspect.isclass(getattr(importlib.import_module(f"patches.probes.{module}"), wanted))
 

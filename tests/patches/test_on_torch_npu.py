@@ -63,7 +63,12 @@ CAPTURES: Mapping[str, Mapping[str, Any]] = {
     "repeat": {"window": Window("decode", 2, 4), "rollout": 1, "repeat": 2},
     "cold": {"window": Window("decode", 3, 5), "warmup": 0},
     "warm": {"window": Window("decode", 3, 5), "warmup": 9},
+    "modules": {"window": Window("decode", 3, 6), "module_ranges": True},
+    "some modules": {"window": Window("decode", 3, 6), "module_ranges": True, "module_pattern": "Decoder|^Att"},
+    "markers": {"window": Window.parse("iterations", "0:"), "markers": True},
 }
+LIGHT = {"level": "level_none", "contents": ("npu",)}
+"""What markers need of torch_npu, and torch.profiler does not have."""
 
 
 class Recorded(NamedTuple):
@@ -349,6 +354,26 @@ DEVICE = Scenario(
 )  # fmt: skip
 SYNCHRONISED = Scenario("synchronised", LONE.format(10), (Recorded(0, 3, 6),), only="torch", options={"watch": True})
 
+MODULES = (
+    Scenario("modules", LONE.format(10), (Recorded(0, 3, 6),), worker="modules"),
+    Scenario("some modules", LONE.format(10), (Recorded(0, 3, 6),), worker="some modules"),
+    Scenario("modules of a window that stays open", "add a 9 5; run; sleep", (Recorded(0, 3, 5),),
+        (r"(sleep\(\)|all requests have finished), recorded 2 of 3",), worker="modules"),
+    Scenario("modules before profile()", "add a 9 20; run 5; profile on; run 2; profile off; run", (Recorded(0, 3, 5),),
+        ("the framework's own profiler starts, recorded 2 of 3 units",), worker="modules"),
+    Scenario("modules of a step that fails", RUN, (Recorded(0, 3, 4),),
+        (NO_PROFILE + "'injected: step'", "failed, recorded 1 of 3"), worker="modules", options={"inject": "step 4"}),
+)  # fmt: skip
+MARKERS = (
+    Scenario("markers", LONE.format(10), (Recorded(0, 0, 11),), ("recorded 11 units with 0",), worker="markers"),
+    Scenario("markers of arrivals", "add a 9 6; run 3; add b 200 4; run; empty", (Recorded(0, 0, 8),),
+        (r"recorded \d+ units with 0",), worker="markers"),
+    Scenario("markers of the second rollout", TWO, (Recorded(1, 0, 9),), ("recorded 9 units with 0",), worker="markers",
+        env={"RLPATCH_ROLLOUT": "1"}),
+    Scenario("markers of a window", LONE.format(10), (Recorded(0, 2, 5),), ("recorded 3 of 3 units",), worker="markers",
+        env=window("2:5")),
+)  # fmt: skip
+
 TABLES: Mapping[str, tuple[Scenario, ...]] = {
     "test_counting": COUNTING,
     "test_preemption": PREEMPTION,
@@ -357,6 +382,8 @@ TABLES: Mapping[str, tuple[Scenario, ...]] = {
     "test_ranks": RANKS,
     "test_settings": SETTINGS,
     "test_failures": FAILURES,
+    "test_ranges_of_modules": MODULES,
+    "test_markers": MARKERS,
     "test_endings": ENDINGS,
     "test_device": (DEVICE,),
     "test_synchronisation": (DEVICE, SYNCHRONISED),
@@ -424,11 +451,12 @@ def patched(worker: Worker, folder: Path) -> dict[str, Path]:
     ]
     files = {}
     for name, options in CAPTURES.items():
-        capture = Capture(**options, backend=worker.backend, save_path=str(folder / "traces"))
+        light = LIGHT if name == "markers" and worker.backend == "npu" else {}
+        capture = Capture(**options, **light, backend=worker.backend, save_path=str(folder / "traces"))
         words = ["--backend", worker.backend, *capture.words]
         apply = CliRunner().invoke(rlpatch, ["apply", f"vllm-ascend=={worker.release}", "--path", str(site), *words])
         assert apply.exit_code == 0, apply.output
-        files[name] = folder / f"{name}.py"
+        files[name] = folder / f"{name.replace(' ', '_')}.py"
         shutil.copyfile(site / places[0], files[name])
     return files
 
@@ -485,8 +513,8 @@ def _drive(worker: Worker, folder: Path, python: Path) -> None:
 def check(report: Report, scenario: Scenario) -> None:
     """Compare the log and every trace of a scenario with what is expected and with the scheduler's own truth."""
     assert report.of(scenario, "wrong") == []
-    endings = [line["dropped"] for line in report.of(scenario, "end")]
-    assert endings == ([] if scenario.dropped is None else [scenario.dropped])
+    endings = [(line["dropped"], line["restored"]) for line in report.of(scenario, "end")]
+    assert endings == ([] if scenario.dropped is None else [(scenario.dropped, True)])
     said = [line["text"] + (" | " + line["error"] if line["error"] else "") for line in report.of(scenario, "log")]
     expected = scenario.said
     if expected is None:
@@ -499,7 +527,8 @@ def check(report: Report, scenario: Scenario) -> None:
     assert len(found) == len(scenario.recorded), found
     for path, recorded in zip(found, scenario.recorded, strict=True):
         assert "inject" in scenario.options or any(str(path) in line for line in said)
-        compare(path, recorded, scenario.unit, report.of(scenario, "iteration"))
+        if scenario not in (*MODULES, *MARKERS):
+            compare(path, recorded, scenario.unit, report.of(scenario, "iteration"))
 
 
 def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str, Any]]) -> None:
@@ -570,6 +599,69 @@ def test_failures(drive, worker, scenario):
 
 def test_endings(drive, worker, scenario):
     check(drive(worker), scenario)
+
+
+def ranges(report: Report, scenario: Scenario, worker: Worker) -> list[trace.Range]:
+    """Those that are ours: of the scenario's time in the calls of mstx, or of its trace."""
+    if worker.backend == "npu":
+        first, *_, last = report.events(scenario)
+        calls = [call for call in report.calls if call["pid"] == first["pid"] and first["ns"] < call["ns"] < last["ns"]]
+        return [item for item in trace.marked(calls) if not item.name.startswith("ProfilerStep#")]
+    (path,) = report.traces(scenario)
+    return [item for item in trace.read(path).ranges if item.kind == trace.RANGE and ":" not in item.name]
+
+
+def nested(found: list[trace.Range]) -> str:
+    """The names in the order of time, each with those that lie in it in parentheses."""
+    text, around = "", []
+    for item in found:
+        while around and not around[-1].holds(item):
+            text += ")"
+            around.pop()
+        text += f" {item.name}("
+        around.append(item)
+    return (text + ")" * len(around)).replace("( ", "(").strip()
+
+
+def test_ranges_of_modules(drive, worker, scenario):
+    """Of the iterations in the window, and of no other; the exception of a module passes through its range."""
+    report = drive(worker)
+    check(report, scenario)
+    found, (recorded,) = ranges(report, scenario, worker), scenario.recorded
+    modules = "DecoderLayer(Attention())" if "some" in scenario.name else "DecoderLayer(Router() Attention())"
+    assert nested(found) == " ".join([modules] * (recorded.end - recorded.first))
+    if worker.backend == "torch":
+        (path,) = report.traces(scenario)
+        forwards = [item for item in trace.read(path).ranges if item.name.startswith("forward:")]
+        layers = [item for item in found if item.name == "DecoderLayer"]
+        assert all(forward.holds(layer) for forward, layer in zip(forwards, layers, strict=True))
+        return
+    assert {item.kind for item in found} == {"Module"}
+    iterations = report.of(scenario, "iteration")
+    starts = [line["ns"] for line in iterations if line["numbers"].get("decode", -1) >= recorded.first]
+    layers = [item for item in found if item.name == "DecoderLayer"]
+    for layer, (start, end) in zip(layers, itertools.pairwise([*starts, float("inf")]), strict=False):
+        assert start < layer.start < layer.end < end
+
+
+def test_markers(drive, worker, scenario):
+    """With torch_npu without CPU operators and at level_none."""
+    report = drive(worker)
+    check(report, scenario)
+    (recorded,) = scenario.recorded
+    units = [
+        f"{'decode' if line['kind'] == 'decode' else 'prefill'} {line['numbers']['iterations']}()"
+        for line in report.of(scenario, "iteration")
+        if line["rollout"] == recorded.rollout and line["kind"]
+        if recorded.first <= line["numbers"]["iterations"] < recorded.end
+    ]
+    assert len(units) > recorded.end - recorded.first - 2
+    found = ranges(report, scenario, worker)
+    assert nested(found) == f"rollout {recorded.rollout}({' '.join(units)})"
+    if worker.backend == "npu":
+        assert {item.kind for item in found} == {"default"}
+        (path,) = report.traces(scenario)
+        assert not [*path.glob("FRAMEWORK/torch.op_range")]
 
 
 def test_device(drive, worker, scenario):

@@ -20,7 +20,7 @@ from fixtures import releases
 from fixtures.ascend import trace
 from fixtures.verl.host import drive
 from patcher.cli import rlpatch
-from tests.fixtures.verl.test_drive import EVERYTHING, SAMPLE, STAGES, UPDATES
+from tests.fixtures.verl.test_drive import EVERYTHING, SAMPLE, STAGES, STRATEGIES, UPDATES
 
 STAGE_OF = {
     "compute_log_prob": "compute-log-prob",
@@ -46,8 +46,8 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        words = [self.stage or "all", self.window.replace(":", "_"), self.steps, str(self.raise_at), *self.settings]
-        return "-".join(words).replace(",", "_")
+        words = [self.stage or "all", self.window.replace(":", "_"), self.steps, str(self.raise_at)]
+        return "-".join([*words, *(f"{key}_{value}" for key, value in self.settings.items())]).replace(",", "_")
 
     def calls(self, workers: Workers) -> list[dict[str, Any]]:
         """Three training steps; the recorded stage raises in the first of them, if at all."""
@@ -128,13 +128,15 @@ class Tree(NamedTuple):
 EPOCHS = {"epochs": 2, "rows": 4, "mini": 2, "micro": 1}
 DYNAMIC = {"dynamic": True, "tokens": 20, "mini": 8}
 BOTH = {"compute-log-prob": MICRO, "compute-values": MICRO}
+OTHERS = [{"strategy": name} for name in ("veomni", "torchtitan", "automodel")]
 
-# What every one of the workers is driven through; the rest is for one of them, or with --all-releases for all.
+# What every one of the workers is driven through; the rest is for one of them, or with --all-releases for the sample.
 FIRST_BRIEF = (
     Case("update-policy", "0:1"), Case("update-policy", "1:3"), Case("update-policy", "2:9"),
     Case("update-policy", "1:3", settings=DYNAMIC), Case("update-policy", "1:4", raise_at=2),
     Case("update-critic", "1:2"), Case("compute-log-prob", "1:3", "2"),
     Case("compute-log-prob", "1:2", "1,3", settings={"lora": True}), Case("compute-values", "1:9"), Case("", "1:2"),
+    *(Case("update-policy", "1:3", settings=settings) for settings in OTHERS),
 )  # fmt: skip
 SECOND_BRIEF = (
     Case("update-policy", "1:9"), Case("update-critic", "1:3", "2"), Case("compute-log-prob", "0:1"),
@@ -152,6 +154,8 @@ FIRST = Tree(
         Case("compute-log-prob", "0:2", settings=DYNAMIC), Case("compute-log-prob", "1:3", raise_at=2),
         Case("compute-values", "0:1"), Case("compute-values", "1:3", "3"), Case("compute-values", "0:3", raise_at=1),
         Case("compute-values", "1:2", settings=DYNAMIC), Case("", "0:9", "2"), Case("", "5:6"),
+        *(Case("compute-log-prob", "1:9", "2", settings=settings) for settings in OTHERS),
+        *(Case("update-policy", "1:3", raise_at=2, settings=settings) for settings in OTHERS),
     ),
 )  # fmt: skip
 SECOND = Tree(
@@ -176,6 +180,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def known(workers: Workers, tree: Tree, case: Case) -> bool:
     """Whether these workers have what the case drives."""
     release, implementation = workers
+    if "strategy" in case.settings:
+        return implementation == "engine" and case.settings["strategy"] in STRATEGIES[release]
     if implementation == "megatron":
         return case.stage in ("", *tree.units) and "dynamic" not in case.settings
     if "lora" in case.settings:
@@ -196,7 +202,8 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(
 ) -> None:
     release, implementation = workers
     tree, backend = (SECOND if name == "second" else FIRST), "npu" if name == "npu" else "torch"
-    if not pytestconfig.getoption("--all-releases") and (name == "npu" or workers != ("0.6.1", "legacy")):
+    whole = SAMPLE if pytestconfig.getoption("--all-releases") else SAMPLE[: name != "npu"]
+    if workers not in whole:
         tree = tree._replace(cases=BRIEF[name])
     patched = tree.apply(workers, tmp_path, backend)
     if implementation == "megatron":

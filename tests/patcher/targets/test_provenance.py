@@ -106,6 +106,23 @@ def test_two_dist_infos_are_said(tmp_path: Path) -> None:
     assert "not vllm_ascend-0.9.0.dist-info" in found.notes[0]
 
 
+def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_path: Path) -> None:
+    site, source = tmp_path / "site-packages", tmp_path / "src"
+    source.mkdir()
+    dist_info(site, "0.1.0", lists="x.pth", editable=source)
+    package(source)
+    project = ASCEND._replace(placeholders=("0.1.0",))
+    found = provenance.of(project, source / "vllm_ascend", [str(site)], True)
+    assert (found.version, found.version_from) == ("", "nothing")
+    assert found.notes == (
+        "vllm_ascend-0.1.0.dist-info says 0.1.0, as in every release of vllm-ascend, which tells nothing",
+    )
+    repository(source, tag="v0.1.0")
+    told = provenance.of(project, source / "vllm_ascend", [str(site)], True)
+    assert (told.version, told.version_from) == ("0.1.0", "git tag v0.1.0")
+    assert not any("tells nothing" in note for note in told.notes)
+
+
 def test_a_checkout_and_its_tag(tmp_path: Path) -> None:
     repository(tmp_path, tag="v0.11.0rc1")
     found = of(tmp_path)

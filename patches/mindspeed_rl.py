@@ -1,0 +1,284 @@
+"""MindSpeed-RL: decode steps of its rollout, micro-batches and mini-batches of its training stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patches import rollout, training
+from patches.projects import MINDSPEED_RL
+from patches.switches import MINDSPEED_RL as SWITCHES
+from patches.switches import Application, ConfigSwitch, Key, State
+from patches.training import MICRO, MINI
+
+_ALL = ("2.1.0", "2.2.0", "2.3.0")
+_WITH_CRITIC = _ALL[1:]
+
+_ROLES = {
+    "update-policy": ("actor",),
+    "compute-log-prob": ("actor", "ref"),
+    "update-critic": ("critic",),
+    "compute-values": ("critic",),
+}
+_UPDATES = ("update-policy", "update-critic")
+
+_LOGGER = "mindspeed_rl.rlpatch"
+_REMOVE = "MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches"
+_WHY = (
+    "MindSpeed-RL's own profiler records whole stages, so its guide asks for max_tokens of 128, a global batch of 8 and"
+    " fewer layers: another run than the one that is to be understood"
+)
+_PIPELINE = (
+    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches: then"
+    " nothing is recorded, and the log says so. --mini-batch can be had in updates"
+)
+_DISPATCH = (
+    "a rollout is one turn of generating: a training step has several where actor_rollout_dispatch_size is less than a"
+    " replica's share of the batch, and with dynamic sampling (DAPO)"
+)
+_DYNAMIC = "with use_dynamic_bsz micro-batches differ in size, so one of them is not representative"
+
+# --- rollout ---
+
+_ENGINE_FILE = "mindspeed_rl/models/rollout/vllm_engine.py"
+_ROLLOUT = Recipe(
+    name="vLLM in the training process",
+    stage="rollout",
+    class_name="VLLMInferEngine",
+    method="__init__",
+    windows=rollout.WINDOWS,
+    probe=rollout.probe(
+        "mindspeed.HostedRanks", "SchedulerOutputs", members=("mindspeed.HostedWorker",), logger=_LOGGER
+    ),
+    sites=(
+        Site(
+            "__init__",
+            "self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
+            before="self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()",
+            why="the executor calls execute_model() of this one worker once per iteration, in the forward's thread; it"
+            " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
+            " forward and its sampling",
+        ),
+        Site(
+            "free_cache_engine",
+            'self._rlpatch_stage("end_rollout", "free_cache_engine()")',
+            why="every way to generate ends with it: generate_sequences(), and the worker after asynchronous and"
+            " multi-turn rollouts; no empty batch follows the last request in one process",
+        ),
+    ),
+    structures=(
+        Structure(
+            "",
+            _ALL,
+            _ENGINE_FILE,
+            ("c129b23eb8f0", "88d96061bc2f"),
+            "vllm.LLM with the external_launcher, V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)",
+        ),
+    ),
+    why=_WHY,
+    how="one line where the engine is built, one at the head of free_cache_engine(); the probe is one nested class at"
+    " the end of VLLMInferEngine",
+    upstream=f"{_ENGINE_FILE}, 2.1.0 to 2.3.0",
+    remove_when=_REMOVE,
+    notes=(_DISPATCH,),
+)
+
+# --- training ---
+
+_TRAINING_ENGINE = "mindspeed_rl/models/base/base_training_engine.py"
+_SCHEDULE = Probe(members=("training.ForeignLoops", "mindspeed.ScheduledLoop"), summary=training.summary)
+
+
+def _engine(stage: str) -> Recipe:
+    """The loops of ``BaseTrainingEngine``, whose role and training step its worker knows."""
+    update = stage in _UPDATES
+    minis = Site(
+        "update",
+        'mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
+        "each turn is a mini-batch with its optimizer step",
+        loops_over=("mini_batches",),
+    )
+    micros = (
+        Site(
+            "_forward_backward_batch",
+            'batches = self._rlpatch_stage_units("micro-batch", batches)',
+            "without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
+            " backward, and takes the next one",
+            before="data_iter = iter(batches)",
+            windows=(MICRO,),
+        ),
+        Site(
+            "_forward_backward_batch",
+            "self._rlpatch_stage_ended(data_iter)",
+            "the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
+            " of the gradients with it",
+            before="if self.use_dynamic_bsz and forward_only and post_process: ...",
+            windows=(MICRO,),
+        ),
+    )
+    return Recipe(
+        name="training engine",
+        stage=stage,
+        class_name="BaseTrainingEngine",
+        method="_forward_backward_batch",
+        windows=(MICRO, MINI) if update else (MICRO,),
+        probe=_SCHEDULE,
+        sites=(minis, *micros) if update else micros,
+        structures=(
+            Structure(
+                "",
+                _WITH_CRITIC if _ROLES[stage] == ("critic",) else _ALL,
+                _TRAINING_ENGINE,
+                ("e335852afe4a", "7a56bbeb4d29"),
+                "micro-batches in Megatron's schedule" + ", mini-batches in a loop over the epochs" * update,
+            ),
+        ),
+        why=_WHY,
+        how="what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
+        " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them raises",
+        upstream=f"{_TRAINING_ENGINE}, {'2.2.0' if _ROLES[stage] == ('critic',) else '2.1.0'} to 2.3.0",
+        remove_when=_REMOVE,
+        strategies=("megatron",),
+        roles=_ROLES[stage],
+        notes=(_PIPELINE, _DYNAMIC),
+        together=True,
+    )
+
+
+def _worker(
+    stage: str, role: str, class_name: str, method: str, ends_before: str, structures: tuple[Structure, ...]
+) -> Recipe:
+    """The method of a worker that is the stage of one role."""
+    return Recipe(
+        name=f"{'reference' if role == 'ref' else role} worker",
+        stage=stage,
+        class_name=class_name,
+        method=method,
+        windows=(MICRO, MINI) if stage in _UPDATES else (MICRO,),
+        probe=training.probe("mindspeed.StageOfWorker", roles=_ROLES[stage], logger=_LOGGER),
+        sites=(
+            Site(
+                method,
+                f'self._rlpatch_stage("enter", "{role}")',
+                "a training step begins: the engine does not know it, for it gets the batch in parts of"
+                " *_dispatch_size; the passes for image embeddings are other methods and not counted",
+            ),
+            Site(method, 'self._rlpatch_stage("leave")', "all parts have been through the engine", before=ends_before),
+        ),
+        structures=structures,
+        why=_WHY,
+        how="one line at the head of the stage and one at its end; the probe is one nested class at the end of"
+        f" {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
+        upstream=f"{structures[-1].file}, {structures[0].releases[0]} to 2.3.0",
+        remove_when=_REMOVE,
+        strategies=("megatron",),
+        roles=(role,),
+        together=True,
+    )
+
+
+_ACTOR_FILE = "mindspeed_rl/workers/actor_hybrid_worker.py"
+_CRITIC_FILE = "mindspeed_rl/workers/critic_worker.py"
+
+
+def _whole(file: str, releases: tuple[str, ...], fingerprints: tuple[str, ...]) -> tuple[Structure, ...]:
+    return (Structure("", releases, file, fingerprints, "a loop that fetches the parts of the batch"),)
+
+
+_RECIPES = (
+    _ROLLOUT,
+    _worker(
+        "update-policy",
+        "actor",
+        "ActorHybridWorkerBase",
+        "update",
+        "profiler_step(actor_update_profiler)",
+        _whole(_ACTOR_FILE, _ALL, ("745bfac9756f", "34c146ca11b8")),
+    ),
+    _engine("update-policy"),
+    _worker(
+        "compute-log-prob",
+        "actor",
+        "ActorHybridWorkerBase",
+        "compute_log_prob",
+        "profiler_step(actor_compute_log_prob_profiler)",
+        _whole(_ACTOR_FILE, _ALL, ("ae851cfac40a", "6811f9fa3eeb", "43d7ef8bdd20")),
+    ),
+    _worker(
+        "compute-log-prob",
+        "ref",
+        "ReferenceWorkerBase",
+        "compute_ref_log_prob",
+        "parallel_state = get_parallel_state()",
+        (
+            *_whole("mindspeed_rl/workers/reference_woker.py", _ALL[:1], ("c9a15d0f0e9e",)),
+            *_whole("mindspeed_rl/workers/reference_worker.py", _ALL[1:], ("dac6a1093596",)),
+        ),
+    ),
+    _engine("compute-log-prob"),
+    _worker(
+        "update-critic",
+        "critic",
+        "CriticWorkerBase",
+        "update",
+        "profiler_step(critic_update_profiler)",
+        _whole(_CRITIC_FILE, _WITH_CRITIC, ("1fd95a4a3d9e",)),
+    ),
+    _engine("update-critic"),
+    _worker(
+        "compute-values",
+        "critic",
+        "CriticWorkerBase",
+        "compute_values",
+        "profiler_step(critic_compute_values_profiler)",
+        _whole(_CRITIC_FILE, _WITH_CRITIC, ("01e78f73a14e",)),
+    ),
+    _engine("compute-values"),
+)
+
+# --- its own profiler ---
+
+_OWN = "profiler_config.integrated"
+
+
+def _own(values: Mapping[str, object]) -> State:
+    if values[f"{_OWN}.profile"]:
+        return State.ON
+    return State.ARMED if values[f"{_OWN}.mstx"] else State.OFF
+
+
+PROFILING = Application(
+    packages=("mindspeed_rl",),
+    folder="configs",
+    defaults=("grpo_qwen25_7b_A3", "dapo_qwen25_32b_A3", "ppo_qwen25_32b_A3", "dpo_qwen3_30b_a3b_A3"),
+    extra="mindspeed-rl",
+    switches=(
+        ConfigSwitch(
+            "MindSpeed-RL's own profiler",
+            (Key(f"{_OWN}.profile", (False, True)), Key(f"{_OWN}.mstx", (False, True))),
+            _own,
+            "the workers record whole stages with torch_npu, from profile_step_start up to profile_step_end",
+            "mindspeed_rl/utils/utils.py get_grpo_profiler, mindspeed_rl/config_cls/mindstudio_config.py, 2.1.0 to"
+            " 2.3.0; cli/train_dpo.py hands it to Megatron",
+            armed="mstx marks ranges for a recording, but profile is not set, so nothing records",
+        ),
+    ),
+)
+
+UPSTREAM = Upstream(
+    MINDSPEED_RL,
+    _RECIPES,
+    SWITCHES,
+    backend="npu",
+    runs_on={},  # nowhere else
+    application=PROFILING,
+    processes=("train_grpo.py", "train_dapo.py", "train_ppo.py", "ray::IntegratedWorker", "ray::ActorHybridWorker"),
+    builtin={
+        ">=2.1.0": "profiler_config.integrated.profile records whole stages of the training steps from"
+        " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"
+        " stage=all, which PPO cannot have, one for everything. It has no window of decode steps, micro-batches or"
+        " mini-batches, writes no mark for them, and works for integrated workers alone. Its guide cuts max_tokens to"
+        " 128 and the global batch to 8 or 4 to keep the traces readable; mstx with level_none records marks and"
+        " communication, but no operators.",
+    },
+)

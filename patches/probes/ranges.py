@@ -1,0 +1,257 @@
+"""Ranges beside the units: layers over the probe, which go in only where they are asked for.
+
+Each layer becomes a class of its own that derives from what lies below it, so a probe without one does
+not have a line more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from patches.probes.recorder import Recorder
+
+
+class Recorded(Recorder):
+    """Tells when the first unit begins to be recorded, and when the last one is about to be saved.
+
+    Nothing is marked during the warm-up: torch_npu takes marks only while it records.
+    """
+
+    def open(self, at: int) -> None:
+        super().open(at)
+        if self.prof is not None and at == self.first:
+            self.begin_recorded()
+
+    def tick(self) -> None:
+        super().tick()
+        if self.unit == self.first + 1:
+            self.begin_recorded()
+
+    def close(self, why: str) -> None:
+        try:
+            self.end_recorded()
+        finally:
+            super().close(why)
+
+    def begin_recorded(self) -> None:
+        pass
+
+    def end_recorded(self) -> None:
+        pass
+
+
+class NpuRanges:
+    """Ranges of mstx, on the host alone.
+
+    ``torch_npu.npu.mstx`` knows domains from torch_npu 2.7 on, and before prints an error for one.
+    """
+
+    def begin_range(self, name: str, *domain: str) -> Any:
+        import torch_npu
+
+        return torch_npu.npu.mstx.range_start(name, None, *domain)
+
+    def end_range(self, handle: Any, *domain: str) -> None:
+        import torch_npu
+
+        torch_npu.npu.mstx.range_end(handle, *domain)
+
+    def without_domains(self) -> str:
+        import inspect
+
+        import torch_npu
+
+        known = inspect.signature(torch_npu.npu.mstx.range_start).parameters
+        return "" if "domain" in known else "torch_npu before 2.7 knows no domains of mstx"
+
+
+class TorchRanges:
+    """Ranges of torch.profiler, which knows no domains."""
+
+    def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
+        from torch.profiler import record_function
+
+        handle = record_function(name)
+        handle.__enter__()
+        return handle
+
+    def end_range(self, handle: Any, *domain: str) -> None:  # noqa: ARG002
+        handle.__exit__(None, None, None)
+
+    def without_domains(self) -> str:
+        return ""
+
+
+class ModuleRanges(Recorded):
+    """A range around every call of an nn.Module within the window, named by its class.
+
+    msprof-analyze's module_statistic (26.2.0, ``prof_exports/module_statistic_export.py``) takes those of
+    the domain ``Module`` on the host and sees their hierarchy by their times.
+    """
+
+    MODULES = ""
+    begin_range: Any
+    end_range: Any
+    without_domains: Any
+    module: Any
+    calling: Any = None
+
+    def begin_recorded(self) -> None:
+        import functools
+        import logging
+        import re
+
+        import torch
+
+        super().begin_recorded()
+        reason = self.without_domains()
+        if reason:
+            logging.getLogger(self.LOGGER).error("rlpatch: no ranges of modules: %s", reason)
+            return
+        self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
+        original = self.module.__call__
+        names: dict[type, str] = {}
+        search = re.compile(self.MODULES).search
+
+        @functools.wraps(original)
+        def calling(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # Dynamo takes the first operand for a constant: a compiled graph holds nothing of ours.
+            if is_compiling() or self.calling is not calling:
+                return original(module, *args, **kwargs)
+            kind = type(module)
+            if kind not in names:
+                names[kind] = kind.__name__ if search(kind.__name__) else ""
+            handle = self.begin_module(names[kind])
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self.end_module(handle)
+
+        self.calling = self.module.__call__ = calling
+
+    def begin_module(self, name: str) -> Any:
+        import logging
+
+        try:
+            return self.begin_range(name, "Module") if name else None
+        except Exception:  # this runs within the model
+            self.leave_modules()
+            logging.getLogger(self.LOGGER).exception("rlpatch: no more ranges of modules, the run goes on")
+            return None
+
+    def end_module(self, handle: Any) -> None:
+        import contextlib
+
+        if handle is not None:
+            with contextlib.suppress(Exception):
+                self.end_range(handle, "Module")
+
+    def end_recorded(self) -> None:
+        self.leave_modules()
+        super().end_recorded()
+
+    def leave_modules(self) -> None:
+        calling, self.calling = self.calling, None
+        # Else somebody has wrapped ours, which only passes calls on from now on.
+        if calling is not None and self.module.__call__ is calling:
+            self.module.__call__ = calling.__wrapped__
+
+
+class Markers(Recorded):
+    """Nested ranges for what a stage does, of the default domain, which every release of torch_npu knows.
+
+    ``ranges`` holds what is going on, from the outermost on: what it is, its name, and its range, None
+    while nothing is recorded. ``subject`` comes from the stage.
+    """
+
+    begin_range: Any
+    end_range: Any
+    subject: Any
+    ranges: list[tuple[str, str, Any]]
+    marking = False
+
+    def configure(self, rank: int) -> None:
+        super().configure(rank)
+        self.ranges = []
+
+    def begin_recorded(self) -> None:
+        super().begin_recorded()
+        self.marking = True
+        ongoing, self.ranges = self.ranges, []
+        for what, name, _ in [("subject", self.subject(), None), *ongoing]:
+            self.enter_range(what, name)
+
+    def end_recorded(self) -> None:
+        self.leave_range("subject")
+        self.ranges, self.marking = [], False
+        super().end_recorded()
+
+    def enter_range(self, what: str, name: str) -> None:
+        self.ranges.append((what, name, self.begin_range(name) if self.marking else None))
+
+    def leave_range(self, what: str) -> None:
+        while any(what == other for other, _, _ in self.ranges):
+            handle = self.ranges.pop()[2]
+            if handle is not None:
+                self.end_range(handle)
+
+
+class RolloutMarkers(Markers):
+    """The rollout, and each iteration by its kind and the number of the unit."""
+
+    rollout: int
+    kind: Any = None
+
+    def subject(self) -> str:
+        return "rollout %s" % self.rollout
+
+    def observe(self, batch: Any) -> Any:
+        self.kind = super().observe(batch)  # type: ignore[misc]
+        return self.kind
+
+    def open(self, at: int) -> None:
+        super().open(at)
+        if self.marking:
+            self.enter_range("unit", "%s %s" % (self.kind, at))
+
+    def tick(self) -> None:
+        self.leave_range("unit")
+        super().tick()
+        self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
+
+    def pause(self) -> None:
+        self.leave_range("unit")
+        super().pause()
+        if self.marking:
+            self.enter_range("unit", "uncounted %s" % self.kind)
+
+
+class TrainingMarkers(Markers):
+    """The training step, and each mini-batch and micro-batch, whichever of them the window counts."""
+
+    STAGE: str
+    role: str
+    step: int
+    turns: dict[str, int]
+
+    def subject(self) -> str:
+        return "%s %s step %s" % (self.STAGE, self.role, self.step)
+
+    def enter(self, *call: Any) -> None:
+        super().enter(*call)  # type: ignore[misc]
+        self.ranges, self.turns = [], {}
+
+    def start(self, unit: str) -> None:
+        self.leave_range("uncounted")
+        super().start(unit)  # type: ignore[misc]
+        turn = self.turns[unit] = self.turns.get(unit, -1) + 1
+        self.enter_range(unit, "%s %s" % (unit, turn))
+
+    def stop(self, unit: str) -> None:
+        self.leave_range(unit)
+        super().stop(unit)  # type: ignore[misc]
+
+    def pause(self) -> None:
+        super().pause()
+        if self.marking:
+            self.enter_range("uncounted", "uncounted")
