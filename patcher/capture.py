@@ -260,9 +260,11 @@ class Capture:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of this choice; it is not wrong."""
+        return self._contents_notes if self.stage == BUILTIN else (*self._window_notes, *self._contents_notes)
+
+    @property
+    def _window_notes(self) -> tuple[str, ...]:
         said: list[str] = []
-        if self.stage == BUILTIN:
-            return ()
         if self.window.first == 0 and self.window.unit != WHOLE:
             said.append(
                 "the window begins with unit 0, so there is no warm-up: this unit shows the profiler's own start, too"
@@ -276,6 +278,11 @@ class Capture:
             said.append("torch_npu documents only letters, digits and underscores for the path of a trace")
         if self.ranks is None:
             said.append("every rank writes a trace; one rank of each kind mostly shows the same")
+        return tuple(said)
+
+    @property
+    def _contents_notes(self) -> tuple[str, ...]:
+        said: list[str] = []
         if self.backend == "npu" and "npu" not in self.contents:
             said.append("without npu in --contents torch_npu ignores level, metrics, L2 cache and mstx")
         if "db" in self.exports and self.backend == "npu":

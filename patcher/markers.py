@@ -1,9 +1,10 @@
 """The marks around every line of ours, and the way back from a marked file to the one before.
 
 A block begins with ``# >>> rlpatch ID VERSION DIGEST`` and ends with ``# <<< rlpatch ID``; a line outside of it ends
-with ``# rlpatch: ID``. The digest covers all other lines of the patch, so that the marks alone are enough to take
-them out, or to see that somebody has changed them. Everything works on bytes: the files of a target come in any
-encoding, with any line ends, and what we insert is ASCII.
+with ``# rlpatch: ID``. A line that the patch replaces stays above its successor as a comment, ``# was: LINE  # rlpatch:
+ID``, which becomes that line again. The digest covers all other lines of the patch, so that the marks alone are enough
+to take them out, or to see that somebody has changed them. Everything works on bytes: the files of a target come in
+any encoding, with any line ends, and what we insert is ASCII, the lines that were there apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from patcher.errors import Kind, Problem
 _BEGIN = re.compile(rb"[ \t]*# >>> rlpatch (?P<id>[\w. -]+?) (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?")
 _END = re.compile(rb"[ \t]*# <<< rlpatch (?P<id>[\w. -]+?)[ \t]*\r?\n?")
 _LINE = re.compile(rb".*  # rlpatch: (?P<id>[\w. -]+?)[ \t]*\r?\n?", re.DOTALL)
-
+_WAS = re.compile(
+    rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: [\w. -]+?[ \t]*(?P<end>\r?\n?)",
+    re.DOTALL,
+)
 
 _UNSEALED = "0" * 16
 
@@ -43,27 +47,42 @@ def tag(patch: PatchId) -> str:
     return f"# rlpatch: {patch}"
 
 
-def _digest(block: Iterable[str], lines: Iterable[str]) -> str:
-    """A digest over the lines of a block (its first line left out) and, in any order, the lines outside of it.
+def was(line: bytes, patch: PatchId) -> bytes:
+    """``line`` as the comment that ``strip`` turns into it again.
+
+    Raises ``ValueError`` for a line that carries a mark already: of two patches that replace it, none could go first.
+    """
+    if _LINE.fullmatch(line):
+        raise ValueError(line)
+    bare = line.rstrip(b"\r\n")
+    rest = bare.lstrip(b" \t\f")
+    indent, end = bare[: len(bare) - len(rest)], line[len(bare) :]
+    return indent + b"# was: " + rest + f"  {tag(patch)}".encode() + end
+
+
+def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
+    """A digest over the lines of a block (its first line left out), in any order those outside of it, and in the order
+    of the file those that come back.
 
     White space at both ends of a line does not count: an editor that converts line ends changes nothing of ours.
     """
     from hashlib import sha256
 
-    text = "\n".join([*(line.strip() for line in block), *sorted(line.strip() for line in lines)])
-    return sha256(text.encode()).hexdigest()[:16]
+    ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
+    return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
 
 
 class Marked(NamedTuple):
     """One patch as it stands in a file.
 
-    ``lines`` are the indices of its lines, that of the opening mark first; ``digest`` is the one written there,
-    ``actual`` that of the lines as they are now.
+    ``lines`` are the indices of its lines, that of the opening mark first, and ``replaced`` those among them that come
+    back as what they were; ``digest`` is the one written there, ``actual`` that of the lines as they are now.
     """
 
     patch: PatchId
     tool: str
     lines: tuple[int, ...]
+    replaced: tuple[int, ...]
     digest: str
     actual: str
 
@@ -110,10 +129,11 @@ def marked(data: bytes) -> tuple[Marked, ...]:
         raise _unpaired(calls[orphan][0], "calls a block that is not there")
     found = []
     for patch, (first, last, tool, expected) in blocks.items():
-        inside = [line.decode("ascii", "replace") for line in lines[first + 1 : last + 1]]
-        outside = [lines[index].decode("ascii", "replace") for index in calls.get(patch, ())]
-        indices = (*range(first, last + 1), *calls.get(patch, ()))
-        found.append(Marked(patch, tool, indices, expected, _digest(inside, outside)))
+        outside = calls.get(patch, [])
+        replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
+        added = [lines[index] for index in outside if index not in replaced]
+        actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
+        found.append(Marked(patch, tool, (*range(first, last + 1), *outside), replaced, expected, actual))
     return tuple(found)
 
 
@@ -126,7 +146,9 @@ def seal(data: bytes, patch: PatchId) -> bytes:
 
 
 def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
-    """``data`` without the lines of ``patches`` (None: of every patch); what others wrote stays as it is.
+    """``data`` without the lines of ``patches`` (None: of every patch), and with those that they replaced.
+
+    What others wrote stays as it is.
 
     Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
     we wrote.
@@ -149,12 +171,19 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     gone = {index for patch in ours for index in patch.lines}
     if not gone:
         return data
-    lines = _split(data)
-    kept = b"".join(line for index, line in enumerate(lines) if index not in gone)
+    lines, back = _split(data), {index for patch in ours for index in patch.replaced}
+    gone -= back
+    kept = b"".join(_before(line) if index in back else line for index, line in enumerate(lines) if index not in gone)
     if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
         # The file had no newline at its end, so the block brought the one before it along.
         kept = kept[: -2 if kept.endswith(b"\r\n") else -1]
     return kept
+
+
+def _before(line: bytes) -> bytes:
+    """The line that ``was`` made ``line`` of."""
+    match = _WAS.fullmatch(line)
+    return match.expand(rb"\g<indent>\g<line>\g<end>") if match else line
 
 
 def _split(data: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import __version__, markers
 from patcher.capture import WHOLE, Capture, option
@@ -12,6 +12,9 @@ from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.targets.target import Target
+
+if TYPE_CHECKING:
+    from patcher.replacing import Setting
 
 
 class Plan(NamedTuple):
@@ -30,13 +33,27 @@ class Plan(NamedTuple):
         """Whether committing it would change a file."""
         return any(change.before != change.after for change in self.edit.changes)
 
+    @property
+    def profiler(self) -> str:
+        """The framework's own profiler, if that is set up instead of one of ours."""
+        return next((place.recipe.profiler for place in self.places), "")
+
 
 class Place(NamedTuple):
-    """Where a recipe applies: the structure, if the release is a published one, and the file."""
+    """Where a recipe applies: the structure, if the release is a published one, and the file.
+
+    ``settings`` are the arguments that were asked for, of a recipe that changes those.
+    """
 
     recipe: Recipe
     structure: Structure | None
     file: str
+    settings: tuple[Setting, ...] = ()
+
+    @property
+    def marked(self) -> bool:
+        """Whether the file carries lines of the patch."""
+        return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
 def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequence[Record] = ()) -> Plan:
@@ -52,11 +69,14 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     places, warnings = _places(upstream, target, recipes)
     changes = []
     done: list[Place] = []
+    notes: dict[str, None] = {}
     failures: list[Problem] = []
     for place in places:
         try:
-            changes.append(_change(place, target, capture, patch, warnings))
-            done.append(place)
+            change, settings, said = _change(place, target, capture, patch, warnings)
+            changes.append(change)
+            done.append(place._replace(settings=settings))
+            notes.update(dict.fromkeys((*said, *place.recipe.notes)))
         except Problem as problem:
             # A release that is not in the table is tried with every recipe; one that fits is enough.
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
@@ -68,15 +88,15 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     if lacking or alone or all(capture.window.unit not in place.recipe.windows for place in done):
         failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
-    files = tuple(str(change.path) for change in changes)
+    files = tuple(place.file for place in done if place.marked)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
     same = any(
         (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
-    gone = _elsewhere(target, patch, {file for r in records if r.patch == patch for file in r.files}.difference(files))
-    edit = Edit(target.root, (*changes, *gone), () if unchanged else (record,))
-    notes = dict.fromkeys(note for place in done for note in place.recipe.notes)
+    earlier = {file for r in records if r.patch == patch for file in r.files}
+    gone = _elsewhere(target, patch, earlier.difference(place.file for place in done))
+    edit = Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
     return Plan(
         target,
         patch,
@@ -189,7 +209,10 @@ def published(upstream: Upstream, version: str) -> str:
     return next((release for release in upstream.releases if Version(release).public == public), "")
 
 
-def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warnings: list[str]) -> Change:
+def _change(
+    place: Place, target: Target, capture: Capture, patch: PatchId, warnings: list[str]
+) -> tuple[Change, tuple[Setting, ...], tuple[str, ...]]:
+    """The change at ``place``, the arguments in it that were asked for, and notes on what they come to."""
     from patcher import engine
     from patcher.specialise import specialise
     from patcher.targets import originals
@@ -203,8 +226,18 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
         raise
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
-    members = specialise(recipe.probe, capture, patch)
-    after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
+    settings: tuple[Setting, ...] = ()
+    notes: tuple[str, ...] = ()
+    if recipe.calls:
+        from patcher import replacing
+
+        after, settings, arguments = replacing.replace(
+            without, recipe, recipe.probe.arguments(capture), patch, __version__, where=where
+        )
+        notes = recipe.probe.resulting(capture, arguments)
+    else:
+        members = specialise(recipe.probe, capture, patch)
+        after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
@@ -212,7 +245,7 @@ def _change(place: Place, target: Target, capture: Capture, patch: PatchId, warn
         warnings.append(
             f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         )
-    return Change(path, before, after, pristine)
+    return Change(path, before, after, pristine), settings, notes
 
 
 def _now() -> str:

@@ -50,6 +50,25 @@ class Site(NamedTuple):
         return f"{where} `{statement}`" if statement else "at its head"
 
 
+class Call(NamedTuple):
+    """One call in upstream's own code whose arguments may be changed.
+
+    ``function`` is what is called, as it is written there: the method of the recipe has exactly one call of it.
+    ``positional`` are the parameters that may be given by position, in their order; ``defaults`` is the code of what
+    stands for an argument that is not given, so that nothing is inserted to say the same.
+    """
+
+    function: str
+    why: str
+    positional: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def name(self) -> str:
+        """The last part of ``function``, as ``Probe.arguments`` has it."""
+        return self.function.rpartition(".")[2]
+
+
 class Structure(NamedTuple):
     """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
 
@@ -73,6 +92,10 @@ class Probe(NamedTuple):
     and takes its name. ``constants`` are class attributes that the recipe sets, ``chosen`` gives those that follow
     from a capture; ``arguments`` maps (function, keyword) to the code of that argument in the backend's calls,
     ``summary`` is one line for the reader.
+
+    A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
+    gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
+    for a combination of what was asked for and what stays that does nothing.
     """
 
     members: tuple[str, ...]
@@ -83,6 +106,7 @@ class Probe(NamedTuple):
     arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
     layers: Callable[[Capture], tuple[tuple[str, ...], ...]] = lambda _capture: ()
     constants: Mapping[str, object] = MappingProxyType({})
+    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
 
 
 class Recipe(NamedTuple):
@@ -94,6 +118,9 @@ class Recipe(NamedTuple):
     recipe that ``needs`` others records nothing without one of these in the same patch; those that go ``together``
     record nothing without all of each other. ``marks`` are windows of other recipes, to which this one adds with
     ``--markers`` what it counts itself.
+
+    ``calls`` are those of upstream's ``method`` whose arguments change, instead of lines that go in: then ``profiler``
+    is the one of ``patches.switches`` that they set up, and nothing of ours records beside it.
     """
 
     name: str
@@ -114,6 +141,8 @@ class Recipe(NamedTuple):
     needs: tuple[str, ...] = ()
     together: bool = False
     marks: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    profiler: str = ""
 
     @property
     def releases(self) -> tuple[str, ...]:

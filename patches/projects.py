@@ -12,6 +12,7 @@ VLLM_ASCEND = Project(
         "vllm_ascend/worker.py",
         "vllm_ascend/worker/worker.py",
         "vllm_ascend/worker/worker_v1.py",
+        "vllm_ascend/profiler/torch_npu_profiler.py",
     ),
 )
 

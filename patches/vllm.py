@@ -252,7 +252,7 @@ CPU_WARM_UP = Recipe(
     how=_COMPILE_HOW,
     upstream=f"{_CPU}, 0.9.1 to 0.19.1",
     remove_when="nobody runs releases below 0.20.0 any more",
-    auxiliary=True,
+    needs=(CAPTURE.name, INNER_CAPTURE.name),
 )
 
 CPU_COMPILE = CPU_WARM_UP._replace(

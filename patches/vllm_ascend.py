@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.recipe import Recipe, Site, Structure, Upstream
-from patches import graphs, rollout
+from patches import graphs, rollout, vllm_ascend_builtin
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
 
@@ -267,7 +267,7 @@ CAPTURE = Recipe(
 
 UPSTREAM = Upstream(
     VLLM_ASCEND,
-    (V1, V0, CAPTURE),
+    (V1, V0, CAPTURE, *vllm_ascend_builtin.RECIPES),
     SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else

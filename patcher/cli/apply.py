@@ -32,6 +32,7 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
       rlpatch apply verl==0.6.1 --stage update-policy --mini-batch 0:1
       rlpatch apply verl --stage compute-log-prob --role ref --micro-batch 0:1 --training-steps 2
       rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
+      rlpatch apply vllm-ascend --builtin --level level2 --contents npu,cpu,memory --export-type db,text
     """
     from patcher.commands import applying
 

@@ -140,10 +140,15 @@ def choice(words: dict[str, Any]) -> Choice:
         if len([window for window in windows if window.unit in family]) > 1:
             said = " and ".join(f"--{window.unit}" for window in windows)
             raise Problem(Kind.USAGE, f"{said}: a stage has one window", hint="leave all but one out")
-    if words["builtin"] and (windows or words["stage"] not in (None, BUILTIN)):
-        cause = "--builtin changes the framework's own profiler, which has no window and no stage of ours"
-        raise Problem(Kind.USAGE, cause, hint="leave out --builtin, or the window and --stage")
-    stage = BUILTIN if words["builtin"] else words["stage"]
+    builtin = words["builtin"] or words["stage"] == BUILTIN
+    if builtin and (foreign := [name for name in given() if name not in (*Capture.SETTINGS, "builtin", "stage")]):
+        said = " and ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        cause = f"{said}: --builtin changes the framework's own profiler, which has nothing of the kind"
+        raise Problem(Kind.USAGE, cause, hint="leave out --builtin, or what is not a setting of that profiler")
+    if builtin and words["stage"] not in (None, BUILTIN):
+        cause = f"--builtin and --stage {words['stage']}: the framework's own profiler is a stage of its own"
+        raise Problem(Kind.USAGE, cause, hint="leave out --builtin or --stage")
+    stage = BUILTIN if builtin else words["stage"]
     if not windows and stage:
         windows = [Window.whole()]
     if not windows:
@@ -168,7 +173,7 @@ def choice(words: dict[str, Any]) -> Choice:
         "role": "" if words["role"] == "all" else words["role"],
         "contents": contents,
         "aic_metrics": metrics,
-        "settings": tuple(name for name in Capture.SETTINGS if name in given()) if words["builtin"] else (),
+        "settings": tuple(name for name in Capture.SETTINGS if name in given()) if builtin else (),
     }
     both = len(windows) > 1
 

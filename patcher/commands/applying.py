@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.change import Edit, PatchId
+from patcher.change import Change, Edit, PatchId
 from patcher.commands.asked import Choice, Launch, Where, find, upstreams
-from patcher.commands.guarding import guard
+from patcher.commands.guarding import guard, switched_on_by
 from patcher.commands.roots import Root, nothing, patched_roots
 from patcher.errors import Kind, Problem
 from patcher.recipe import Upstream
@@ -17,7 +17,7 @@ from patcher.store import transaction as store
 from patcher.targets import find as targets
 
 if TYPE_CHECKING:
-    from patcher.plan import Plan
+    from patcher.plan import Place, Plan
 
 OnWait = Callable[[str], None]
 
@@ -82,7 +82,8 @@ def apply(
     plans = plans_for(report, words, where, choice, "apply", None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
-            guard(report, upstream, plan.target.version, launch, force=force, root=plan.target.root)
+            target = plan.target
+            guard(report, upstream, target.version, launch, force=force, root=target.root, profiler=plan.profiler)
     if report.problems:
         return report
     edits = [plan.edit for _, plan in plans]
@@ -90,19 +91,26 @@ def apply(
         store.preflight(edits)
     else:
         _recovered(report, store.commit(edits, on_wait=on_wait).recovered)
-    entries.extend(_describe(report, plan, dry_run=dry_run) for _, plan in plans)
+    entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
     if dry_run:
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
         return report
-    names = " ".join(dict.fromkeys(plan.target.project.name for _, plan in plans))
-    shown, out = (f"`rlpatch {command} {names}{where.words}`" for command in ("diff", "revert"))
-    report.lines.append(f"next: {shown} shows every line, {out} takes it out again")
+    _next(report, [plan for _, plan in plans], where)
     if any(plan.changed for _, plan in plans):
         _restart(report, [upstream for upstream, _ in plans])
     return report
 
 
-def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]:
+def _next(report: Report, plans: Sequence[Plan], where: Where) -> None:
+    """What can be done with what is applied now, if anything is."""
+    applied = [plan for plan in plans if any(place.marked for place in plan.places)]
+    names = " ".join(dict.fromkeys(plan.target.project.name for plan in applied))
+    shown, out = (f"`rlpatch {command} {names}{where.words}`" for command in ("diff", "revert"))
+    if applied:
+        report.lines.append(f"next: {shown} shows every line, {out} takes it out again")
+
+
+def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) -> dict[str, object]:
     target, capture = plan.target, plan.capture
     pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.edit.changes[len(plan.places) :]
     name = f"{target.project.name} {target.version or '(unknown version)'}"
@@ -111,29 +119,57 @@ def _describe(report: Report, plan: Plan, *, dry_run: bool) -> dict[str, object]
     for change, place in pairs:
         verb = "would patch" if dry_run else "patched"
         if change.before == change.after:
-            verb = "registered again, unchanged" if plan.edit.add else "unchanged"
+            verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
+        elif not place.marked:
+            verb = "would take our lines out of" if dry_run else "took our lines out of"
         shape = place.structure.name if place.structure else "by its structure"
         recipe = ", ".join(filter(None, (place.recipe.name, shape)))
-        ours = next(found for found in markers.marked(change.after) if found.patch == plan.patch)
-        report.lines.append(f"  {verb} {change.path}, {len(ours.lines)} lines inserted ({recipe})")
+        report.lines.append(f"  {verb} {change.path}, {_extent(change, place, plan.patch)} ({recipe})")
+        report.lines += [f"    {line}" for line in _settings(place)]
     verb = "would take" if dry_run else "took"
     report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
-    profiler = {"npu": "torch_npu.profiler", "torch": "torch.profiler"}[capture.backend]
-    report.lines.append(f"  traces of {profiler} go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run")
+    if plan.profiler:
+        by = switched_on_by(upstream, plan.profiler, target.version)
+        report.lines.append(f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}")
+    else:
+        profiler = {"npu": "torch_npu.profiler", "torch": "torch.profiler"}[capture.backend]
+        where = f"go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run"
+        report.lines.append(f"  traces of {profiler} {where}")
     report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
-    files = [
+    files: list[dict[str, object]] = [
         {"path": str(change.path), "changed": change.before != change.after, "recipe": place.recipe.name,
-         "structure": place.structure.name if place.structure else None}
+         "structure": place.structure.name if place.structure else None,
+         "settings": [setting._asdict() for setting in place.settings]}
         for change, place in pairs
     ]  # fmt: skip
-    files += [{"path": str(change.path), "changed": True, "recipe": None, "structure": None} for change in gone]
+    files += [
+        {"path": str(change.path), "changed": True, "recipe": None, "structure": None, "settings": []}
+        for change in gone
+    ]
     return {
         "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.kind,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
-        "options": list(capture.words), "save_path": capture.save_path, "files": files,
+        "options": list(capture.words), "save_path": None if plan.profiler else capture.save_path, "files": files,
         "warnings": list(plan.warnings), "notes": list(plan.notes),
     }  # fmt: skip
+
+
+def _extent(change: Change, place: Place, patch: PatchId) -> str:
+    """How much of a file the patch is."""
+    if not place.recipe.calls:
+        ours = next(found for found in markers.marked(change.after) if found.patch == patch)
+        return f"{len(ours.lines)} lines inserted"
+    different = sum(setting.changed for setting in place.settings)
+    return f"{different} of {len(place.settings)} arguments differ from what the release has"
+
+
+def _settings(place: Place) -> Iterator[str]:
+    """Each argument that was asked for, as it was and as it is."""
+    for one in place.settings:
+        where = f" ({place.file}:{one.line})" if one.line else ""
+        became = f"{one.before or 'not given'} → {one.after}" if one.changed else f"{one.after} already"
+        yield f"{one.keyword}: {became}{where}"
 
 
 def revert(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.guards.look import Finding, Guard, State, look
+from patcher.guards.look import Finding, Guard, State, exists, look
 from patcher.recipe import Upstream
 from patcher.report import Report
 
@@ -40,17 +40,37 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
 
 
 def guard(
-    report: Report, upstream: Upstream, version: str, launch: Launch, *, force: bool, root: Path | None = None
+    report: Report,
+    upstream: Upstream,
+    version: str,
+    launch: Launch,
+    *,
+    force: bool,
+    root: Path | None = None,
+    profiler: str = "",
 ) -> None:
-    """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be."""
+    """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be.
+
+    Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
+    """
     for finding in _look(report, upstream, version, root, launch):
-        if finding.state is State.ON and not force:
+        if profiler and finding.profiler == profiler:
+            if finding.state is not State.OFF:
+                seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {finding.found or finding.why})"
+                report.messages.append(f"note: {seen}, so the settings count in this run")
+        elif finding.state is State.ON and not force and not profiler:
             hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
             report.problems.append(_problem(upstream, finding, hint))
         elif finding.state is not State.OFF:
             said = finding.found or finding.why
             seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {said})"
             report.messages.append(f"warning: {seen}; to switch it off: {finding.off}")
+
+
+def switched_on_by(upstream: Upstream, profiler: str, version: str) -> str:
+    """What a run has to say for ``profiler`` to record in the release ``version``, in words."""
+    active = [one for one in upstream.switches if one.profiler == profiler and exists(one.releases, version)]
+    return " or ".join(dict.fromkeys(one.name for one in reversed(active)))
 
 
 def _look(report: Report, upstream: Upstream, version: str, root: Path | None, launch: Launch) -> tuple[Finding, ...]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.capture import BUILTIN, WHOLE, Capture, Window, option
+from patcher.capture import WHOLE, Capture, Window, option
 from patcher.change import PatchId
 from patcher.commands.asked import Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
@@ -72,7 +73,9 @@ def explain(word: str, where: Where, stage: str | None) -> Report:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
             report.lines += ["", *_recipe(recipe, structures, there, said)]
-    report.lines += ["", *_by_itself(upstream, release, {recipe.stage for recipe in recipes}), *STEERING]
+    report.lines += ["", *_by_itself(upstream, release, {recipe.stage for recipe in recipes})]
+    if any(not recipe.calls for recipe in recipes):  # nothing of ours looks at a variable in the others
+        report.lines += STEERING
     report.data = {"target": name, "version": version, "stage": stage, "text": list(report.lines)}
     return report
 
@@ -87,11 +90,11 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
     found: Places = {}
     unlike: list[Problem] = []
-    for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in recipes for unit in recipe.windows):
+    staged = [recipe for recipe in recipes if not recipe.calls]
+    for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
         window = Window.whole() if unit == WHOLE else Window(unit, 1, 2)
-        settings = Capture.SETTINGS if stage == BUILTIN else ()
         path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
-        capture = Capture(window, path, stage=stage, backend=upstream.backend, settings=settings)
+        capture = Capture(window, path, stage=stage, backend=upstream.backend)
         try:
             made = plan.apply(upstream, target, capture)
         except Problem as problem:
@@ -99,7 +102,29 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
             continue
         for change in made.edit.changes:
             found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
+    release = plan.published(upstream, target.version)
+    for recipe in (recipe for recipe in recipes if recipe.calls):
+        for file in dict.fromkeys(structure.file for structure in recipe.structures):
+            try:
+                lines = _arguments(recipe, PurePosixPath(file), target)
+            except Problem as problem:
+                # Else it is another recipe's file: any recipe is tried where the release is not a known one.
+                structure = recipe.structure(release)
+                unlike += [problem] if structure and structure.file == file else []
+            else:
+                found[recipe.stage, WHOLE, file] = lines
     return found, unlike
+
+
+def _arguments(recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
+    """The arguments that the recipe may change, as they are now."""
+    from patcher import replacing
+
+    path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
+    everything = Capture(Window.whole(), path, stage=recipe.stage, settings=Capture.SETTINGS)
+    within = recipe.probe.arguments(everything)
+    now = replacing.present(target.read(file), recipe, where=str(target.root / file))
+    return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
@@ -123,6 +148,10 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
             f"  in {recipe.class_name}.{site.method}, {site.place}{only}: {_shown(site, recipe)}",
             f"    {site.why}",
         ]
+    if recipe.calls:
+        lines.append("  settings: " + ", ".join(f"--{name.replace('_', '-')}" for name in Capture.SETTINGS))
+    for call in recipe.calls:
+        lines += [f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}", f"    {call.why}"]
     # All windows of most recipes go to the same lines.
     here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):

@@ -52,6 +52,92 @@ def test_what_others_did_stays(convert, name) -> None:
     assert markers.strip(convert(marked(BODY))) == convert(BODY.encode())
 
 
+def replacing(text: str, line: bytes, patch: PatchId = ONE) -> bytes:
+    """``text`` with another line for ``line``, and the block of ``patch`` behind it."""
+    end = b"\r\n" if line.endswith(b"\r\n") else b"\n"
+    block = b"".join(mark.encode() + end for mark in (markers.begin(patch, "0.1.0"), markers.end(patch)))
+    new = b"        return 2  " + markers.tag(patch).encode() + end
+    return markers.seal(text.encode().replace(b"        return 1\n", markers.was(line, patch) + new) + block, patch)
+
+
+LINES = (
+    *(
+        b"        return 1\n",
+        b"        return 1\r\n",
+        b"\treturn 1 \t\n",
+        b"x\n",
+        b"\n",
+        b"   \t\n",
+        b"\r\n",
+        b"  \x0c x\n",
+    ),
+    *(
+        b"  # was: x\n",
+        b"  # was: x  # rlpatch\n",
+        b"  x  # a  # b  \n",
+        b"'\xff\xfe'\n",
+        b"  '\xb9\xa4'\\\n",
+        b"# was: \n",
+    ),
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_that_was_replaced_comes_back(line: bytes) -> None:
+    after = replacing(BODY, line)
+    assert markers.strip(after) == BODY.encode().replace(b"        return 1\n", line)
+    (found,) = markers.marked(after)
+    assert (found.intact, found.replaced, len(found.lines)) == (True, (2,), 4)
+
+
+def test_a_line_has_one_mark() -> None:
+    with pytest.raises(ValueError, match="rlpatch: verl"):
+        markers.was(markers.was(b"x = 1\n", TWO), ONE)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda data: data.replace(b"return 1", b"return 9"),
+        lambda data: data.replace(b"# was: return", b"# was:  return"),
+        lambda data: data.replace(b"# was: ", b"# "),
+        lambda data: data.replace(b"# \xe9", b"# \xe8"),
+        lambda data: data.replace(b"return 2", b"return 3"),
+        lambda data: data.replace(b"  # \xe9  # rlpatch: vllm-ascend rollout\n", b"\n"),
+        lambda data: b"".join(line for line in data.splitlines(keepends=True) if b"# was" not in line),
+    ],
+    ids=range(7),
+)
+def test_a_line_that_would_come_back_otherwise_is_refused(edit) -> None:
+    after = replacing(BODY, b"        return 1  # \xe9\n")
+    assert edit(after) != after
+    with pytest.raises(Problem, match="not as rlpatch wrote them"):
+        markers.strip(edit(after))
+
+
+def test_the_order_of_lines_that_come_back_counts() -> None:
+    lines = [markers.was(f"    f({n},\n".encode(), ONE) for n in range(2)]
+    block = f"{markers.begin(ONE, '0.1.0')}\n{markers.end(ONE)}\n".encode()
+    after = markers.seal(b"".join(lines) + block, ONE)
+    assert markers.strip(after) == b"    f(0,\n    f(1,\n"
+    with pytest.raises(Problem, match="not as rlpatch wrote them"):
+        markers.strip(after.replace(b"".join(lines), b"".join(lines[::-1])))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "left"),
+    [
+        ((b"\n", b"\r\n"), (b"\n", b"\r\n")),
+        ((b"        ", b"    "), (b"        ", b"    ")),
+        ((b"        return 2", b"        print()\n        return 2"), (b"return 1\n", b"return 1\n        print()\n")),
+        ((b"X = 1", b"X = 2\nY = 3"), (b"X = 1", b"X = 2\nY = 3")),
+    ],
+)
+def test_what_others_did_around_a_line_that_was_replaced_stays(theirs, left) -> None:
+    after = replacing(BODY, b"        return 1\n").replace(*theirs)
+    assert markers.strip(after) == BODY.encode().replace(*left)
+
+
 def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() -> None:
     for end in ("\n", "\r\n"):
         text = f"class A:{end}    x = 1"

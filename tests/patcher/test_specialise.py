@@ -19,7 +19,7 @@ from patcher.specialise import specialise
 from patches.registry import UPSTREAMS
 from patches.vllm_ascend import V1
 
-RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes]
+RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.probe.members]
 ROLLOUT = V1
 CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import itertools
 import json
@@ -11,12 +12,14 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from fixtures import releases
+from patcher import markers
 from patcher.capture import WHOLE
 from patcher.cli import rlpatch
 from patcher.recipe import Upstream
@@ -30,7 +33,12 @@ import importlib.machinery as m, pathlib, sys
 path = pathlib.Path(sys.argv[1])
 finder = m.FileFinder(str(path.parent), (m.SourceFileLoader, m.SOURCE_SUFFIXES))
 code = finder.find_spec(path.stem).loader.get_code(path.stem)
-print([name for const in code.co_consts if hasattr(const, "co_names") for name in const.co_names if "_rlpatch" in name])
+def names(code):
+    yield from code.co_names
+    for const in code.co_consts:
+        if hasattr(const, "co_names"):
+            yield from names(const)
+print(*names(code))
 """
 WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
 
@@ -82,6 +90,74 @@ def test_vllm_ascend(ascend_release: str, tmp_path: Path) -> None:
         assert f"vllm-ascend {ascend_release} has no place for graph-capture" in refused.stderr
 
 
+SETTINGS = {
+    "--level level2 --aic-metrics memory": {"profiler_level", "aic_metrics"},
+    "--contents npu,cpu,memory,shapes,stack,module": {"record_shapes", "profile_memory", "with_stack", "with_modules"},
+    "--export-type db,text --mstx --l2-cache --no-analysis": {"export_type", "msprof_tx", "l2_cache", "analyse_flag"},
+}
+
+
+def test_the_own_profiler_of_vllm_ascend(ascend_release: str, tmp_path: Path) -> None:
+    """The arguments that were named change and nothing else, argument by argument, beside a window and alone."""
+    upstream = vllm_ascend.UPSTREAM
+    root = install(upstream, ascend_release, tmp_path / "site")
+    patched = files(upstream, ascend_release, "builtin", "whole")
+    assert len(patched) == len(files(upstream, ascend_release, "rollout", "decode"))
+    for words, keywords in SETTINGS.items():
+        planned = run("diff", "vllm-ascend", "--builtin", *words.split(), "--path", root).stdout_bytes
+        copy = tmp_path / words
+        for file in patched:
+            (copy / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / file, copy / file)
+        subprocess.run(["git", "apply", "-"], input=planned, cwd=copy, check=True)
+        for file in patched:
+            different = changed((root / file).read_bytes(), (copy / file).read_bytes())
+            assert different <= keywords
+            # Some releases record these by themselves: then there is nothing to change.
+            assert keywords - different <= {"profile_memory", "with_stack", "with_modules"}
+    everything = ("--builtin", *(word for words in SETTINGS for word in words.split()))
+    there_and_back(upstream, ascend_release, "builtin", "whole", root, tmp_path, settings=everything)
+    beside(ascend_release, root)
+
+
+def changed(before: bytes, after: bytes) -> set[str]:
+    """The keywords that have another value in ``after``, or none in ``before``; nothing else may differ."""
+    old, new = (ast.parse(data) for data in (before, after))
+    found = set()
+    for one, other in zip(calls(old), calls(new), strict=True):
+        values = {keyword.arg: ast.dump(keyword.value) for keyword in one.keywords}
+        for keyword in other.keywords:
+            if values.get(keyword.arg) != ast.dump(keyword.value) and not list(calls(keyword.value)):
+                found.add(keyword.arg or "**")
+        for call in (one, other):
+            call.keywords = [keyword for keyword in call.keywords if keyword.arg not in found]
+    assert ast.dump(old) == ast.dump(new)
+    return found
+
+
+def calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Every call of a function of ``torch_npu.profiler``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("torch_npu.profiler."):
+            yield node
+
+
+def beside(version: str, root: Path) -> None:
+    """The settings and a window in one release: the first that goes in goes out first, the other stays whole."""
+    pristine, common = picture(root), ("--path", root)
+    both = {"builtin": ("--builtin", "--level", "level_none", "--mstx"), "rollout": ("--decode", "30:60")}
+    first, second = sorted(both, reverse=releases.VLLM_ASCEND.index(version) % 2 == 0)
+    for stage in (first, second):
+        run("apply", f"vllm-ascend=={version}", *both[stage], *common)
+    for file in filter(Path.is_file, (root / name for name in vllm_ascend.UPSTREAM.project.files)):
+        compile(file.read_bytes(), str(file), "exec")
+    run("revert", "--stage", first, *common)
+    (left,) = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+    assert (left["stage"], {file["state"] for file in left["files"]}) == (second, {"intact"})
+    run("revert", *common)
+    assert picture(root) == pristine
+
+
 @pytest.mark.parametrize("version", verl.UPSTREAM.releases)
 def test_verl(version: str, tmp_path: Path) -> None:
     root = install(verl.UPSTREAM, version, tmp_path / "site")
@@ -99,6 +175,7 @@ def there_and_back(
     root: Path,
     scratch: Path,
     *,
+    settings: tuple[str, ...] = (),
     shape: str = "",
     warned: str = "",
 ) -> None:
@@ -109,7 +186,7 @@ def there_and_back(
     pristine = picture(root)
     common = ("--path", root)
     window = () if unit == WHOLE else (f"--{unit}", WINDOWS[unit])
-    capture = (*window, "--stage", stage, "--save-path", "/tmp/traces")
+    capture = settings or (*window, "--stage", stage, "--save-path", "/tmp/traces")
 
     planned = run("diff", name, *capture, *common).stdout_bytes
     assert picture(root) == pristine
@@ -127,10 +204,12 @@ def there_and_back(
         ended = (data if data.endswith(b"\n") else data + b"\n" for data in (before[file], after))
         old, new = (data.splitlines(keepends=True) for data in ended)
         kinds = {kind for kind, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
-        assert kinds == {"equal", "insert"}
+        # The lines that an argument had are in the comments above the new one.
+        assert kinds <= ({"equal", "insert", "replace"} if settings else {"equal", "insert"})
+        assert markers.strip(after) == before[file]
     for file in patched[:2]:
         loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
-        assert f"_rlpatch_{stage.replace('-', '_')}" in loaded.stdout
+        assert ("Level2" if settings else f"_rlpatch_{stage.replace('-', '_')}") in loaded.stdout
 
     shown = run("diff", *common).stdout_bytes
     assert shown == planned

@@ -32,6 +32,15 @@ class NPUWorker(WorkerBase):
     def profile(self, is_start=True):
         if is_start:
             self.profiler.start()
+
+    def _init_profiler(self):
+        config = torch_npu.profiler._ExperimentalConfig(
+            profiler_level=torch_npu.profiler.ProfilerLevel.Level1,
+            aic_metrics=torch_npu.profiler.AiCMetrics.AiCoreNone,
+        )
+        return torch_npu.profiler.profile(
+            with_stack=envs.STACK, experimental_config=config,
+            on_trace_ready=torch_npu.profiler.tensorboard_trace_handler(envs.FOLDER))
 '''
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from patcher import markers
 from patcher.errors import Kind, Problem
+from tests.patcher import test_replacing
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import SECOND, second, second_lines
 from tests.patcher.reliability.package import V0, V1, Picture
@@ -163,6 +164,54 @@ def test_their_lines_stay_and_ours_go_or_nothing_changes(request, patched, file:
             assert edit.touched or left == edit.text(ours=False)
             rest = iter(left.split(edit.end))
             assert all(line.text in rest for line in edit.lines if line.patch is None)
+
+    check()
+
+
+@st.composite
+def edited_around(draw: st.DrawFn, data: bytes) -> tuple[bytes, bytes, bool]:
+    """Edits of a file with replaced lines: the file, what it would be had they been made to the original, and whether
+    a line of ours was changed.
+    """
+    (found,) = markers.marked(data)
+    back = iter(markers.strip(data).split(b"\n"))
+    lines: list[tuple[bytes, bytes | None]] = []
+    for index, text in enumerate(data.split(b"\n")[:-1]):
+        ours = index in found.lines and index not in found.replaced
+        lines.append((text, None if ours else next(back)))
+    block = {text for text, _ in lines if b"<<< rlpatch" in text or b"rlpatch changed" in text}
+    touched = False
+    for _ in range(draw(st.integers(1, 5))):
+        at = draw(st.integers(0, len(lines) - 1))
+        text, before = lines[at]
+        kind = draw(st.sampled_from(("insert", "insert", "delete", "indent", "change")))
+        if kind == "insert" and text not in block:
+            line = draw(FOREIGN)
+            lines.insert(at, (line, line))
+        elif kind == "delete" and text == before:
+            del lines[at]
+        elif kind == "indent" and before is None:
+            lines[at] = (b"  " + text + b" \t", None)
+        elif kind == "change" and text != before:
+            lines[at] = (text.replace(b"rlpatch", b"rIpatch", 1), before)
+            touched = True
+    end = draw(st.sampled_from((b"\n", b"\r\n")))
+    shown, originals = [text for text, _ in lines], [before for _, before in lines if before is not None]
+    return end.join(shown) + end, end.join(originals) + end, touched
+
+
+def test_replaced_lines_come_back_among_their_edits_or_nothing_changes(request) -> None:
+    @examples(request, 200, 5000)
+    @given(edited_around(test_replacing.replaced(test_replacing.SOURCE).after))
+    def check(edit: tuple[bytes, bytes, bool]) -> None:
+        data, wanted, touched = edit
+        left = stripped(data)
+        if isinstance(left, Problem):
+            assert left.kind is Kind.FOREIGN_EDIT
+            assert touched, left
+        else:
+            assert left == wanted
+            assert not touched
 
     check()
 

@@ -1,0 +1,83 @@
+"""The settings of a framework's own profiler, where it is one of torch_npu that the framework's code sets up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from patcher.capture import Capture
+from patcher.errors import Kind, Problem
+from patcher.recipe import Call, Probe
+from patches import profilers
+
+_NAMESPACE = "torch_npu.profiler."
+
+# Parameters and defaults as in torch_npu/profiler/profiler.py, 2.1.0.post8 to 2.14.0.
+CALLS = (
+    Call(
+        f"{_NAMESPACE}_ExperimentalConfig",
+        why="level, metrics, L2 cache, marks and types of export are arguments of it",
+    ),
+    Call(
+        f"{_NAMESPACE}profile",
+        why="what is recorded: activities, memory, shapes, stacks and modules",
+        defaults={
+            "record_shapes": "False", "profile_memory": "False", "with_stack": "False", "with_modules": "False",
+        },
+    ),
+    Call(
+        f"{_NAMESPACE}tensorboard_trace_handler",
+        why="whether the trace is parsed in the run",
+        positional=("dir_name", "worker_name", "analyse_flag"),
+        defaults={"analyse_flag": "True"},
+    ),
+)  # fmt: skip
+
+_CONFIG = "_ExperimentalConfig"
+_LEVEL, _METRICS = (_CONFIG, "profiler_level"), (_CONFIG, "aic_metrics")
+_KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "level": (_LEVEL,),
+    "contents": tuple(
+        ("profile", keyword)
+        for keyword in ("activities", "profile_memory", "record_shapes", "with_stack", "with_modules")
+    ),
+    "export_type": ((_CONFIG, "export_type"),),
+    "aic_metrics": (_METRICS,),
+    "l2_cache": ((_CONFIG, "l2_cache"),),
+    "mstx": ((_CONFIG, "msprof_tx"),),
+    "analysis": (("tensorboard_trace_handler", "analyse_flag"),),
+}
+
+
+def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
+    """(function, keyword) → code, for the settings that the user named and no others."""
+    every = profilers.arguments(capture)
+    return {key: every[key] for setting in capture.settings for key in _KEYWORDS[setting]}
+
+
+def summary(capture: Capture) -> str:
+    """One line for the reader of the report."""
+    return f"Sets {' '.join(capture.words[1:])} of the framework's own profiler; its other settings stay."
+
+
+def resulting(capture: Capture, arguments: Mapping[tuple[str, str], str]) -> tuple[str, ...]:
+    """What torch_npu makes of the settings together, those that stay among them.
+
+    From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
+    becomes PipeUtilization at level 1 and 2 up to 2.9.0. :class:`Problem` (USAGE) for metrics that would be dropped.
+    """
+    level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
+    if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
+        if "level" not in capture.settings and "aic_metrics" in capture.settings:
+            raise Problem(
+                Kind.USAGE,
+                f"--aic-metrics {capture.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
+                " level1 on and would drop them",
+                hint=f"add --level level1 to --aic-metrics {capture.aic_metrics}",
+            )
+        return (f"aic_metrics stays {metrics}, which torch_npu sets to none at {level} and warns: --aic-metrics none",)
+    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*capture.settings}:
+        return (f"at {level} torch_npu up to 2.9 takes PipeUtilization where aic_metrics is AiCoreNone",)
+    return ()
+
+
+PROBE = Probe(members=(), summary=summary, arguments=arguments, resulting=resulting)

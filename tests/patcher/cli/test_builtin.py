@@ -1,0 +1,188 @@
+"""The settings of the framework's own profiler: what the commands say of them, and that they go and come as a patch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.store.tree import picture
+
+LEVEL = ("--builtin", "--level", "level2", "--aic-metrics", "memory")
+COUNTED = ("--decode", "30:60", "--save-path", "/tmp/traces")
+
+
+def files(result: Any) -> list[dict[str, Any]]:
+    (target,) = json.loads(result.stdout)["result"]["targets"]
+    return list(target["files"])
+
+
+def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Path) -> None:
+    pristine = picture(site)
+    said = run("apply", "vllm-ascend", *LEVEL, "--contents", "npu,cpu", "--path", site).stdout
+    for line in (
+        "  patched vllm_ascend/worker/worker_v1.py, 4 of 7 arguments differ from what the release has",
+        "    aic_metrics: torch_npu.profiler.AiCMetrics.AiCoreNone → torch_npu.profiler.AiCMetrics.Memory",
+        ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:19)\n",
+        "    activities: not given → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
+        "    with_stack: envs.STACK → False (vllm_ascend/worker/worker_v1.py:26)",
+        "    profile_memory: False already",
+        "  Sets --level level2 --contents npu,cpu --aic-metrics memory of the framework's own profiler",
+        "  nothing records by this alone: the engine's own profiler is switched on as before, by VLLM_TORCH_PROFILER_DIR",
+    ):
+        assert line in said
+    assert "traces of" not in said
+    assert "rank" not in said
+    assert "intact" in run("status", "--path", site).stdout
+    assert f"rlpatch apply vllm-ascend {' '.join(LEVEL[:3])} --contents" in run("status", "--path", site).stdout
+    shown = run("diff", "--path", site).stdout
+    assert "-            profiler_level=torch_npu.profiler.ProfilerLevel.Level1,\n" in shown
+    assert "+            # was: profiler_level=torch_npu.profiler.ProfilerLevel.Level1,  # rlpatch: vllm-asc" in shown
+    assert (
+        "+            profiler_level=torch_npu.profiler.ProfilerLevel.Level2,  # rlpatch: vllm-ascend builtin\n"
+        in shown
+    )
+    run("revert", "--path", site)
+    assert picture(site) == pristine
+
+
+def test_other_settings_replace_those_before_and_the_released_ones_take_them_out(run, site: Path) -> None:
+    pristine = picture(site)
+    run("apply", "vllm-ascend", *LEVEL, "--path", site)
+    first = (site / WORKER).read_bytes()
+    again = run("apply", "vllm-ascend", *LEVEL, "--path", site)
+    assert "  unchanged vllm_ascend" in again.stdout
+    assert (site / WORKER).read_bytes() == first
+    run("apply", "vllm-ascend", "--builtin", "--mstx", "--path", site)
+    assert b"Level2" not in (site / WORKER).read_bytes()
+    assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
+    back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
+    assert "  took our lines out of vllm_ascend/worker/worker_v1.py, 0 of 1 arguments differ" in back.stdout
+    assert "next:" not in back.stdout
+    assert picture(site) == pristine
+    assert "nothing is patched" in run("status", "--path", site).stdout
+    none = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
+    assert "  unchanged vllm_ascend" in none.stdout
+    assert "    profiler_level: torch_npu.profiler.ProfilerLevel.Level1 already" in none.stdout
+    assert picture(site) == pristine
+
+
+def test_a_lost_registry_changes_nothing_about_it(run, site: Path) -> None:
+    pristine = (site / WORKER).read_bytes()
+    for words in (("revert",), ("apply", "vllm-ascend", "--builtin", "--level", "level1")):
+        run("apply", "vllm-ascend", *LEVEL, "--path", site)
+        for path in sorted((site / ".rlpatch").rglob("*"), reverse=True):
+            path.unlink()
+        (site / ".rlpatch").rmdir()
+        run(*words, "--path", site)
+        assert (site / WORKER).read_bytes() == pristine
+
+
+@pytest.mark.parametrize("order", [(LEVEL, COUNTED), (COUNTED, LEVEL)])
+@pytest.mark.parametrize("first", ["builtin", "rollout"])
+def test_a_window_and_the_settings_come_and_go_in_any_order(run, site: Path, order: Any, first: str) -> None:
+    pristine = picture(site)
+    for words in order:
+        run("apply", "vllm-ascend", *words, "--path", site)
+    states = json.loads(run("status", "--json", "--path", site).stdout)["result"]["patches"]
+    assert {(one["stage"], one["files"][0]["state"]) for one in states} == {
+        ("builtin", "intact"),
+        ("rollout", "intact"),
+    }
+    run("revert", "--stage", first, "--path", site)
+    (left,) = json.loads(run("status", "--json", "--path", site).stdout)["result"]["patches"]
+    assert (left["stage"] != first, left["files"][0]["state"]) == (True, "intact")
+    run("revert", "--path", site)
+    assert picture(site) == pristine
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "said"),
+    [
+        ((), {}, None),
+        ((), {"VLLM_TORCH_PROFILER_DIR": "/x"}, "note: the engine's own profiler is armed (environment: VLLM_TORCH"),
+        (
+            ("--", "vllm", "bench", "serve", "--profile"),
+            {"VLLM_TORCH_PROFILER_DIR": "/x"},
+            "note: the engine's own profiler is on (environment: VLLM_TORCH_PROFILER_DIR=/x; vllm bench serve --profile",
+        ),
+        ((), {"PROFILING_MODE": "1"}, "warning: CANN's msprof is on"),
+    ],
+)
+def test_the_profiler_may_be_on_and_others_are_a_warning(run, site: Path, words, environ, said: str | None) -> None:
+    done = run("apply", "vllm-ascend", *LEVEL, "-n", "--path", site, *words, **environ)
+    assert (said or "") in done.stderr
+    assert ("own profiler is o" in done.stderr) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        (("--builtin",), "--builtin without a setting", "one of --level"),
+        (("--builtin", "--decode", "1:2"), "--decode: --builtin changes the framework's own profiler", "leave out"),
+        ((*LEVEL, "--ranks", "0"), "--ranks: --builtin changes", "leave out"),
+        ((*LEVEL, "--markers", "--save-path", "x"), "--markers and --save-path: --builtin changes", "leave out"),
+        ((*LEVEL, "--stage", "rollout"), "--builtin and --stage rollout", "leave out"),
+        (("--builtin", "--level", "level0", *LEVEL[3:]), "collects them from level1 on", "--level level1"),
+        (("--builtin", "--level", "level_none"), "records nothing but marks", "--mstx"),
+    ],
+)
+def test_what_is_no_setting_of_it_is_refused(run, site: Path, words, said: str, hint: str) -> None:
+    for command in ("apply", "diff"):
+        refused = run(command, "vllm-ascend", *words, "--path", site, code=2)
+        assert said in refused.stderr
+        assert hint in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("edit", "words", "code", "said"),
+    [
+        ("Level0", ("--aic-metrics", "memory"), 2, "--aic-metrics memory: the level stays Level0"),
+        ("Level0", ("--aic-metrics", "memory", "--level", "level1"), 0, ""),
+        ("AiCoreNone", ("--level", "level2"), 0, "note: at Level2 torch_npu up to 2.9 takes PipeUtilization"),
+        ("Memory", ("--level", "level0"), 0, "note: aic_metrics stays Memory, which torch_npu sets to none at Level0"),
+        ("Memory", ("--level", "level0", "--aic-metrics", "none"), 0, ""),
+        ("", ("--export-type", "db,text"), 0, "note: --export-type with two types: torch_npu 2.1 takes one"),
+        ("", ("--analysis",), 0, "note: --analysis blocks the run"),
+    ],
+)
+def test_what_stays_is_held_against_what_is_asked_for(
+    run, tmp_path: Path, edit: str, words, code: int, said: str
+) -> None:
+    source = SOURCE.replace("Level1" if edit.startswith("Level") else "AiCoreNone", edit) if edit else SOURCE
+    site = release(tmp_path / "own", source=source)
+    done = run("apply", "vllm-ascend", "--builtin", *words, "--path", site, code=code)
+    assert said in done.stderr
+    assert ("note:" in done.stderr) == said.startswith("note:")
+
+
+def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_path: Path) -> None:
+    site = release(tmp_path / "own", source=SOURCE.replace("torch_npu.profiler.profile(", "make("))
+    pristine = picture(site)
+    done = run("apply", "vllm-ascend", *LEVEL, "--path", site, code=4)
+    assert "looked for the profiler in NPUWorker._init_profiler" in done.stderr
+    assert "0 calls of torch_npu.profiler.profile in it" in done.stderr
+    assert f"at {site / WORKER}:16" in done.stderr
+    assert picture(site) == pristine
+
+
+def test_an_unpublished_release_goes_by_structure(run, tmp_path: Path) -> None:
+    site = release(tmp_path / "own", version="0.11.1.dev7")
+    done = run("apply", "vllm-ascend", *LEVEL, "--json", "--path", site)
+    assert [(one["recipe"], one["structure"]) for one in files(done)] == [("V1 profiler, _init_profiler", None)]
+    assert "is not a release that rlpatch was tested with" in done.stderr
+    assert files(done)[0]["settings"][0]["after"] == "torch_npu.profiler.ProfilerLevel.Level2"
+
+
+def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> None:
+    before = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
+    assert "  settings: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis" in before
+    assert "  in NPUWorker._init_profiler, the arguments of torch_npu.profiler._ExperimentalConfig" in before
+    assert "  here: vllm_ascend/worker/worker_v1.py:18 profiler_level=torch_npu.profiler.ProfilerLevel.Level1" in before
+    assert "RLPATCH_" not in before
+    run("apply", "vllm-ascend", *LEVEL, "--path", site)
+    after = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
+    assert "  here: vllm_ascend/worker/worker_v1.py:19 profiler_level=torch_npu.profiler.ProfilerLevel.Level2" in after
