@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,7 +97,7 @@ class Scenario:
     dropped: bool | None = True
 
     def fits(self, worker: Worker) -> bool:
-        known = not self.worker.startswith("graphs") or captures(worker)
+        known = not self.worker.startswith("graphs") or has_graphs(worker)
         return known and self.only in ("", worker.backend) and worker.structure not in self.but.split()
 
     @property
@@ -116,7 +116,7 @@ class Scenario:
         return {"name": self.name, "worker": self.worker, "script": lines, "env": env, **self.options}
 
 
-def captures(worker: Worker) -> bool:
+def has_graphs(worker: Worker) -> bool:
     """Whether the worker of this structure captures graphs in this release."""
     return worker.structure != "V0" and worker.release in CAPTURE.releases
 
@@ -485,7 +485,7 @@ class Report:
         return [path for path in found if ("_graph_capture_" in path.name) == starts]
 
 
-def patched(worker: Worker, folder: Path) -> dict[str, Path]:
+def patched(worker: Worker, folder: Path, captures: Mapping[str, Mapping[str, Any]] = CAPTURES) -> dict[str, Path]:
     """The worker file of a release, patched by the command line for one capture after the other."""
     site, found = folder / "site", releases.release(worker.release)
     for pattern in (
@@ -504,8 +504,8 @@ def patched(worker: Worker, folder: Path) -> dict[str, Path]:
         s.file for r in (V1, V0) for s in r.structures if worker.release in s.releases and s.name == worker.structure
     ]
     files = {}
-    for name, options in CAPTURES.items():
-        if name.startswith("graphs") and not captures(worker):
+    for name, options in captures.items():
+        if name.startswith("graphs") and not has_graphs(worker):
             continue
         light = LIGHT if name == "markers" and worker.backend == "npu" else {}
         capture = Capture(**options, **light, backend=worker.backend, save_path=str(folder / "traces"))
@@ -541,11 +541,16 @@ def _drive(worker: Worker, folder: Path, python: Path) -> None:
     # The device goes first, before anything else has touched one; what is not inline has a process of its own.
     tables = [table for name, table in TABLES.items() if name not in ("test_device", "test_synchronisation")]
     ordered = [DEVICE, SYNCHRONISED, *(scenario for table in tables for scenario in table)]
+    play(worker, patched(worker, folder), [scenario for scenario in ordered if scenario.fits(worker)], folder, python)
+
+
+def play(worker: Worker, files: Mapping[str, Path], scenarios: Sequence[Scenario], folder: Path, python: Path) -> None:
+    """Drive the scenarios in one process, on the patched files by their names; ``Report`` tells what came of it."""
     job = {
         "backend": worker.backend,
         "structure": worker.structure,
-        "workers": {name: str(path) for name, path in patched(worker, folder).items()},
-        "scenarios": [scenario.as_job(folder) for scenario in ordered if scenario.fits(worker)],
+        "workers": {name: str(path) for name, path in files.items()},
+        "scenarios": [scenario.as_job(folder) for scenario in scenarios],
         "report": str(folder / "report"),
     }
     (folder / "job.json").write_text(json.dumps(job))

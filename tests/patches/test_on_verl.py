@@ -21,6 +21,7 @@ from fixtures.ascend import trace
 from fixtures.verl.host import drive
 from patcher.cli import rlpatch
 from tests.fixtures.verl.test_drive import EVERYTHING, SAMPLE, STAGES, STRATEGIES, UPDATES
+from tests.patches.test_on_torch_npu import nested
 
 STAGE_OF = {
     "compute_log_prob": "compute-log-prob",
@@ -218,6 +219,37 @@ def test_every_bit_is_as_before_and_the_trace_holds_the_window(
     for case, run, calls in zip(cases, runs, after.runs, strict=True):
         assert calls == before[published.index(run)], f"{case.name}: patched and published differ"
         assert dict(traces(tmp_path / case.name)) == case.expected(calls, tree), f"{case.name}: {after.log}"
+
+
+@pytest.mark.parametrize("marked", [("0.6.1", "legacy"), ("0.9.1", "engine")], ids="-".join)
+def test_markers_and_ranges_of_modules_of_an_update(marked: Workers, tmp_path: Path) -> None:
+    """Whatever the window counts, mini-batches hold their micro-batches, and those the modules; no bit differs."""
+    release, implementation = marked
+    tree = tmp_path / "tree"
+    shutil.copytree(releases.release(release, "verl"), tree)
+    words = (
+        "--stage",
+        "update-policy",
+        "--mini-batch",
+        "1:",
+        "--markers",
+        "--module-ranges",
+        "--module-pattern",
+        "RMSNorm$",
+    )
+    common = ("--backend", "torch", "--contents", "cpu", "--save-path", str(tmp_path / "traces"))
+    done = CliRunner().invoke(rlpatch, ["apply", f"verl=={release}", "--path", str(tree), *words, *common])
+    assert done.exit_code == 0, done.output
+    runs = [{"implementation": implementation, "calls": [*STAGES, *STAGES]}]
+    after = drive(release, tree, runs)
+    assert after.runs == drive(release, releases.release(release, "verl"), runs).runs
+    (path,) = trace.find(tmp_path / "traces")
+    found = [item for item in trace.read(path).ranges if item.kind == trace.RANGE]
+    micro = "micro-batch {}(forward(Qwen2RMSNorm() Qwen2RMSNorm() Qwen2RMSNorm()))"
+    minis = "mini-batch 1({} {} optimizer())".format(*(micro.format(n) for n in (2, 3)))
+    assert nested([item._replace(name=re.sub(r"^(forward|optimizer) .*", r"\1", item.name)) for item in found]) == (
+        f"update-policy actor step 1({minis} uncounted(rlpatch:uncounted()))"
+    )
 
 
 def traces(folder: Path) -> Iterator[tuple[Any, Units]]:

@@ -22,7 +22,7 @@ from fixtures import releases
 from patcher import markers
 from patcher.capture import WHOLE
 from patcher.cli import rlpatch
-from patcher.recipe import Upstream
+from patcher.recipe import Recipe, Upstream
 from patches import verl, vllm, vllm_ascend
 from patches.registry import UPSTREAMS
 from tests.patcher.store.tree import age, picture
@@ -41,6 +41,9 @@ def names(code):
 print(*names(code))
 """
 WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
+RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
+WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.11.0rc1", "0.30.0rc2"), "verl": ("0.2", "0.7.1", "0.9.1")}
+"""The releases whose windows are tried with ranges, too; all of them with --all-releases."""
 
 
 def run(*words: object, code: int = 0) -> Result:
@@ -49,8 +52,11 @@ def run(*words: object, code: int = 0) -> Result:
     return result
 
 
-def files(upstream: Upstream, version: str, stage: str, unit: str) -> list[str]:
-    wanted = [recipe for recipe in upstream.recipes if recipe.stage == stage and unit in recipe.windows]
+def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: bool = False) -> list[str]:
+    def counts(recipe: Recipe) -> bool:
+        return unit in recipe.windows or (markers and unit in recipe.marks)
+
+    wanted = [recipe for recipe in upstream.recipes if recipe.stage == stage and counts(recipe)]
     return [structure.file for recipe in wanted if (structure := recipe.structure(version))]
 
 
@@ -79,10 +85,12 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
     assert ends <= set(releases.SAMPLE)
 
 
-def test_vllm_ascend(ascend_release: str, tmp_path: Path) -> None:
+def test_vllm_ascend(ascend_release: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     upstream = vllm_ascend.UPSTREAM
     root = install(upstream, ascend_release, tmp_path / "site")
     there_and_back(upstream, ascend_release, "rollout", "decode", root, tmp_path)
+    if ascend_release in WITH_RANGES["vllm-ascend"] or pytestconfig.getoption("--all-releases"):
+        there_and_back(upstream, ascend_release, "rollout", "decode", root, tmp_path, options=RANGES)
     if ascend_release in vllm_ascend.CAPTURE.releases:
         there_and_back(upstream, ascend_release, "graph-capture", WHOLE, root, tmp_path)
     else:
@@ -159,12 +167,14 @@ def beside(version: str, root: Path) -> None:
 
 
 @pytest.mark.parametrize("version", verl.UPSTREAM.releases)
-def test_verl(version: str, tmp_path: Path) -> None:
+def test_verl(version: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     root = install(verl.UPSTREAM, version, tmp_path / "site")
     windows = dict.fromkeys((recipe.stage, unit) for recipe in verl.UPSTREAM.recipes for unit in recipe.windows)
     assert len(windows) == 6
     for stage, unit in windows:
         there_and_back(verl.UPSTREAM, version, stage, unit, root, tmp_path)
+        if version in WITH_RANGES["verl"] or pytestconfig.getoption("--all-releases"):
+            there_and_back(verl.UPSTREAM, version, stage, unit, root, tmp_path, options=RANGES)
 
 
 def there_and_back(
@@ -176,17 +186,19 @@ def there_and_back(
     scratch: Path,
     *,
     settings: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
     shape: str = "",
     warned: str = "",
 ) -> None:
     """``shape`` is the release whose structure an unknown version "" has; ``warned`` is what every warning says."""
-    name, patched = upstream.project.name, files(upstream, shape or version, stage, unit)
+    name = upstream.project.name
+    patched = files(upstream, shape or version, stage, unit, markers="--markers" in options)
     word = f"{name}=={version}" if version else name
     before = {file: (root / file).read_bytes() for file in patched}
     pristine = picture(root)
     common = ("--path", root)
     window = () if unit == WHOLE else (f"--{unit}", WINDOWS[unit])
-    capture = settings or (*window, "--stage", stage, "--save-path", "/tmp/traces")
+    capture = settings or (*window, "--stage", stage, *options, "--save-path", "/tmp/traces")
 
     planned = run("diff", name, *capture, *common).stdout_bytes
     assert picture(root) == pristine
