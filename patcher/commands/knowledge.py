@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
     "  RLPATCH=0                   no recording",
-    "  RLPATCH_WINDOW=A:B          another window, in the unit that was chosen",
+    "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
     "  RLPATCH_RANKS=0,8 or all    other ranks",
     "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
     "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
@@ -131,6 +131,8 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
     """The lines on one recipe; a reason that stands in ``said`` is not given again."""
     windows = ", ".join(option(unit) for unit in recipe.windows)
     lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
+    if recipe.marks:
+        lines.append(f"  with --markers also where the window is {', '.join(option(unit) for unit in recipe.marks)}")
     if recipe.strategies:
         lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")
     reasons = {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}

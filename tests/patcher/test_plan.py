@@ -31,7 +31,7 @@ def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
 
 
 RECIPES = (
-    recipe("fsdp"),
+    recipe("fsdp", marks=("mini-batch",)),
     recipe("megatron", windows=("mini-batch",)),
     recipe("later", structures=(Structure("one", ("2.0",), "toy/later.py", (), "a loop"),)),
     recipe("worker", strategies=("fsdp", "later"), needs=("fsdp", "later"), notes=("mind the worker",)),
@@ -60,6 +60,8 @@ def capture(unit: str = "micro-batch", **other: Any) -> Capture:
         ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker"]),
         ({"unit": "mini-batch"}, ["megatron"], []),
         ({"unit": "mini-batch", "strategy": "megatron"}, ["megatron"], []),
+        ({"unit": "mini-batch", "markers": True}, ["fsdp", "megatron"], []),
+        ({"unit": "mini-batch", "strategy": "megatron", "markers": True}, ["megatron"], []),
         ({"stage": "values"}, ["values"], []),
     ],
 )
@@ -127,6 +129,14 @@ def test_a_recipe_that_needs_another_is_not_enough_for_an_unknown_release(target
     with pytest.raises(Problem, match="no recipe fits its structure") as caught:
         plan.apply(UPSTREAM, unknown, capture())
     assert any("0 loops over batches" in note for note in caught.value.notes)
+
+
+def test_an_unknown_release_needs_more_than_what_marks_its_units(target: Target) -> None:
+    unknown = target._replace(version="3.0")
+    (target.root / "toy" / "megatron.py").write_text(WORKER.replace("batches", "others"))
+    assert plan.apply(UPSTREAM, unknown, capture(strategy="fsdp")).places
+    with pytest.raises(Problem, match="no recipe fits its structure"):
+        plan.apply(UPSTREAM, unknown, capture("mini-batch", markers=True))
 
 
 def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_needed(target: Target) -> None:

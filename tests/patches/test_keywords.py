@@ -163,6 +163,27 @@ def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, 
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]
 
 
+@pytest.mark.parametrize("version", releases.TORCH_NPU)
+def test_every_release_takes_ranges_and_those_of_a_domain_from_2_7_on(version, npu_python, tmp_path):
+    code = inserted(RECIPES[0], capture(markers=True, module_ranges=True))
+    write(tmp_path / "code" / "0.py", code + RANGES, tmp_path)
+    (answer,) = judge(npu_python, version, tmp_path / "code", tmp_path)
+    said = [line for line in answer["messages"] if not expected({"mstx": True}, line)]
+    assert (answer["exception"], said) == (None, [])
+    domains = ["default", "Module"] if version not in ("2.1.0.post8", "2.5.1") else ["default"]
+    # Behind them come those of the profiler itself, from 2.13 on one for each step.
+    calls = [call for call in answer["calls"] if call.startswith("_range")][: 2 * len(domains)]
+    assert calls == ["_range_start_on_host", "_range_end"] * len(domains)
+
+
+RANGES = """
+probe = object.__new__(Worker._RlpatchRollout)
+probe.end_range(probe.begin_range("decode 3"))
+if not probe.without_domains():
+    probe.end_range(probe.begin_range("Attention", "Module"), "Module")
+"""
+
+
 def write(file: Path, code: str, folder: Path) -> None:
     file.parent.mkdir(exist_ok=True)
     file.write_text(BUILD.format(code=code, folder=str(folder / "traces")))

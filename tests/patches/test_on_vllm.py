@@ -29,6 +29,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY
 from fixtures.engines.drive import BUDGET, MODEL, write_model
 from fixtures.engines.overlay import overlay
+from tests.patches.test_on_torch_npu import nested
 from tests.patches.test_releases import run as rlpatch
 
 WORKER = "vllm/v1/worker/gpu_worker.py"
@@ -198,6 +199,10 @@ RUNS = {
         ("--iterations", "2:5"),
         (Engine("iterations", "generate 100,7,65 5", (Recorded(2, 5),), "complete, recorded 3 of 3 units"),),
     ),
+    "ranges": Run(
+        ("--iterations", "0:", "--markers", "--module-ranges", "--module-pattern", "Attention$|MLP$"),
+        (Engine("ranges", "generate 65 6", (Recorded(0, 7),), "the process ends, recorded 7 units with 0"),),
+    ),
     "npu": Run(
         ("--decode", "30:60", "--backend", "npu"),
         (Engine("npu", "generate 100,7,65 70", (Recorded(30, 60),), COMPLETE),),
@@ -254,7 +259,7 @@ class Report:
     def log(self, engine: Engine) -> list[str]:
         """What rlpatch said of an engine."""
         said = (self.folder / "out").read_text().partition(f"--- {engine.name}\n")[2].partition("\n--- ")[0]
-        return re.findall(r"rlpatch: \w+, [\w+]+ \d+:\d+ of rollout \d+: (.*)", said)
+        return re.findall(r"rlpatch: \w+, [\w+]+ \d+:\d* of rollout \d+: (.*)", said)
 
     def started(self, engine: Engine) -> tuple[list[tuple[str, str]], list[Path]]:
         """What rlpatch said of an engine's start (what was called, and the report), and its traces, by rank."""
@@ -431,6 +436,19 @@ def test_the_same_tokens_where_the_start_was_recorded(version: str, ran: Callabl
     assert outputs == ran("unpatched", version).outputs(COMPILES)
     assert outputs
     assert all(outputs)
+
+
+def test_every_iteration_is_marked_and_holds_its_modules(version: str, ran: Callable[[str, str], Report]) -> None:
+    report, (engine,) = ran("ranges", version), RUNS["ranges"].engines
+    (path,) = trace.find(report.folder / engine.name)
+    ours = re.compile(r"rollout \d+|(prefill|decode) \d+|\w*(Attention|MLP)")
+    found = [item for item in trace.read(path).ranges if item.kind == trace.RANGE and ours.fullmatch(item.name)]
+    (rollout,) = report.rollouts(engine)
+    modules = " ".join(["LlamaAttention(Attention()) LlamaMLP()"] * MODEL["num_hidden_layers"])
+    units = [f"{iteration.kind} {number}({modules})" for number, iteration in enumerate(rollout)]
+    assert nested(found) == f"rollout 0({' '.join(units)})"
+    same = next(engine for engine in IN_PROCESS if engine.name == "last-chunk-of-one-token")
+    assert report.outputs(engine) == ran("unpatched", version).outputs(same)
 
 
 @pytest.mark.parametrize("engine", IN_PROCESS, ids=str)
