@@ -26,9 +26,9 @@ def test_each_setting_is_named_and_how_the_profiler_is_switched_on(run, site: Pa
     for line in (
         "  patched vllm_ascend/worker/worker_v1.py, 4 of 7 arguments differ from what the release has",
         "    aic_metrics: torch_npu.profiler.AiCMetrics.AiCoreNone → torch_npu.profiler.AiCMetrics.Memory",
-        ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:19)\n",
+        ".ProfilerLevel.Level1 → torch_npu.profiler.ProfilerLevel.Level2 (vllm_ascend/worker/worker_v1.py:23)\n",
         "    activities: not given → [torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU]",
-        "    with_stack: envs.STACK → False (vllm_ascend/worker/worker_v1.py:26)",
+        "    with_stack: envs.STACK → False (vllm_ascend/worker/worker_v1.py:30)",
         "    profile_memory: False already",
         "  Sets --level level2 --contents npu,cpu --aic-metrics memory of the framework's own profiler",
         "  nothing records by this alone: the engine's own profiler is switched on as before, by VLLM_TORCH_PROFILER_DIR",
@@ -165,7 +165,7 @@ def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_
     done = run("apply", "vllm-ascend", *LEVEL, "--path", site, code=4)
     assert "looked for the profiler in NPUWorker._init_profiler" in done.stderr
     assert "0 calls of torch_npu.profiler.profile in it" in done.stderr
-    assert f"at {site / WORKER}:16" in done.stderr
+    assert f"at {site / WORKER}:20" in done.stderr
     assert picture(site) == pristine
 
 
@@ -181,8 +181,8 @@ def test_explain_shows_what_may_be_set_and_what_is_set_now(run, site: Path) -> N
     before = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
     assert "  settings: --level, --contents, --export-type, --aic-metrics, --l2-cache, --mstx, --analysis" in before
     assert "  in NPUWorker._init_profiler, the arguments of torch_npu.profiler._ExperimentalConfig" in before
-    assert "  here: vllm_ascend/worker/worker_v1.py:18 profiler_level=torch_npu.profiler.ProfilerLevel.Level1" in before
+    assert "  here: vllm_ascend/worker/worker_v1.py:22 profiler_level=torch_npu.profiler.ProfilerLevel.Level1" in before
     assert "RLPATCH_" not in before
     run("apply", "vllm-ascend", *LEVEL, "--path", site)
     after = run("explain", "vllm-ascend", "--stage", "builtin", "--path", site).stdout
-    assert "  here: vllm_ascend/worker/worker_v1.py:19 profiler_level=torch_npu.profiler.ProfilerLevel.Level2" in after
+    assert "  here: vllm_ascend/worker/worker_v1.py:23 profiler_level=torch_npu.profiler.ProfilerLevel.Level2" in after
