@@ -1,0 +1,46 @@
+"""Every command line that the README shows patches the real releases; the one of MindSpeed-RL a tree of its shape."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fixtures import releases
+from fixtures.cache import REPOSITORY
+from fixtures.mindspeed_rl import trees
+from tests.patches.test_releases import run
+
+COMMANDS = sorted(
+    {
+        line.strip()
+        for line in re.findall(
+            r"(?:^ {4}|`)rlpatch ((?:apply|check) [^`#\n]*)", (REPOSITORY / "README.md").read_text(), re.M
+        )
+        if "--" in line
+    }
+)
+NEWEST = {"vllm-ascend": "0.30.0rc2", "vllm": "0.33.0", "verl": "0.9.1", "sglang": "0.5.23"}
+
+
+def test_there_are_commands() -> None:
+    assert len(COMMANDS) > 10
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("apply")])
+def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(command)
+    monkeypatch.chdir(tmp_path)
+    where = Path("MindSpeed-RL") if "--path" in words else Path("site")
+    for word in words[1:]:
+        name, _, version = word.partition("==")
+        if name == "mindspeed-rl":
+            trees.checkout(trees.RELEASES[-1], where)
+        elif name in NEWEST:
+            shutil.copytree(releases.release(version or NEWEST[name], name), where, dirs_exist_ok=True)
+    done = run(*words, *(() if "--path" in words else ("--path", where)))
+    assert "patched " in done.stdout
+    assert "nothing is patched" not in run("status", "--path", where).stdout
