@@ -111,7 +111,7 @@ class ModuleRanges(Recorded):
         self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
         original = self.module.__call__
         names: dict[type, str] = {}
-        search = re.compile(self.MODULES).search
+        search = functools.partial(re.search, self.MODULES)
 
         @functools.wraps(original)
         def calling(module: Any, *args: Any, **kwargs: Any) -> Any:
