@@ -31,12 +31,8 @@ def units(capture: Capture, name: str) -> str:
 
 
 def ranks(capture: Capture) -> str:
-    """The ranks in words, and what else is recorded there."""
-    said = "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
-    more = [
-        name for name, asked in (("markers", capture.markers), ("ranges of modules", capture.module_ranges)) if asked
-    ]
-    return f"{said}, with {' and '.join(more)}" if more else said
+    """The ranks in words."""
+    return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
 
 
 def layers(capture: Capture, markers: str) -> tuple[tuple[str, ...], ...]:

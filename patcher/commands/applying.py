@@ -135,6 +135,9 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
     else:
         profiler = {"npu": "torch_npu.profiler", "torch": "torch.profiler"}[capture.backend]
         where = f"go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run"
+        ranges = (("the stage and its units", capture.markers), ("every call of a module", capture.module_ranges))
+        marked = " and ".join(what for what, asked in ranges if asked)
+        report.lines += [f"  marks {marked}"] if marked else []
         report.lines.append(f"  traces of {profiler} {where}")
     report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
     files: list[dict[str, object]] = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import re
 import sys
 from typing import Any
 
@@ -129,13 +128,7 @@ def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
 
     (plain,) = nested(mstx=bool(choice), export_type=("db",) if "module_ranges" in choice else ())
     below, *above = nested(**choice)
-    said = re.compile(r', with ([a-z ]+)(?=\.""")')
-    assert said.sub("", cst.Module([below]).code) == cst.Module([plain]).code
-    words = {"markers": "markers", "module_ranges": "ranges of modules"}
-    assert (
-        said.findall(cst.Module([below]).code)
-        == [" and ".join(words[name] for name in words if name in choice)][: len(choice)]
-    )
+    assert cst.Module([below]).code == cst.Module([plain]).code
     for layer, about in zip(above, layers, strict=True):
         assert str(layer.get_docstring()).startswith(about)
         assert cst.Module([layer]).code.startswith("\nclass _RlpatchRollout(_RlpatchRollout):\n")

@@ -501,3 +501,17 @@ def test_a_terminal_gets_colour_and_a_pipe_does_not(site: Path) -> None:
     )
     assert "\x1b[32m" not in without.stdout
     assert "\x1b[" not in rlpatch("apply", "vllm-ascend", "--decode", "1:2", "--path", str(site)).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), None),
+        (("--markers",), "  marks the stage and its units\n"),
+        (("--module-ranges",), "  marks every call of a module\n"),
+        (("--markers", "--module-ranges"), "  marks the stage and its units and every call of a module\n"),
+    ],
+)
+def test_what_is_marked_is_said(run, site: Path, words: tuple[str, ...], said: str | None) -> None:
+    out = run(*APPLY, *words).stdout
+    assert (said in out) if said else ("  marks " not in out)
