@@ -131,7 +131,7 @@ DYNAMIC = {"dynamic": True, "tokens": 20, "mini": 8}
 BOTH = {"compute-log-prob": MICRO, "compute-values": MICRO}
 OTHERS = [{"strategy": name} for name in ("veomni", "torchtitan", "automodel")]
 
-# What every one of the workers is driven through; the rest is for one of them, or with --all-releases for the sample.
+# What every one of the workers is driven through; the rest is for the sample, with --all-releases.
 FIRST_BRIEF = (
     Case("update-policy", "0:1"), Case("update-policy", "1:3"), Case("update-policy", "2:9"),
     Case("update-policy", "1:3", settings=DYNAMIC), Case("update-policy", "1:4", raise_at=2),
