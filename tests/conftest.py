@@ -18,7 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--all-releases",
         action="store_true",
-        help="run tests that take an `ascend_release` for all 49 releases of vllm-ascend, not for a sample",
+        help="run the whole matrix: every release of every project instead of a sample, and the long lists of cases",
     )
     parser.addoption(
         "--thorough", action="store_true", help="try every point, fault and race of tests/patcher/reliability"
