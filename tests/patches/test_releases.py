@@ -42,7 +42,7 @@ print(*names(code))
 """
 WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
 RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
-WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.11.0rc1", "0.30.0rc2"), "verl": ("0.2", "0.7.1", "0.9.1")}
+WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.30.0rc2"), "verl": ("0.9.1",)}
 """The releases whose windows are tried with ranges, too; all of them with --all-releases."""
 
 
