@@ -203,9 +203,14 @@ def _stage(upstream: Upstream, windows: list[Window], stage: str | None) -> tupl
     stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
     wanted = (stage,) if stage in stages else ()  # in a command of several targets it may be that of another one
     for window in windows:
+        # A stage without a window is named: another one of its kind cannot stand in for it.
+        fitting = stages if not wanted and window.unit != WHOLE else wanted
         for recipe in upstream.recipes:
-            if window.unit in recipe.windows and recipe.stage in (wanted or stages):
+            if window.unit in recipe.windows and recipe.stage in fitting:
                 return window, recipe.stage
+    if stage == BUILTIN and not wanted:
+        hint = "leave it out of this command; rlpatch list shows the targets that have the stage builtin"
+        raise Problem(Kind.NO_RECIPE, f"{name} has no --builtin: no recipe sets up its own profiler", hint=hint)
     if stage and not wanted:
         raise Problem(Kind.NO_RECIPE, f"{name} has no stage {stage}", hint=f"one of: {', '.join(stages)}")
     offered = dict.fromkeys(

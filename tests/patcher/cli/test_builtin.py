@@ -159,6 +159,25 @@ def test_what_stays_is_held_against_what_is_asked_for(
     assert ("note:" in done.stderr) == said.startswith("note:")
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--builtin", "--contents", "cpu"), "vllm has no --builtin"),
+        (("--stage", "nonsense"), "vllm has no stage nonsense"),
+    ],
+)
+@pytest.mark.parametrize("targets", [("vllm",), ("vllm-ascend", "vllm")])
+def test_no_other_stage_without_a_window_stands_in_for_it(
+    run, site: Path, targets: tuple[str, ...], words: tuple[str, ...], said: str
+) -> None:
+    for file in ("vllm/__init__.py", "vllm/v1/worker/gpu_worker.py"):
+        (site / file).parent.mkdir(parents=True, exist_ok=True)
+        (site / file).write_text("")
+    pristine = picture(site)
+    assert said in run("apply", *targets, *words, "--path", site, code=3).stderr
+    assert picture(site) == pristine
+
+
 def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_path: Path) -> None:
     site = release(tmp_path / "own", source=SOURCE.replace("torch_npu.profiler.profile(", "make("))
     pristine = picture(site)
