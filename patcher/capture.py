@@ -165,11 +165,11 @@ class Capture:
             )
 
     def _check_stage(self) -> None:
-        training = self.window.unit in TRAINING_UNITS
         defaults = {field.name: field.default for field in fields(self)}
-        foreign = [*(() if not training and self.window.unit != WHOLE else self.ROLLOUT_ONLY)]
-        foreign += () if training else self.TRAINING_ONLY
-        for name in foreign:
+        for name in (
+            *(() if self.window.unit in ROLLOUT_UNITS else self.ROLLOUT_ONLY),
+            *(() if self.window.unit in TRAINING_UNITS else self.TRAINING_ONLY),
+        ):
             if getattr(self, name) != defaults[name]:
                 said, kind = name.replace("_", "-"), "rollout" if name in self.ROLLOUT_ONLY else "training"
                 stage = f"--stage {self.stage}" if self.window.unit == WHOLE else f"--{self.window.unit}"
