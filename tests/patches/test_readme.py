@@ -1,4 +1,4 @@
-"""Every command line that the README shows patches the real releases; the one of MindSpeed-RL a tree of its shape."""
+"""Every `apply` and `check` of the README on the real releases; that of MindSpeed-RL on a tree of its shape."""
 
 from __future__ import annotations
 
@@ -44,3 +44,21 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
     done = run(*words, *(() if "--path" in words else ("--path", where)))
     assert "patched " in done.stdout
     assert "nothing is patched" not in run("status", "--path", where).stdout
+
+
+@pytest.mark.parametrize(("steps", "code", "said"), [("null", 0, "off"), ("[1]", 8, "my_trainer.yaml")])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("check verl")])
+def test_what_the_readme_checks(
+    command: str, steps: str, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(releases.release(NEWEST["verl"], "verl"), "site")
+    Path("run_grpo.sh").write_text("python3 -m verl.trainer.main_ppo --config-path=$PWD --config-name=my_trainer\n")
+    Path("my_trainer.yaml").write_text(
+        "defaults: [ppo_trainer, _self_]\nhydra: {searchpath: [pkg://verl.trainer.config]}\n"
+        f"global_profiler: {{tool: torch, steps: {steps}}}\n"
+        "actor_rollout_ref: {actor: {profiler: {enable: true, tool: torch}}}\n"
+    )
+    words = shlex.split(command)
+    done = run(*words[: words.index("--")], "--path", "site", *words[words.index("--") :], code=code)
+    assert said in done.stdout + done.stderr
