@@ -6,6 +6,7 @@ from patcher.recipe import Recipe, Site, Structure, Upstream
 from patches import graphs, rollout, vllm_ascend_builtin
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
+from patches.vllm_ascend_releases import WITH_V0, between
 
 _SLEEP = Site(
     "sleep",
@@ -13,7 +14,6 @@ _SLEEP = Site(
     why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
     optional=True,
 )
-_WITHOUT_GRAPHS = ("0.7.3rc2", "0.7.3", "0.7.3.post1", "0.8.4rc1")  # V1 says so in a warning
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
 
 
@@ -45,34 +45,21 @@ V1 = Recipe(
     structures=(
         Structure(
             "A",
-            (
-                "0.7.3rc2",
-                "0.7.3",
-                "0.7.3.post1",
-                "0.8.4rc1",
-                "0.8.4rc2",
-                "0.8.5rc1",
-                "0.9.0rc1",
-                "0.9.0rc2",
-                "0.9.1rc1",
-                "0.9.1rc2",
-                "0.9.1rc3",
-                "0.9.1",
-            ),
+            between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
             "the call and one return",
         ),
         Structure(
             "B",
-            ("0.9.2rc1", "0.10.0rc1", "0.10.1rc1", "0.10.2rc1"),
+            between("0.9.2rc1", "0.10.2rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
             "receives from the pipeline before the call, two to four returns after it",
         ),
         Structure(
             "C",
-            ("0.11.0rc0", "0.11.0rc1", "0.11.0rc2", "0.11.0rc3", "0.11.0"),
+            between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
             "B, with msMonitor's dp.step() at the head",
@@ -86,43 +73,21 @@ V1 = Recipe(
         ),
         Structure(
             "D",
-            (
-                "0.13.0rc1",
-                "0.13.0rc2",
-                "0.13.0rc3",
-                "0.13.0",
-                "0.14.0rc1",
-                "0.15.0rc1",
-                "0.16.0rc1",
-                "0.17.0rc1",
-                "0.18.0rc1",
-                "0.18.0",
-                "0.19.1rc1",
-            ),
+            between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
             "as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on",
         ),
         Structure(
             "E",
-            (
-                "0.20.2rc1",
-                "0.21.0rc1",
-                "0.22.1rc1",
-                "0.23.0rc1",
-                "0.23.0",
-                "0.23.0.post1",
-                "0.24.0rc1",
-                "0.25.1rc1",
-                "0.26.0rc1",
-            ),
+            between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
             "D, with a step() of the engine's own profiler just before the call",
         ),
         Structure(
             "F",
-            ("0.27.1rc1", "0.28.0rc1", "0.29.0rc1", "0.30.0rc1", "0.30.0rc2"),
+            between("0.27.1rc1", "0.30.0rc2"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
             "E, with branches for the second model runner after the call",
@@ -175,22 +140,7 @@ V0 = Recipe(
         ),
         Structure(
             "V0",
-            (
-                "0.7.3rc1",
-                "0.7.3rc2",
-                "0.7.3",
-                "0.7.3.post1",
-                "0.8.4rc1",
-                "0.8.4rc2",
-                "0.8.5rc1",
-                "0.9.0rc1",
-                "0.9.0rc2",
-                "0.9.1rc1",
-                "0.9.1rc2",
-                "0.9.1rc3",
-                "0.9.1",
-                "0.9.2rc1",
-            ),
+            between("0.7.3rc1", "0.9.2rc1", of=WITH_V0),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
             "as 0.7.1rc1 in another file",
@@ -203,8 +153,6 @@ V0 = Recipe(
     " vllm/worker/worker_base.py",
     remove_when="nobody runs releases below 0.10.0rc1 any more",
 )
-
-_V1_RELEASES = tuple((structure.file, release) for structure in V1.structures for release in structure.releases)
 
 CAPTURE = Recipe(
     name="V1 worker, capture",
@@ -224,7 +172,7 @@ CAPTURE = Recipe(
     structures=(
         Structure(
             "A",
-            tuple(v for file, v in _V1_RELEASES if file.endswith("worker_v1.py") and v not in _WITHOUT_GRAPHS),
+            between("0.8.4rc2", "0.12.0rc1"),  # without graphs before, as V1 says in a warning
             "vllm_ascend/worker/worker_v1.py",
             (
                 "e2ae64058779", "4e40d03c390c", "2a7261731766", "56f01453401e", "a4abb976f517", "b754ecd30920",
@@ -234,7 +182,7 @@ CAPTURE = Recipe(
         ),
         Structure(
             "A",
-            tuple(v for file, v in _V1_RELEASES if file.endswith("worker.py")),
+            between("0.13.0rc1", "0.30.0rc2"),
             "vllm_ascend/worker/worker.py",
             (
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
