@@ -9,18 +9,10 @@ from patches import rollout, training
 from patches.projects import MINDSPEED_RL
 from patches.switches import MINDSPEED_RL as SWITCHES
 from patches.switches import Application, ConfigSwitch, Key, State
-from patches.training import MICRO, MINI
+from patches.training import MICRO, MINI, ROLES, UPDATES
 
 _ALL = ("2.1.0", "2.2.0", "2.3.0")
 _WITH_CRITIC = _ALL[1:]
-
-_ROLES = {
-    "update-policy": ("actor",),
-    "compute-log-prob": ("actor", "ref"),
-    "update-critic": ("critic",),
-    "compute-values": ("critic",),
-}
-_UPDATES = ("update-policy", "update-critic")
 
 _LOGGER = "mindspeed_rl.rlpatch"
 _REMOVE = "MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches"
@@ -91,7 +83,7 @@ _SCHEDULE = Probe(members=("training.ForeignLoops", "mindspeed.ScheduledLoop"), 
 
 def _engine(stage: str) -> Recipe:
     """The loops of ``BaseTrainingEngine``, whose role and training step its worker knows."""
-    update = stage in _UPDATES
+    update = stage in UPDATES
     minis = Site(
         "update",
         'mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
@@ -127,7 +119,7 @@ def _engine(stage: str) -> Recipe:
         structures=(
             Structure(
                 "",
-                _WITH_CRITIC if _ROLES[stage] == ("critic",) else _ALL,
+                _WITH_CRITIC if ROLES[stage] == ("critic",) else _ALL,
                 _TRAINING_ENGINE,
                 ("e335852afe4a", "7a56bbeb4d29"),
                 "micro-batches in Megatron's schedule" + ", mini-batches in a loop over the epochs" * update,
@@ -136,10 +128,10 @@ def _engine(stage: str) -> Recipe:
         why=_WHY,
         how="what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
         " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them raises",
-        upstream=f"{_TRAINING_ENGINE}, {'2.2.0' if _ROLES[stage] == ('critic',) else '2.1.0'} to 2.3.0",
+        upstream=f"{_TRAINING_ENGINE}, {'2.2.0' if ROLES[stage] == ('critic',) else '2.1.0'} to 2.3.0",
         remove_when=_REMOVE,
         strategies=("megatron",),
-        roles=_ROLES[stage],
+        roles=ROLES[stage],
         notes=(_PIPELINE, _DYNAMIC),
         together=True,
     )
@@ -154,8 +146,8 @@ def _worker(
         stage=stage,
         class_name=class_name,
         method=method,
-        windows=(MICRO, MINI) if stage in _UPDATES else (MICRO,),
-        probe=training.probe("mindspeed.StageOfWorker", roles=_ROLES[stage], logger=_LOGGER),
+        windows=(MICRO, MINI) if stage in UPDATES else (MICRO,),
+        probe=training.probe("mindspeed.StageOfWorker", roles=ROLES[stage], logger=_LOGGER),
         sites=(
             Site(
                 method,

@@ -238,6 +238,10 @@ _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
     off="start the program without msprof",
 )
 
+# What torch_npu and CANN look at in every process, whatever the framework is.
+_OUTSIDE = (_DYNAMIC, _MSPROF_MODE, _MSPROF_SAMPLE, _MSPROF_PROGRAM)
+_TORCH_NPU = (_DAEMON, _KINETO_DAEMON, *_OUTSIDE)
+
 VLLM_ASCEND: tuple[Switch, ...] = (
     _ENGINE_VARIABLE._replace(releases="<0.14.0rc0"),
     _ENGINE_DEPRECATED._replace(releases=">=0.14.0rc0,<0.16.0rc0"),
@@ -247,10 +251,7 @@ VLLM_ASCEND: tuple[Switch, ...] = (
     _DAEMON._replace(releases=">=0.27.0rc0"),
     _KINETO_DAEMON,
     _DAEMON_OPTION,
-    _DYNAMIC,
-    _MSPROF_MODE,
-    _MSPROF_SAMPLE,
-    _MSPROF_PROGRAM,
+    *_OUTSIDE,
 )
 
 VLLM: tuple[Switch, ...] = (
@@ -297,39 +298,24 @@ SGLANG: tuple[Switch, ...] = (
         source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
         " scheduler_components/profiler_manager.py from 0.5.13",
     ),
-    _DAEMON,
-    _KINETO_DAEMON,
-    _DYNAMIC,
-    _MSPROF_MODE,
-    _MSPROF_SAMPLE,
-    _MSPROF_PROGRAM,
+    *_TORCH_NPU,
 )
 
-# torch_npu reads its variables in every process of a run. Of the rollout engine's profiler verl's own worker
-# processes know as long as the engine runs in them; what verl hands to its servers is in ``verl_profiling``.
+# verl's own worker processes know of the rollout engine's profiler as long as the engine runs in them; what verl
+# hands to its servers is in ``verl_profiling``.
 VERL: tuple[Switch, ...] = (
     _ENGINE_VARIABLE._replace(
         releases="<0.7.1.dev0",
         source="verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py, vllm_rollout.py in 0.7.0: vLLM's worker is "
         "an object in verl's process",
     ),
-    _DAEMON,
-    _KINETO_DAEMON,
-    _DYNAMIC,
-    _MSPROF_MODE,
-    _MSPROF_SAMPLE,
-    _MSPROF_PROGRAM,
+    *_TORCH_NPU,
 )
 
 # vLLM's worker is an object in the process that trains, so its variable counts here, too.
 MINDSPEED_RL: tuple[Switch, ...] = (
     _ENGINE_VARIABLE._replace(source="mindspeed_rl/models/rollout/vllm_engine.py, on vLLM 0.9.1 and 0.11.0"),
-    _DAEMON,
-    _KINETO_DAEMON,
-    _DYNAMIC,
-    _MSPROF_MODE,
-    _MSPROF_SAMPLE,
-    _MSPROF_PROGRAM,
+    *_TORCH_NPU,
 )
 
 SWITCHES: dict[str, tuple[Switch, ...]] = {

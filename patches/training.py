@@ -9,6 +9,15 @@ from patcher.recipe import Probe
 from patches import recording
 
 MICRO, MINI = "micro-batch", "mini-batch"
+ROLES = {
+    "update-policy": ("actor",),
+    "compute-log-prob": ("actor", "ref"),
+    "update-critic": ("critic",),
+    "compute-values": ("critic",),
+}
+"""Each stage of a training step with the roles that it works for."""
+UPDATES = ("update-policy", "update-critic")
+"""The stages with mini-batches: an optimizer steps after each."""
 
 
 def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:

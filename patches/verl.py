@@ -6,7 +6,7 @@ from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
 from patches import training
 from patches.projects import VERL
 from patches.switches import VERL as SWITCHES
-from patches.training import MICRO, MINI
+from patches.training import MICRO, MINI, ROLES, UPDATES
 from patches.verl_profiling import PROFILING
 
 # fmt: off
@@ -16,14 +16,6 @@ _LEGACY = (
 )
 # fmt: on
 _ENGINES = ("0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1")
-
-_ROLES = {
-    "update-policy": ("actor",),
-    "compute-log-prob": ("actor", "ref"),
-    "update-critic": ("critic",),
-    "compute-values": ("critic",),
-}
-_UPDATES = ("update-policy", "update-critic")
 
 _LOGGER = "verl.rlpatch"
 _REMOVE = "verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage"
@@ -56,7 +48,7 @@ def _in_loop(
     enter = Site(method, 'self._rlpatch_stage("enter")', _COUNTED)
     sites: tuple[Site, ...]
     windows: tuple[str, ...]
-    if stage not in _UPDATES:
+    if stage not in UPDATES:
         sites, windows = (enter, _loop(method, MICRO, "micro_batches", last=True)), (MICRO,)
         shape = "one loop over the micro-batches"
     elif strategy == "megatron":
@@ -75,7 +67,7 @@ def _in_loop(
         class_name=class_name,
         method=method,
         windows=windows,
-        probe=training.probe(part, roles=_ROLES[stage], logger=_LOGGER),
+        probe=training.probe(part, roles=ROLES[stage], logger=_LOGGER),
         sites=sites,
         structures=(Structure("", _LEGACY, path, fingerprints, shape),),
         why=_WHY,
@@ -84,7 +76,7 @@ def _in_loop(
         upstream=f"{path}, 0.2 to 0.7.1",
         remove_when="nobody runs releases below 0.8.0 any more",
         strategies=(strategy,),
-        roles=_ROLES[stage],
+        roles=ROLES[stage],
         notes=(_DYNAMIC,) if MICRO in windows else (),
     )
 
@@ -107,7 +99,7 @@ def _worker_name(unit: str) -> str:
 
 def _worker(stage: str, unit: str) -> Recipe:
     """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
-    method = "train_mini_batch" if stage in _UPDATES else "infer_batch"
+    method = "train_mini_batch" if stage in UPDATES else "infer_batch"
     lend = Site(
         method,
         "self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
@@ -115,22 +107,22 @@ def _worker(stage: str, unit: str) -> Recipe:
         windows=(MICRO,),
     )
     enter = Site(method, 'self._rlpatch_stage("enter", data)', _COUNTED, parameters=("data",))
-    minis = (_loop(method, MINI, "dataloader", last=True),) if stage in _UPDATES else ()
+    minis = (_loop(method, MINI, "dataloader", last=True),) if stage in UPDATES else ()
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
         class_name="TrainingWorker",
         method=method,
         windows=(unit,),
-        probe=training.probe("Trainer", roles=_ROLES[stage], logger=_LOGGER),
+        probe=training.probe("Trainer", roles=ROLES[stage], logger=_LOGGER),
         sites=(lend, enter, *minis),
         structures=(
             Structure(
                 "",
                 _ENGINES,
                 _WORKER,
-                _TRAIN if stage in _UPDATES else _INFER,
-                "a loop over the mini-batches of all epochs" if stage in _UPDATES else "one call of the engine",
+                _TRAIN if stage in UPDATES else _INFER,
+                "a loop over the mini-batches of all epochs" if stage in UPDATES else "one call of the engine",
             ),
         ),
         why=_WHY,
@@ -138,7 +130,7 @@ def _worker(stage: str, unit: str) -> Recipe:
         upstream=f"{_WORKER}, 0.7.0 to 0.9.1",
         remove_when=_REMOVE,
         strategies=_WITH_LOOPS[stage] if unit == MICRO else (*_WITH_LOOPS["update-policy"], "megatron", "mindspeed"),
-        roles=_ROLES[stage],
+        roles=ROLES[stage],
         needs=_ENGINE_CLASSES if unit == MICRO else (),
     )
 
@@ -154,16 +146,16 @@ def _engine(
         class_name=class_name,
         method=method,
         windows=(MICRO,),
-        marks=(MINI,) if stage in _UPDATES else (),
+        marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
-        sites=(_loop(method, MICRO, "micro_batches", last=stage not in _UPDATES),),
+        sites=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
         structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),
         why=_WHY,
         how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
         upstream=f"{file}, {releases[0]} to {releases[-1]}",
         remove_when=_REMOVE,
         strategies=(strategy,),
-        roles=_ROLES[stage],
+        roles=ROLES[stage],
         notes=(_DYNAMIC,),
         needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
@@ -178,7 +170,7 @@ _AUTOMODEL = ("4df3d433a26a",)
 def _engines(stage: str) -> tuple[Recipe, ...]:
     """Every engine that has a model for the roles of the stage, and a loop over the micro-batches."""
     both = (_engine("fsdp", stage, "FSDPEngine", _ENGINES, _FSDP),)
-    if _ROLES[stage] == ("critic",):  # only these have a model with a value head
+    if ROLES[stage] == ("critic",):  # only these have a model with a value head
         return (*both, _engine("veomni", stage, "VeOmniEngine", _ENGINES[2:], _VEOMNI[1:]))
     return (
         *both,
@@ -237,12 +229,12 @@ UPSTREAM = Upstream(
         Gap(
             "megatron",
             MICRO,
-            tuple(_ROLES),
+            tuple(ROLES),
             "",
             "Megatron runs the micro-batches inside its pipeline schedule, where forward and backward of several are"
             " interleaved: no micro-batch has a beginning and an end there. --mini-batch can be had in updates",
         ),
-        Gap("mindspeed", MICRO, tuple(_ROLES), ">=0.8.0", "its engine inherits Megatron's schedule"),
+        Gap("mindspeed", MICRO, tuple(ROLES), ">=0.8.0", "its engine inherits Megatron's schedule"),
     ),
     builtin={
         ">=0.4.0,<0.4.1": "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
