@@ -37,18 +37,21 @@ class ScheduledBatches:
 
     A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed
     again after retraction. With speculation a decode batch drafts and verifies. What happens is seen in the
-    scheduler's thread and counted in the one that runs the forward.
+    scheduler's thread. Where the forward has one of its own, it is counted there as soon as the window is
+    near: a queue between the two costs an iteration more than the counting does.
     """
 
     scheduler: Any
     put: Any
     prof: Any
     busy: bool
-    running = False
+    unit: int
+    open_at: Any
+    running = near = False
 
     def schedule(self, batch: Any) -> None:
         mode, requests = batch.forward_mode.name, batch.reqs
-        kind = {"DECODE": "decode", "TARGET_VERIFY": "decode", "IDLE": "idle"}.get(mode, "prefill")
+        kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
         if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
             return  # without a forward
         if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
@@ -77,17 +80,19 @@ class ScheduledBatches:
                 self.wait()
 
     def hand_over(self, event: str, *args: Any) -> None:
-        if self.put is None:
-            getattr(self, event)(*args)
-        else:
+        if self.put is not None and not self.near:
+            self.near = self.open_at is not None and self.unit >= self.open_at
+        if self.near:
             from functools import partial
 
             self.put(partial(self.scheduler._rlpatch_stage, event, *args))
+        else:
+            getattr(self, event)(*args)
 
     def wait(self) -> None:
         import threading
 
-        if self.put is not None:
+        if self.near:
             done = threading.Event()
             self.put(done.set)
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too

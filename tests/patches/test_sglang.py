@@ -366,6 +366,22 @@ def test_an_overlapped_forward_is_recorded_in_its_own_thread(monkeypatch: pytest
     assert threads == {scheduler.tp_worker.thread.ident}
 
 
+def test_only_what_is_near_the_window_costs_the_way_through_the_queue() -> None:
+    scheduler, handed = Overlapped(WINDOW="5:7", ROLLOUT="1"), []
+    put = scheduler.tp_worker._rlpatch_stage_put
+    scheduler.tp_worker._rlpatch_stage_put = lambda item: (handed.append(item), put(item))
+    scheduler.rollout(9)
+    scheduler._rlpatch_stage("idle")
+    scheduler.rollout(3)
+    assert handed == []
+    scheduler.run("DECODE", "decode 4")  # the warm-up
+    assert len(handed) == 1
+    for n in (5, 6, 7):
+        scheduler.run("DECODE", f"decode {n}")
+    scheduler.end()
+    assert scheduler.recorded() == [{n: [f"decode {n}"] for n in (5, 6)}]
+
+
 def test_an_overlapped_window_is_closed_before_sglangs_own_profiler_starts() -> None:
     scheduler = Overlapped(WINDOW="2:9")
     scheduler.rollout(4)
