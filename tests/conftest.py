@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from fixtures import environments, releases
+from fixtures.cache import Once, cached
 
 # Two cores shared with engines that import torch: a slow example says nothing.
 settings.register_profile("rlpatch", deadline=None)
@@ -35,6 +39,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ascend_release" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--all-releases")
         metafunc.parametrize("ascend_release", releases.VLLM_ASCEND if everything else releases.SAMPLE)
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """``once(name, make)`` is a folder that ``make(folder)`` fills once for all tests of a run.
+
+    In whichever process of pytest-xdist they run. Where it fails, it fails all of them, without another try.
+    """
+    own = tmp_path_factory.getbasetemp()
+    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def found(name: str, make: Callable[[Path], object]) -> Path:
+        def made(folder: Path) -> None:
+            try:
+                make(folder)
+            except Exception:
+                (folder / "failure").write_text(traceback.format_exc())
+
+        folder = cached(name, made, shared)
+        failure = folder / "failure"
+        assert not failure.exists(), failure.read_text()
+        return folder
+
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,8 @@ torch_npu over the fake CANN and on torch.profiler. What the driver knows of eac
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -24,7 +22,7 @@ from click.testing import CliRunner
 
 from fixtures import environments, releases
 from fixtures.ascend import trace
-from fixtures.cache import REPOSITORY
+from fixtures.cache import REPOSITORY, Once
 from patcher.cli import rlpatch
 
 # Each structure of the scheduler, and each shape of ModelRunner.forward, once.
@@ -175,20 +173,13 @@ class Report:
 
 
 @pytest.fixture(scope="session")
-def drive(npu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Run], Report]:
-    """The report of a release, driven once for all tests, in whichever process of pytest-xdist they run."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+def drive(npu_python: Path, once: Once) -> Callable[[Run], Report]:
+    """The report of a release, driven once for all tests."""
 
     @functools.cache
     def report(driven: Run) -> Report:
-        folder = shared / re.sub(r"\W", "_", "sglang " + " ".join(driven))
-        with folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                folder.mkdir()
-                _drive(driven, folder, npu_python)
-        return Report(folder)
+        name = re.sub(r"\W", "_", "sglang " + " ".join(driven))
+        return Report(once(name, lambda folder: _drive(driven, folder, npu_python)))
 
     return report
 

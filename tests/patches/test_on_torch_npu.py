@@ -7,11 +7,9 @@ the fake CANN and, without any fake, on torch.profiler. What is compared with th
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -25,7 +23,7 @@ from click.testing import CliRunner
 
 from fixtures import environments, releases
 from fixtures.ascend import trace
-from fixtures.cache import REPOSITORY
+from fixtures.cache import REPOSITORY, Once
 from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
 from patches.vllm_ascend import CAPTURE, V0, V1
@@ -518,21 +516,14 @@ def patched(worker: Worker, folder: Path, captures: Mapping[str, Mapping[str, An
 
 
 @pytest.fixture(scope="session")
-def drive(npu_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Worker], Report]:
-    """The report of a worker, driven once for all tests, in whichever process of pytest-xdist they run."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+def drive(npu_python: Path, once: Once) -> Callable[[Worker], Report]:
+    """The report of a worker, driven once for all tests."""
 
     @functools.cache
     def report(worker: Worker) -> Report:
         # The profiler takes only letters, digits and underscores.
-        folder = shared / re.sub(r"\W", "_", str(worker))
-        with folder.with_suffix(".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                folder.mkdir()
-                _drive(worker, folder, npu_python)
-        return Report(folder)
+        name = re.sub(r"\W", "_", str(worker))
+        return Report(once(name, lambda folder: _drive(worker, folder, npu_python)))
 
     return report
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import gzip
 import hashlib
 import json
@@ -26,7 +25,7 @@ import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
-from fixtures.cache import REPOSITORY
+from fixtures.cache import REPOSITORY, Once
 from fixtures.engines.drive import BUDGET, MODEL, write_model
 from fixtures.engines.overlay import overlay
 from tests.patches.test_on_torch_npu import nested
@@ -209,6 +208,7 @@ RUNS = {
         npu=True,
     ),
     "workers": Run(("--decode", "30:60"), (WORKERS,), processes=True),
+    "unpatched-workers": Run((), (WORKERS,), processes=True),
     "terminated": Run(
         ("--decode", "30:900"),
         (
@@ -269,21 +269,11 @@ class Report:
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Report]:
-    """A run of RUNS on a release, made once for all workers of the test run."""
-    shared = tmp_path_factory.getbasetemp()
-    shared = shared.parent if os.environ.get("PYTEST_XDIST_WORKER") else shared
-
-    def report(name: str, version: str) -> Report:
-        folder = shared / f"vllm-{version}-{name}"
-        with (shared / f"{folder.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not folder.exists():
-                folder.mkdir()
-                _drive(RUNS[name], folder, version)
-        return Report(folder)
-
-    return report
+def ran(once: Once) -> Callable[[str, str], Report]:
+    """A run of RUNS on a release, made once for all tests."""
+    return lambda name, version: Report(
+        once(f"vllm-{version}-{name}", lambda folder: _drive(RUNS[name], folder, version))
+    )
 
 
 def _drive(run: Run, folder: Path, version: str) -> None:
@@ -451,10 +441,11 @@ def test_every_iteration_is_marked_and_holds_its_modules(version: str, ran: Call
     assert report.outputs(engine) == ran("unpatched", version).outputs(same)
 
 
-@pytest.mark.parametrize("engine", IN_PROCESS, ids=str)
+@pytest.mark.parametrize("engine", [*IN_PROCESS, WORKERS], ids=str)
 def test_the_same_tokens_as_without_the_patch(engine: Engine, version: str, ran: Callable[[str, str], Report]) -> None:
-    outputs = ran("decode", version).outputs(engine)
-    assert outputs == ran("unpatched", version).outputs(engine)
+    patched, unpatched = ("workers", "unpatched-workers") if engine is WORKERS else ("decode", "unpatched")
+    outputs = ran(patched, version).outputs(engine)
+    assert outputs == ran(unpatched, version).outputs(engine)
     assert outputs
     assert all(outputs)
 
