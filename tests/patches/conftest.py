@@ -3,8 +3,11 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+from patcher.guards import configured
 
 
 @pytest.fixture
@@ -22,3 +25,16 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
+
+
+@pytest.fixture
+def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What verl's configurations say is asked in each ``apply``: no patch changes it, and Hydra takes its time."""
+    compose, known = configured.configuration, {}
+
+    def composed(*words: Any) -> Any:
+        if repr(words) not in known:
+            known[repr(words)] = compose(*words)
+        return known[repr(words)]
+
+    monkeypatch.setattr(configured, "configuration", composed)

@@ -2,14 +2,15 @@
 
 What a micro-batch or mini-batch holds is known from the driver: it labels each forward and each optimizer step, and
 the labels are looked for in the trace. All windows of a patched tree are driven in one process, told apart by their
-folders; the reference is the same runs on the tree as it was published.
+folders; the reference is the same runs on the tree as it was published, driven once for all of them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 
 from fixtures import releases
 from fixtures.ascend import trace
+from fixtures.cache import Once
 from fixtures.verl.host import drive
 from patcher.cli import rlpatch
 from tests.fixtures.verl.test_drive import EVERYTHING, SAMPLE, STAGES, STRATEGIES, UPDATES
@@ -31,6 +33,8 @@ STAGE_OF = {
 }
 MICRO, MINI = "micro-batch", "mini-batch"
 TRACE = re.compile(r"_(?P<stage>(compute|update)_[a-z_]+)_(?P<role>actor|ref|critic)_step(?P<step>\d+)_rank0_")
+
+pytestmark = pytest.mark.usefixtures("composed_once")
 
 Workers = tuple[str, str]
 Units = dict[int, list[str]]
@@ -51,12 +55,16 @@ class Case(NamedTuple):
         return "-".join([*words, *(f"{key}_{value}" for key, value in self.settings.items())]).replace(",", "_")
 
     def calls(self, workers: Workers) -> list[dict[str, Any]]:
-        """Three training steps; the recorded stage raises in the first of them, if at all."""
+        """The training steps up to one after the last that is recorded; its stage raises in the first, if at all."""
         stages = UPDATES if workers[1] == "megatron" else STAGES
         first = [
             {**call, "raise_at": self.raise_at} if STAGE_OF[call["call"]] == self.stage else call for call in stages
         ]
-        return [*first, *stages, *stages]
+        return [*first, *int(self.steps[-1]) * stages]
+
+    def run(self, workers: Workers) -> dict[str, Any]:
+        """What is driven, patched or not."""
+        return {"implementation": workers[1], "calls": self.calls(workers), **self.settings}
 
     def environment(self, folder: Path) -> dict[str, str]:
         found = {
@@ -109,15 +117,12 @@ class Tree(NamedTuple):
     cases: tuple[Case, ...]
 
     def apply(self, workers: Workers, folder: Path, backend: str) -> Path:
-        release, implementation = workers
         tree = folder / "tree"
-        shutil.copytree(releases.release(release, "verl"), tree)
+        shutil.copytree(releases.release(workers[0], "verl"), tree)
         for stage, unit in self.units.items():
-            if implementation == "megatron" and unit == MICRO:
-                continue
             role = ("--role", self.role) if stage == "compute-log-prob" else ()
             words = (
-                "apply", f"verl=={release}", "--path", str(tree), "--stage", stage, f"--{unit}", "0:1", *role,
+                "apply", f"verl=={workers[0]}", "--path", str(tree), "--stage", stage, f"--{unit}", "0:1", *role,
                 "--backend", backend, *(("--contents", "cpu") if backend == "torch" else ()),
                 "--save-path", str(folder / "elsewhere"),
             )  # fmt: skip
@@ -170,15 +175,34 @@ SECOND = Tree(
     ),
 )  # fmt: skip
 BRIEF = {"first": FIRST_BRIEF, "second": SECOND_BRIEF, "npu": (*FIRST_BRIEF[1:7:4], *FIRST_BRIEF[4:8:3])}
+# What 0.7.1 has between two others is driven through one tree each.
+BETWEEN = {("0.7.1", "legacy"): "first", ("0.7.1", "engine"): "second"}
+
+
+def trees(workers: Workers, everything: bool) -> dict[str, Tree]:
+    """The trees that these workers are patched to, by their names."""
+    found = {name: SECOND if name == "second" else FIRST for name in BRIEF}
+    if workers not in SAMPLE or not everything:
+        found = {name: tree._replace(cases=BRIEF[name]) for name, tree in found.items()}
+    if workers in BETWEEN and not everything:
+        found = {BETWEEN[workers]: found[BETWEEN[workers]]}
+    if workers[1] == "megatron":
+        found = {
+            name: tree._replace(units={stage: unit for stage, unit in tree.units.items() if unit == MINI})
+            for name, tree in found.items()
+        }
+    return {
+        name: tree._replace(cases=tuple(case for case in tree.cases if known(workers, tree, case)))
+        for name, tree in found.items()
+    }
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     everything = metafunc.config.getoption("--all-releases")
     if "name" in metafunc.fixturenames:
-        # What 0.7.1 has between two others is driven through one tree each; its engines are the slowest of all.
-        between = {("0.7.1", "legacy"): "first", ("0.7.1", "engine"): "second"}
-        names = [(workers, name) for workers in SAMPLE for name in BRIEF if between.get(workers, name) == name]
-        cases = [(workers, name) for workers in EVERYTHING for name in BRIEF] if everything else names
+        cases = [
+            (workers, name) for workers in (EVERYTHING if everything else SAMPLE) for name in trees(workers, everything)
+        ]
         metafunc.parametrize(("workers", "name"), cases, ids=lambda one: one if isinstance(one, str) else "-".join(one))
 
 
@@ -201,25 +225,48 @@ def lora(workers: Workers) -> bool:
     return at >= releases.VERL.index("0.7.1" if implementation == "engine" else "0.4.1")
 
 
+@pytest.fixture(scope="session")
+def published(once: Once, pytestconfig: pytest.Config) -> Callable[[Workers, dict[str, Any]], Any]:
+    """What the calls of a run did on the tree as it was published, which is driven once, whatever it is patched to.
+
+    It has no NPU, for with one all bits are the same (``tests/fixtures/verl/test_drive.py``).
+    """
+    everything = pytestconfig.getoption("--all-releases")
+
+    def make(workers: Workers, folder: Path) -> None:
+        runs = list(unique(case.run(workers) for tree in trees(workers, everything).values() for case in tree.cases))
+        driven = drive(workers[0], releases.release(workers[0], "verl"), runs).runs
+        (folder / "runs.json").write_text(json.dumps(list(zip(runs, driven, strict=True))))
+
+    def of(workers: Workers, run: dict[str, Any]) -> Any:
+        folder = once(f"verl-{'-'.join(workers)}", lambda folder: make(workers, folder))
+        return next(calls for known, calls in json.loads((folder / "runs.json").read_text()) if known == run)
+
+    return of
+
+
+def unique(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    seen: list[dict[str, Any]] = []
+    for run in runs:
+        if run not in seen:
+            seen.append(run)
+            yield run
+
+
 def test_every_bit_is_as_before_and_the_trace_holds_the_window(
-    workers: Workers, name: str, tmp_path: Path, pytestconfig: pytest.Config
+    workers: Workers,
+    name: str,
+    published: Callable[[Workers, dict[str, Any]], Any],
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
 ) -> None:
-    release, implementation = workers
-    tree, backend = (SECOND if name == "second" else FIRST), "npu" if name == "npu" else "torch"
-    if workers not in SAMPLE or not pytestconfig.getoption("--all-releases"):
-        tree = tree._replace(cases=BRIEF[name])
+    tree, backend = trees(workers, pytestconfig.getoption("--all-releases"))[name], "npu" if name == "npu" else "torch"
     patched = tree.apply(workers, tmp_path, backend)
-    if implementation == "megatron":
-        tree = tree._replace(units={stage: unit for stage, unit in tree.units.items() if unit == MINI})
-    cases = [case for case in tree.cases if known(workers, tree, case)]
-    runs = [{"implementation": implementation, "calls": case.calls(workers), **case.settings} for case in cases]
-    steered = [{**run, "env": case.environment(tmp_path)} for run, case in zip(runs, cases, strict=True)]
-    published = [run for at, run in enumerate(runs) if run not in runs[:at]]
-    before = drive(release, releases.release(release, "verl"), published, npu=backend == "npu").runs
-    after = drive(release, patched, steered, npu=backend == "npu")
+    steered = [{**case.run(workers), "env": case.environment(tmp_path)} for case in tree.cases]
+    after = drive(workers[0], patched, steered, npu=backend == "npu")
     assert "Traceback" not in after.log
-    for case, run, calls in zip(cases, runs, after.runs, strict=True):
-        assert calls == before[published.index(run)], f"{case.name}: patched and published differ"
+    for case, calls in zip(tree.cases, after.runs, strict=True):
+        assert calls == published(workers, case.run(workers)), f"{case.name}: patched and published differ"
         assert dict(traces(tmp_path / case.name)) == case.expected(calls, tree), f"{case.name}: {after.log}"
 
 

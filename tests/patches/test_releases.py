@@ -46,6 +46,9 @@ WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.30.0rc2"), "verl": ("0.9.1",)}
 """The releases whose windows are tried with ranges, too; all of them with --all-releases."""
 
 
+pytestmark = pytest.mark.usefixtures("composed_once")
+
+
 def run(*words: object, code: int = 0) -> Result:
     result = CliRunner().invoke(rlpatch, [str(word) for word in words])
     assert result.exit_code == code, result.output
