@@ -284,10 +284,15 @@ OURS = re.compile(
     ids=["0.6.1-legacy", "0.9.1-engine"],
 )
 def test_mini_batches_hold_their_micro_batches_and_those_their_modules(
-    marked: Workers, pattern: str, micro: str, rest: str, tmp_path: Path
+    marked: Workers,
+    pattern: str,
+    micro: str,
+    rest: str,
+    published: Callable[[Workers, dict[str, Any]], Any],
+    tmp_path: Path,
 ) -> None:
     """The window counts mini-batches; what is computed is the same to the bit."""
-    release, implementation = marked
+    release, _ = marked
     tree = tmp_path / "tree"
     shutil.copytree(releases.release(release, "verl"), tree)
     words = (
@@ -297,8 +302,8 @@ def test_mini_batches_hold_their_micro_batches_and_those_their_modules(
     )  # fmt: skip
     done = CliRunner().invoke(rlpatch, words)
     assert done.exit_code == 0, done.output
-    runs = [{"implementation": implementation, "calls": [*STAGES, *STAGES]}]
-    assert drive(release, tree, runs).runs == drive(release, releases.release(release, "verl"), runs).runs
+    run = Case("", "").run(marked)
+    assert drive(release, tree, [run]).runs == [published(marked, run)]
     (path,) = trace.find(tmp_path / "traces")
     found = [item for item in trace.read(path).ranges if item.kind == trace.RANGE and OURS.fullmatch(item.name)]
     assert re.sub(r"(forward|optimizer) \d+ \d+", r"\1", nested(found)) == (
