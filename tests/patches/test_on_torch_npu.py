@@ -28,6 +28,8 @@ from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
 from patches.vllm_ascend import CAPTURE, V0, V1
 
+pytestmark = pytest.mark.no_cover  # what is run here has tests of its own
+
 
 class Worker(NamedTuple):
     """The worker of one structure in a release, patched for one backend."""

@@ -31,6 +31,8 @@ from fixtures.engines.overlay import overlay
 from tests.patches.test_on_torch_npu import nested
 from tests.patches.test_releases import run as rlpatch
 
+pytestmark = pytest.mark.no_cover  # what is run here has tests of its own
+
 WORKER = "vllm/v1/worker/gpu_worker.py"
 ATTENTION = "vllm::unified_attention_with_output"
 NEWEST, EARLIER = "0.32.0", ("0.27.0",)
