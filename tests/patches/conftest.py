@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,16 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
+
+
+@pytest.fixture
+def unwatched(cov: Any) -> Iterator[None]:
+    """For tests that run what has tests of its own, by which it is covered: to watch it again doubles their time."""
+    if cov:
+        cov.stop()
+    yield
+    if cov:
+        cov.start()
 
 
 @pytest.fixture

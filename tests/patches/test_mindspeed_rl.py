@@ -41,7 +41,7 @@ def test_the_recipes_know_every_release() -> None:
     assert UPSTREAM.releases == trees.RELEASES
 
 
-@pytest.mark.no_cover
+@pytest.mark.usefixtures("unwatched")
 def test_there_and_back(tree: Tree, tmp_path: Path) -> None:
     root = tree.checkout(tmp_path / "checkout")
     warned = "" if tree.real else f"is not the one that was released as {tree.version}"

@@ -25,7 +25,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from patcher.cli import rlpatch
 
-pytestmark = pytest.mark.no_cover  # what is run here has tests of its own
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 # Each structure of the scheduler, and each shape of ModelRunner.forward, once.
 SAMPLE = ("0.4.0", "0.4.7", "0.5.3", "0.5.5", "0.5.10", "0.5.15", "0.5.23")

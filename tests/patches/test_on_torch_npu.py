@@ -28,7 +28,7 @@ from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
 from patches.vllm_ascend import CAPTURE, V0, V1
 
-pytestmark = pytest.mark.no_cover  # what is run here has tests of its own
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 class Worker(NamedTuple):

@@ -46,8 +46,7 @@ WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.30.0rc2"), "verl": ("0.9.1",)}
 """The releases whose windows are tried with ranges, too; all of them with --all-releases."""
 
 
-# What is run here has tests of its own, by which it is covered; to watch it here as well doubles the time.
-pytestmark = [pytest.mark.usefixtures("composed_once"), pytest.mark.no_cover]
+pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
 
 
 def run(*words: object, code: int = 0) -> Result:

@@ -39,7 +39,7 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
     assert ends <= set(releases.SGLANG_SAMPLE)
 
 
-@pytest.mark.no_cover
+@pytest.mark.usefixtures("unwatched")
 def test_there_and_back(release: str, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, release, tmp_path / "site")
     there_and_back(sglang.UPSTREAM, release, "rollout", "decode", root, tmp_path)

@@ -30,7 +30,7 @@ def test_the_sample_has_both_ends_of_every_structure() -> None:
     assert ends == {version.removesuffix(".post2") for version in releases.VLLM_SAMPLE}
 
 
-@pytest.mark.no_cover
+@pytest.mark.usefixtures("unwatched")
 def test_there_and_back(release: str, tmp_path: Path) -> None:
     root = install(vllm.UPSTREAM, release, tmp_path / "site")
     there_and_back(vllm.UPSTREAM, release, "rollout", "decode", root, tmp_path)
