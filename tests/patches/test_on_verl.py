@@ -60,7 +60,7 @@ class Case(NamedTuple):
         first = [
             {**call, "raise_at": self.raise_at} if STAGE_OF[call["call"]] == self.stage else call for call in stages
         ]
-        return [*first, *int(self.steps[-1]) * stages]
+        return [*first, *max(map(int, self.steps.split(","))) * stages]
 
     def run(self, workers: Workers) -> dict[str, Any]:
         """What is driven, patched or not."""
@@ -240,7 +240,8 @@ def published(once: Once, pytestconfig: pytest.Config) -> Callable[[Workers, dic
 
     def of(workers: Workers, run: dict[str, Any]) -> Any:
         folder = once(f"verl-{'-'.join(workers)}", lambda folder: make(workers, folder))
-        return next(calls for known, calls in json.loads((folder / "runs.json").read_text()) if known == run)
+        driven = json.loads((folder / "runs.json").read_text())
+        return next(calls for one, calls in driven if one == run)
 
     return of
 
