@@ -84,28 +84,31 @@ class Structure(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The code that goes into the class: classes of source files below ``patches/probes``, as ``module.Class``.
+    """The code that goes into the class: classes of ``patches.probes``, which ``patcher.rendering`` writes.
 
-    The ``parts`` are flattened into one nested class, together with the part of the backend; the members of
-    ``members`` are appended to the target class itself. Without parts nothing is nested. ``layers`` gives what goes on
-    top of the parts for a capture: the classes of each layer are flattened into one that derives from the nested class
-    and takes its name. ``constants`` are class attributes that the recipe sets, ``chosen`` gives those that follow
-    from a capture; ``arguments`` maps (function, keyword) to the code of that argument in the backend's calls,
-    ``summary`` is one line for the reader.
+    ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
+    classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
+    a target class have in common. ``layers`` gives what goes on top for a capture: the classes of each layer are
+    flattened into one that derives from those below. ``members`` are appended to the target class itself.
+
+    ``settled`` gives, for a capture and a published release ("" for any other), what is settled when the patch is
+    made, ``chosen`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of
+    that argument in the backend's calls, ``summary`` is one line for the reader.
 
     A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
     gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
     for a combination of what was asked for and what stays that does nothing.
     """
 
-    members: tuple[str, ...]
     summary: Callable[[Capture], str]
-    parts: tuple[str, ...] = ()
-    backends: Mapping[str, str] = MappingProxyType({})
+    members: tuple[type, ...] = ()
+    recorder: type | None = None
+    shared: tuple[type, ...] = ()
+    backends: Mapping[str, type] = MappingProxyType({})
+    settled: Callable[[Capture, str], Mapping[str, object]] = lambda _capture, _release: {}
     chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
     arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
-    layers: Callable[[Capture], tuple[tuple[str, ...], ...]] = lambda _capture: ()
-    constants: Mapping[str, object] = MappingProxyType({})
+    layers: Callable[[Capture], tuple[tuple[type, ...], ...]] = lambda _capture: ()
     resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
 
 

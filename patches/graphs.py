@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from patcher.capture import WHOLE, Capture
 from patcher.recipe import Probe, Site
-from patches import recording
+from patches import recording, vllm_engine
+from patches.probes.graphs import GraphCapture
+from patches.probes.members import Calls, Inherited
 
 STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
@@ -19,16 +21,22 @@ MANY_SIZES = (
 def summary(capture: Capture) -> str:
     """One line for the reader of the patched file."""
     which = "capture of graphs" if capture.repeat == 1 else f"{capture.repeat} captures of graphs"
-    return f"Records the first {which} of a worker on {recording.ranks(capture)}."
+    return f"Records the first {which} of a worker on {recording.on_ranks(capture)}."
 
 
 def probe(*, logger: str) -> Probe:
     """The probe that records from ``enter`` to ``leave``; only vLLM's workers are known to it."""
-    parts = ("graphs.GraphCapture", "rollout.VllmRanks")
-    return recording.probe(parts, (), logger=logger, chosen=recording.chosen, summary=summary)
+    return recording.probe(
+        GraphCapture,
+        (Calls,),
+        logger=logger,
+        chosen=recording.chosen,
+        settled=lambda capture, release: {**recording.settled(capture), **vllm_engine.parallel(release)},
+        summary=summary,
+    )
 
 
-INHERITED = Probe(members=("rollout.Inherited",), summary=summary)
+INHERITED = Probe(members=(Inherited,), summary=summary)
 """For a worker whose base class has the rest."""
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
 from patches import rollout, training
+from patches.probes.members import HostedWorker, ScheduledLoop
+from patches.probes.mindspeed import HostedRollout, StageOfWorker
 from patches.projects import MINDSPEED_RL
 from patches.switches import MINDSPEED_RL as SWITCHES
 from patches.switches import Application, ConfigSwitch, Key, State
@@ -39,9 +41,7 @@ _ROLLOUT = Recipe(
     class_name="VLLMInferEngine",
     method="__init__",
     windows=rollout.WINDOWS,
-    probe=rollout.probe(
-        "mindspeed.HostedRanks", "SchedulerOutputs", members=("mindspeed.HostedWorker",), logger=_LOGGER
-    ),
+    probe=rollout.probe(HostedRollout, members=(HostedWorker,), logger=_LOGGER),
     sites=(
         Site(
             "__init__",
@@ -78,7 +78,7 @@ _ROLLOUT = Recipe(
 # --- training ---
 
 _TRAINING_ENGINE = "mindspeed_rl/models/base/base_training_engine.py"
-_SCHEDULE = Probe(members=("training.ForeignLoops", "mindspeed.ScheduledLoop"), summary=training.summary)
+_SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 
 
 def _engine(stage: str) -> Recipe:
@@ -147,7 +147,7 @@ def _worker(
         class_name=class_name,
         method=method,
         windows=(MICRO, MINI) if stage in UPDATES else (MICRO,),
-        probe=training.probe("mindspeed.StageOfWorker", roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(StageOfWorker, roles=ROLES[stage], logger=_LOGGER),
         sites=(
             Site(
                 method,

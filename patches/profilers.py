@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.capture import Capture
+from patches.probes.backends import Npu, Torch
 
-BACKENDS = {"npu": "backends.Npu", "torch": "backends.Torch"}
-"""Backend → its part of the probe, as ``module.Class`` below ``patches/probes``."""
+BACKENDS = {"npu": Npu, "torch": Torch}
+"""Backend → the class of the probe that builds its profiler."""
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
 _METRICS = {
@@ -60,3 +61,12 @@ def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
     keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
     keywords["tensorboard_trace_handler", "analyse_flag"] = str(capture.analysis)
     return keywords
+
+
+def asked(capture: Capture) -> Mapping[tuple[str, str], str]:
+    """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
+
+    The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.
+    """
+    named = ("tensorboard_trace_handler", "analyse_flag")
+    return {key: "" if code == "False" and key != named else code for key, code in arguments(capture).items()}

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcher.capture import WHOLE, Capture
+from patcher.capture import Capture
 from patcher.recipe import Probe
-from patches.profilers import BACKENDS, arguments
+from patches.probes import ranges
+from patches.profilers import BACKENDS, asked
 
 
 def chosen(capture: Capture) -> dict[str, object]:
-    """The class attributes of ``patches.probes.recorder.Recorder`` for this capture."""
+    """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
     return {
         "STAGE": capture.stage,
         "WINDOW": str(capture.window),
-        "STEERED": capture.window.unit != WHOLE,  # one without a window has none that a variable could replace
-        "LOWEST": int(capture.window.unit == "decode"),  # prefill produces token 0, so there is no decode step 0
-        "WARMUP": capture.warmup,
-        "REPEAT": capture.repeat,
         "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
         "SAVE_PATH": capture.save_path,
         **({"MODULES": capture.module_pattern} if capture.module_ranges else {}),
     }
+
+
+def settled(capture: Capture) -> dict[str, object]:
+    """What the capture settles of any recorder."""
+    return {"WARMUP": capture.warmup, "REPEAT": capture.repeat}
 
 
 def units(capture: Capture, name: str) -> str:
@@ -30,39 +32,43 @@ def units(capture: Capture, name: str) -> str:
     return f"{name} {window.first} and all that follow" if window.open else f"{name} {window.first}..{window.end - 1}"
 
 
-def ranks(capture: Capture) -> str:
+def on_ranks(capture: Capture) -> str:
     """The ranks in words."""
     return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
 
 
-def layers(capture: Capture, markers: str) -> tuple[tuple[str, ...], ...]:
-    """What is put on top of the recorder for ranges; ``markers`` is the part that marks the stage."""
-    modules = (("ranges.ModuleRanges",),) if capture.module_ranges else ()
-    marks = (("ranges.Markers", markers),) if capture.markers else ()
-    ranges = {"npu": "ranges.NpuRanges", "torch": "ranges.TorchRanges"}[capture.backend]
-    return (("ranges.Recorded", ranges), *modules, *marks) if modules or marks else ()
+def layers(capture: Capture, markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
+    """What is put on top of the recorder for ranges; ``markers`` are the classes that mark the stage."""
+    modules = ((ranges.ModuleRanges,),) if capture.module_ranges else ()
+    marks = (markers,) if capture.markers else ()
+    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[capture.backend]
+    return ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
 
 
 def probe(
-    parts: tuple[str, ...],
-    members: tuple[str, ...],
+    recorder: type,
+    members: tuple[type, ...],
     *,
     logger: str,
-    markers: str = "",
     chosen: Callable[[Capture], Mapping[str, object]],
+    settled: Callable[[Capture, str], Mapping[str, object]],
     summary: Callable[[Capture], str],
+    markers: tuple[type, ...] = (),
+    shared: tuple[type, ...] = (),
 ) -> Probe:
-    """A probe that records what ``parts`` count; ``members`` go into the target class beside it.
+    """A probe that records what ``recorder`` counts; ``members`` go into the target class beside it.
 
-    ``logger`` is one that the framework shows, ``markers`` the part that marks what is counted, if anything is.
+    ``logger`` is one that the framework shows, ``markers`` mark what is counted, if anything is, and ``shared`` is
+    what the stages of one class have in common.
     """
     return Probe(
-        parts=("recorder.Recorder", *parts),
-        members=("recorder.Calls", *members),
-        backends=BACKENDS,
-        chosen=chosen,
-        arguments=arguments,
         summary=summary,
-        constants={"LOGGER": logger},
+        members=members,
+        recorder=recorder,
+        shared=shared,
+        backends=BACKENDS,
+        settled=lambda capture, release: {"LOGGER": logger, **settled(capture, release)},
+        chosen=chosen,
+        arguments=asked,
         layers=lambda capture: layers(capture, markers),
     )

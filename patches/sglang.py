@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
 from patches import rollout
+from patches.probes.members import ForwardThread
+from patches.probes.sglang import SglangRollout
 from patches.projects import SGLANG
 from patches.switches import SGLANG as SWITCHES
 
@@ -54,7 +56,7 @@ SCHEDULER = Recipe(
     class_name="Scheduler",
     method="run_batch",
     windows=rollout.WINDOWS,
-    probe=rollout.probe("sglang.SchedulerRanks", "sglang.ScheduledBatches", logger="sglang.rlpatch"),
+    probe=rollout.probe(SglangRollout, logger="sglang.rlpatch"),
     sites=(
         Site(
             "run_batch",
@@ -135,7 +137,7 @@ FORWARD_THREAD = Recipe(
     class_name="TpModelWorkerClient",
     method="__init__",
     windows=rollout.WINDOWS,
-    probe=Probe(members=("sglang.ForwardThread",), summary=rollout.summary),
+    probe=Probe(members=(ForwardThread,), summary=rollout.summary),
     sites=(
         Site(
             "__init__",

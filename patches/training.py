@@ -7,6 +7,9 @@ from collections.abc import Callable
 from patcher.capture import Capture
 from patcher.recipe import Probe
 from patches import recording
+from patches.probes import ranges
+from patches.probes.members import ForeignLoops, Loops
+from patches.probes.training import Training
 
 MICRO, MINI = "micro-batch", "mini-batch"
 ROLES = {
@@ -21,7 +24,7 @@ UPDATES = ("update-policy", "update-critic")
 
 
 def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
-    """The class attributes of ``patches.probes.training.TrainingSteps`` in a stage that works for ``roles``."""
+    """What the user chose, as the class attributes of ``probes.training.Training`` in a stage for ``roles``."""
 
     def attributes(capture: Capture) -> dict[str, object]:
         return {
@@ -29,7 +32,6 @@ def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
             "UNIT": capture.window.unit,
             "ROLES": (capture.role,) if capture.role else roles,
             "STEPS": ",".join(map(str, capture.training_steps)),
-            "BETWEEN": "optimizer steps" if capture.stage.startswith("update") else "pauses",
         }
 
     return attributes
@@ -41,18 +43,25 @@ def summary(capture: Capture) -> str:
     units = recording.units(capture, capture.window.unit.replace("batch", "batches"))
     role = f" for the {capture.role}" if capture.role else ""
     of = f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
-    return f"Records {units} of {of} in {capture.stage}{role} on {recording.ranks(capture)}."
+    return f"Records {units} of {of} in {capture.stage}{role} on {recording.on_ranks(capture)}."
 
 
-def probe(*parts: str, roles: tuple[str, ...], logger: str) -> Probe:
-    """The probe that counts the units of a stage; ``parts`` tell whose call it is.
+def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = Training) -> Probe:
+    """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
-    A name without a module is of ``patches.probes.training``.
+    The stages of one class have ``shared`` in common, and all from which that derives.
     """
-    counted = tuple(part if "." in part else f"training.{part}" for part in ("TrainingSteps", *parts))
-    beside, marked = ("training.Loops",), "ranges.TrainingMarkers"
-    return recording.probe(counted, beside, logger=logger, markers=marked, chosen=chosen(roles), summary=summary)
+    return recording.probe(
+        recorder,
+        (Loops,),
+        logger=logger,
+        chosen=chosen(roles),
+        settled=lambda capture, _release: recording.settled(capture),
+        summary=summary,
+        markers=(ranges.Markers, ranges.TrainingMarkers),
+        shared=(shared,),
+    )
 
 
-FOREIGN_LOOPS = Probe(members=("training.ForeignLoops",), summary=summary)
+FOREIGN_LOOPS = Probe(members=(ForeignLoops,), summary=summary)
 """For a class whose loops are counted by another one of the same patch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
 from patches import training
+from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer
 from patches.projects import VERL
 from patches.switches import VERL as SWITCHES
 from patches.training import MICRO, MINI, ROLES, UPDATES
@@ -42,7 +43,7 @@ def _loop(method: str, unit: str, *names: str, last: bool = False, windows: tupl
 
 
 def _in_loop(
-    strategy: str, stage: str, file: str, class_name: str, method: str, part: str, fingerprints: tuple[str, ...]
+    strategy: str, stage: str, file: str, class_name: str, method: str, part: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
     """A stage of a class of one strategy that has the loops itself (``dp_*.py`` and ``megatron_*.py``)."""
     enter = Site(method, 'self._rlpatch_stage("enter")', _COUNTED)
@@ -114,7 +115,7 @@ def _worker(stage: str, unit: str) -> Recipe:
         class_name="TrainingWorker",
         method=method,
         windows=(unit,),
-        probe=training.probe("Trainer", roles=ROLES[stage], logger=_LOGGER),
+        probe=training.probe(Trainer, shared=Trainer, roles=ROLES[stage], logger=_LOGGER),
         sites=(lend, enter, *minis),
         structures=(
             Structure(
@@ -183,35 +184,35 @@ def _engines(stage: str) -> tuple[Recipe, ...]:
 # fmt: off
 _RECIPES = (
     _in_loop(
-        "fsdp", "update-policy", "actor/dp_actor.py", "DataParallelPPOActor", "update_policy", "OneRole",
+        "fsdp", "update-policy", "actor/dp_actor.py", "DataParallelPPOActor", "update_policy", OneRole,
         ("38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
          "ac72ea292268", "d194a6763b97", "b7a34a566c39"),
     ),
     _in_loop(
-        "megatron", "update-policy", "actor/megatron_actor.py", "MegatronPPOActor", "update_policy", "MegatronActor",
+        "megatron", "update-policy", "actor/megatron_actor.py", "MegatronPPOActor", "update_policy", MegatronActor,
         ("1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
          "6a76258258f3", "9c3a430747f3"),
     ),
     _worker("update-policy", MINI), _worker("update-policy", MICRO), *_engines("update-policy"),
     _in_loop(
         "fsdp", "compute-log-prob", "actor/dp_actor.py", "DataParallelPPOActor", "compute_log_prob",
-        "DataParallelActor",
+        DataParallelActor,
         ("b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
          "8eb1ad96921f"),
     ),
     _worker("compute-log-prob", MICRO), *_engines("compute-log-prob"),
     _in_loop(
-        "fsdp", "update-critic", "critic/dp_critic.py", "DataParallelPPOCritic", "update_critic", "OneRole",
+        "fsdp", "update-critic", "critic/dp_critic.py", "DataParallelPPOCritic", "update_critic", OneRole,
         ("833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
          "60cb2d469ff8"),
     ),
     _in_loop(
-        "megatron", "update-critic", "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic", "OneRole",
+        "megatron", "update-critic", "critic/megatron_critic.py", "MegatronPPOCritic", "update_critic", OneRole,
         ("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
     ),
     _worker("update-critic", MINI), _worker("update-critic", MICRO), *_engines("update-critic"),
     _in_loop(
-        "fsdp", "compute-values", "critic/dp_critic.py", "DataParallelPPOCritic", "compute_values", "OneRole",
+        "fsdp", "compute-values", "critic/dp_critic.py", "DataParallelPPOCritic", "compute_values", OneRole,
         ("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
     ),
     _worker("compute-values", MICRO), *_engines("compute-values"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
-from patches import graphs, rollout
+from patches import graphs, rollout, vllm_engine
+from patches.probes.members import Inherited
+from patches.probes.rollout import VllmV1Rollout
 from patches.projects import VLLM
 from patches.switches import VLLM as SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
 _CPU = "vllm/v1/worker/cpu_worker.py"
 _LOGGER = "vllm.rlpatch"  # below vLLM's own logger, so that its handlers show our lines
-_PROBE = rollout.probe("VllmRanks", "SchedulerOutputs", logger=_LOGGER)
+_PROBE = rollout.probe(VllmV1Rollout, traits=vllm_engine.worker, logger=_LOGGER)
 
 _WHY = (
     "guides add torch.profiler with a schedule to the worker by hand: started in __init__ and stepped at the head it"
@@ -130,7 +132,7 @@ CPU_PROFILE = Recipe(
     class_name="CPUWorker",
     method="profile",
     windows=rollout.WINDOWS,
-    probe=Probe(members=("rollout.Inherited",), summary=rollout.summary),
+    probe=Probe(members=(Inherited,), summary=rollout.summary),
     sites=(_PROFILE,),
     structures=(
         Structure(

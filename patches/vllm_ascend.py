@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from patcher.recipe import Recipe, Site, Structure, Upstream
-from patches import graphs, rollout, vllm_ascend_builtin
+from patches import graphs, rollout, vllm_ascend_builtin, vllm_engine
+from patches.probes.members import PreparedInputs
+from patches.probes.rollout import VllmV0Rollout, VllmV1Rollout
 from patches.projects import VLLM_ASCEND
 from patches.switches import VLLM_ASCEND as SWITCHES
 from patches.vllm_ascend_releases import WITH_V0, between
@@ -23,7 +25,7 @@ V1 = Recipe(
     class_name="NPUWorker",
     method="execute_model",
     windows=rollout.WINDOWS,
-    probe=rollout.probe("VllmRanks", "SchedulerOutputs", logger=_LOGGER),
+    probe=rollout.probe(VllmV1Rollout, traits=vllm_engine.worker, logger=_LOGGER),
     sites=(
         Site(
             "execute_model",
@@ -107,7 +109,9 @@ V0 = Recipe(
     class_name="NPUWorker",
     method="execute_worker",
     windows=rollout.WINDOWS,
-    probe=rollout.probe("VllmRanks", "ModelInputs", members=("PreparedInputs",), logger=_LOGGER),
+    probe=rollout.probe(
+        VllmV0Rollout, members=(PreparedInputs,), traits=vllm_engine.parallel, logger=_LOGGER
+    ),
     sites=(
         Site(
             "execute_worker",

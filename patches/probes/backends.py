@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from patches.probes.recorder import Recorder, Settled
 
-class Npu:
+
+class Npu(Recorder):
     """``torch_npu.profiler``, with the keywords that every release from 2.1.0.post8 on accepts."""
 
-    TRACES = "*_ascend_pt/profiler_info*.json"
-    save_path: str
-    name: str
+    TRACES: Settled[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch_npu
@@ -47,18 +47,15 @@ class Npu:
         for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):
             if os.environ.get(name):  # any value, 0 too, makes torch_npu from 2.13 on record nothing
                 return "%s=%s is set" % (name, os.environ[name])
-        # Private, and the same in 2.1 to 2.14: the one place that knows of a profiler in this process.
-        creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")
+        creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
         return "another torch_npu profiler is running" if running else ""
 
 
-class Torch:
+class Torch(Recorder):
     """``torch.profiler``, for CUDA and CPU."""
 
-    TRACES = ".*.pt.trace.json*"
-    save_path: str
-    name: str
+    TRACES: Settled[str] = ".*.pt.trace.json*"
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch

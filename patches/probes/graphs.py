@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+from patches.probes.recorder import Settled
+from patches.probes.rollout import VllmWorker
 
-class GraphCapture:
+
+class GraphCapture(VllmWorker):
     """Records what runs between two lines around the call that captures, or compiles.
 
-    There is nothing before it that could be a warm-up, so the profiler starts at once. ``place`` comes
-    from the recipe, the other names below from ``recorder.Recorder``.
+    There is nothing before it that could be a warm-up, so the profiler starts at once.
     """
 
-    BETWEEN = ""
-
-    STAGE: str
-    REPEAT: int
-    configure: Any
-    place: Any
-    other: Any
-    open: Any
-    close: Any
-    interrupt: Any
-    prof: Any
-    done: bool
-    host: str
-    pid: int
+    WINDOWED: Settled[bool] = False
 
     def __init__(self, worker: Any) -> None:
         replica, rank = self.place(worker)
         self.configure(rank)
-        self.name = "%s_graph_capture_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
-        self.captures = 0
+        if not self.done:
+            self.name = "%s_graph_capture_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
+            if self.REPEAT > 1:
+                self.captures = 0
 
     def enter(self, call: str) -> None:
         self.close("it did not return")
@@ -40,8 +31,9 @@ class GraphCapture:
             before.interrupt("it did not return")  # in an engine of this process, which did not start
         if self.done:
             return
-        self.captures += 1
-        self.call, self.unit, self.uncounted = call, 0, 0
+        if self.REPEAT > 1:
+            self.captures += 1
+        self.call, self.unit = call, 0
         self.open(0)
         self.unit = 1
 
@@ -52,7 +44,7 @@ class GraphCapture:
         return "%s()" % self.call
 
     def finished(self) -> bool:
-        return self.captures >= self.REPEAT
+        return self.REPEAT == 1 or self.captures >= self.REPEAT
 
     def framework(self) -> str:
         return ""

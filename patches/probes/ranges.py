@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from patches.probes.recorder import Recorder
+from patches.probes.rollout import Rollout
+from patches.probes.training import Training
 
 
 class Recorded(Recorder):
@@ -39,8 +41,17 @@ class Recorded(Recorder):
     def end_recorded(self) -> None:
         pass
 
+    def begin_range(self, name: str, *domain: str) -> Any:
+        raise NotImplementedError
 
-class NpuRanges:
+    def end_range(self, handle: Any, *domain: str) -> None:
+        raise NotImplementedError
+
+    def without_domains(self) -> str:
+        raise NotImplementedError
+
+
+class NpuRanges(Recorded):
     """Ranges of mstx, on the host alone.
 
     ``torch_npu.npu.mstx`` knows domains from torch_npu 2.7 on, and before prints an error for one.
@@ -65,7 +76,7 @@ class NpuRanges:
         return "" if "domain" in known else "torch_npu before 2.7 knows no domains of mstx"
 
 
-class TorchRanges:
+class TorchRanges(Recorded):
     """Ranges of torch.profiler, which knows no domains."""
 
     def begin_range(self, name: str, *domain: str) -> Any:  # noqa: ARG002
@@ -90,9 +101,7 @@ class ModuleRanges(Recorded):
     """
 
     MODULES = ""
-    begin_range: Any
-    end_range: Any
-    without_domains: Any
+
     module: Any
     calling: Any = None
 
@@ -161,12 +170,9 @@ class Markers(Recorded):
     """Nested ranges for what a stage does, of the default domain, which every release of torch_npu knows.
 
     ``ranges`` holds what is going on, from the outermost on: what it is, its name, and its range, None
-    while nothing is recorded. ``subject`` comes from the stage.
+    while nothing is recorded. The class of the stage gives ``subject``.
     """
 
-    begin_range: Any
-    end_range: Any
-    subject: Any
     ranges: list[tuple[str, str, Any]]
     marking = False
 
@@ -195,18 +201,20 @@ class Markers(Recorded):
             if handle is not None:
                 self.end_range(handle)
 
+    def subject(self) -> str:
+        raise NotImplementedError
 
-class RolloutMarkers(Markers):
+
+class RolloutMarkers(Markers, Rollout):
     """The rollout, and each iteration by its kind and the number of the unit."""
 
-    rollout: int
     kind: Any = None
 
     def subject(self) -> str:
         return "rollout %s" % self.rollout
 
     def observe(self, batch: Any) -> Any:
-        self.kind = super().observe(batch)  # type: ignore[misc]
+        self.kind = super().observe(batch)
         return self.kind
 
     def open(self, at: int) -> None:
@@ -226,30 +234,27 @@ class RolloutMarkers(Markers):
             self.enter_range("unit", "uncounted %s" % self.kind)
 
 
-class TrainingMarkers(Markers):
+class TrainingMarkers(Markers, Training):
     """The training step, and each mini-batch and micro-batch, whichever of them the window counts."""
 
-    STAGE: str
-    role: str
-    step: int
     turns: dict[str, int]
 
     def subject(self) -> str:
         return "%s %s step %s" % (self.STAGE, self.role, self.step)
 
     def enter(self, *call: Any) -> None:
-        super().enter(*call)  # type: ignore[misc]
+        super().enter(*call)
         self.ranges, self.turns = [], {}
 
     def start(self, unit: str) -> None:
         self.leave_range("uncounted")
-        super().start(unit)  # type: ignore[misc]
+        super().start(unit)
         turn = self.turns[unit] = self.turns.get(unit, -1) + 1
         self.enter_range(unit, "%s %s" % (unit, turn))
 
     def stop(self, unit: str) -> None:
         self.leave_range(unit)
-        super().stop(unit)  # type: ignore[misc]
+        super().stop(unit)
 
     def pause(self) -> None:
         super().pause()

@@ -2,69 +2,84 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+T = TypeVar("T")
+Settled = Annotated[T, "a literal by the time that it goes in"]
 
 
 class Recorder:
-    """Opens a profiler shortly before the window, steps it with each unit, and saves it where the
-    window ends.
+    """Opens a profiler shortly before the window, steps it with each unit, and saves it where the window ends.
 
-    A counting part decides what a unit is: it gives ``name`` and ``title`` of a recording, keeps
-    ``unit`` (the number of the next one) and calls ``open``, ``tick``, ``pause`` and ``close``. The
-    part of the backend builds the profiler. The text constants have the form of the environment
-    variables that replace them.
+    A counting class derives from it: it gives ``name`` and ``title`` of a recording, keeps ``unit`` (the number of
+    the next one) and calls ``open``, ``tick``, ``pause`` and ``close``. The class of a backend builds the profiler.
+    The texts that the user chose have the form of the environment variables that replace them.
     """
 
     STAGE = "rollout"
     WINDOW = "30:60"
-    LOWEST = 0
-    WARMUP = 1
-    REPEAT = 1
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
-    LOGGER = "rlpatch"
-    STEERED = True
-    on = True
 
-    BETWEEN: str
-    TRACES: str
-    build: Any
-    synchronize: Any
-    occupied: Any
-    framework: Any
-    finished: Any
-    title: Any
+    WINDOWED: Settled[bool] = True
+    FIRST: Settled[int] = 0  # the number of the first unit
+    WARMUP: Settled[int] = 1
+    REPEAT: Settled[int] = 1
+    LOGGER: Settled[str] = "rlpatch"
+    TRACES: Settled[str] = ""
+
     prof: Any
     name: str
     unit: int
     uncounted: int
-    open_at: Any
+    open_at: int | None
+
+    @classmethod
+    def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
+        """The recorder of the worker, made at its first call, after an event; None once nothing is left to record."""
+        try:
+            probe = probe or cls(worker)  # type: ignore[call-arg]
+            if not probe.done:
+                getattr(probe, event)(*args)
+            return None if probe.done else probe
+        except Exception:  # profiling must not stop the run
+            import contextlib
+            import logging
+
+            logging.getLogger(cls.LOGGER).exception("rlpatch: no profile, the run goes on")
+            with contextlib.suppress(Exception):
+                probe.done = True
+                probe.close("failed")
+            return None
+
+    def interrupt(self, why: str) -> None:
+        self.tell(self, None, "close", [why])
 
     def configure(self, rank: int) -> None:
         import contextlib
         import os
 
-        self.on = self.setting("RLPATCH", "1", "[01]") == "1"
-        steered = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*") if self.STEERED else ""
-        self.window = steered or self.WINDOW
-        first, _, end = self.window.partition(":")
-        self.first, self.end = int(first), int(end or 10**9)
-        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*")
+        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
+        self.done = {"all", str(rank)}.isdisjoint(ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
+        if self.WINDOWED:
+            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
+            first, _, end = self.window.partition(":")
+            self.first, self.end = int(first), int(end or 10**9)
+            if self.first >= self.end:
+                raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
+            self.uncounted_range = contextlib.ExitStack()
+        else:
+            self.first, self.end = 0, 1
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
-        if not self.LOWEST <= self.first < self.end:
-            raise ValueError("RLPATCH_WINDOW=%s is empty or too early" % self.window)
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.pid = os.getpid()
-        self.prof = self.open_at = None
-        self.uncounted_range = contextlib.ExitStack()
-        self.done = not self.on or (ranks != "all" and str(rank) not in ranks.split(","))
+        self.pid, self.prof, self.open_at = os.getpid(), None, None
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
         import re
 
-        stage = name.replace("RLPATCH_", "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_"))
-        text = (os.environ.get(stage) or os.environ.get(name) or default) if self.on else default
+        own = name.replace("RLPATCH_", "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_"))
+        text = os.environ.get(own) or os.environ.get(name) or default
         if not re.fullmatch(pattern, text):
             raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
         return text
@@ -86,33 +101,12 @@ class Recorder:
         self.prof = self.build(at, self.first - at, self.end - self.first)
         self.thread = threading.get_ident()
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
-        # At exit before torch_npu shuts the device down; multiprocessing's children run only finalizers.
-        atexit.register(self.exit)
-        Finalize(None, self.exit, exitpriority=100)
+        atexit.register(self.interrupt, "the process ends")  # before torch_npu shuts the device down
+        Finalize(None, self.interrupt, ["the process ends"], exitpriority=100)  # in child processes
         self.prof.start()
-        for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
-            self.prof.step()
-
-    def other(self) -> Any:
-        import sys
-
-        # Its profiler is ours, too: two at once lose data or crash.
-        other = getattr(sys.modules.get("torch.profiler"), "_rlpatch_recording", None)
-        return other if other not in (None, self) and other.prof is not None else None
-
-    def exit(self) -> None:
-        import os
-
-        if self.pid == os.getpid():  # not in a child that was forked inside the window
-            self.interrupt("the process ends")
-
-    def interrupt(self, why: str) -> None:
-        import logging
-
-        try:
-            self.close(why)
-        except Exception:
-            logging.getLogger(self.LOGGER).exception("rlpatch: no profile")
+        if self.WINDOWED:
+            for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
+                self.prof.step()
 
     def tick(self) -> None:
         self.uncounted_range.close()
@@ -124,17 +118,19 @@ class Recorder:
     def pause(self) -> None:
         from torch.profiler import record_function
 
-        if self.unit > self.first:
-            self.uncounted_range.close()
-            self.uncounted += 1
-            self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+        self.uncounted_range.close()
+        self.uncounted += 1
+        self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
 
     def close(self, why: str) -> None:
+        import os
+
         prof, self.prof = self.prof, None
-        if prof is None:
+        if prof is None or self.pid != os.getpid():  # a child that was forked inside the window
             return
         try:
-            self.uncounted_range.close()
+            if self.WINDOWED:
+                self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             if self.unit == self.end:
                 prof.step()
@@ -143,17 +139,25 @@ class Recorder:
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
-        asked = "" if self.window.endswith(":") else " of %s" % (self.end - self.first)
-        units = " %s%s units with %s %s between them" % (count, asked, self.uncounted, self.BETWEEN)
-        text = "%s, recorded%s: %s"
-        self.finish(text % (why, units if self.STEERED else "", ", ".join(found) or "no trace"))
+        if self.WINDOWED:
+            of = "" if self.end == 10**9 else " of %s" % (self.end - self.first)
+            text = "%s, recorded %s%s units with %s %s between them: %s"
+            self.finish(text % (why, count, of, self.uncounted, self.between(), ", ".join(found) or "no trace"))
+        else:
+            self.finish("%s, recorded: %s" % (why, ", ".join(found)))
 
     def finish(self, report: str) -> None:
         import logging
 
-        self.open_at = None
-        self.done = self.finished()
-        logging.getLogger(self.LOGGER).warning("rlpatch: %s, %s: %s", self.name, self.title(), report)
+        title = self.title()
+        self.done, self.open_at = self.finished(), None
+        logging.getLogger(self.LOGGER).warning("rlpatch: %s, %s: %s", self.name, title, report)
+
+    def other(self) -> Any:
+        import torch.profiler
+
+        other = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
+        return other if getattr(other, "prof", None) else None
 
     def traces(self) -> set[str]:
         import glob
@@ -161,29 +165,33 @@ class Recorder:
         found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)  # noqa: PTH207
         return {path.partition("/profiler_info")[0] for path in found}
 
+    def form(self) -> str:
+        return r"0*[1-9]\d*:\d*" if self.FIRST == 1 else r"\d+:\d*"
 
-class Calls:
-    """What the patched class gets beside the probe: the one method that its call sites use."""
+    def title(self) -> str:
+        raise NotImplementedError
 
-    _RlpatchStage: Any
-    _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
+    def finished(self) -> bool:
+        raise NotImplementedError
 
-    def _rlpatch_stage(self, event: str, *args: Any) -> None:
-        probe = self._rlpatch_stage_probe
-        if probe is None:
-            return
-        try:
-            if probe is False:
-                probe = self._rlpatch_stage_probe = self._RlpatchStage(self)
-            if not probe.done:
-                getattr(probe, event)(*args)
-            if probe.done:
-                self._rlpatch_stage_probe = None
-        except Exception:  # profiling must not stop the run
-            import contextlib
-            import logging
+    def between(self) -> str:
+        raise NotImplementedError
 
-            self._rlpatch_stage_probe = None
-            logging.getLogger(self._RlpatchStage.LOGGER).exception("rlpatch: no profile, the run goes on")
-            with contextlib.suppress(Exception):
-                probe.close("failed")
+    def framework(self) -> str:
+        raise NotImplementedError
+
+    def build(self, wait: int, warmup: int, active: int) -> Any:
+        raise NotImplementedError
+
+    def synchronize(self) -> None:
+        raise NotImplementedError
+
+    def occupied(self) -> str:
+        raise NotImplementedError
+
+
+class Placed(Recorder):
+    """A recorder for a worker that is one of several, in one of several replicas."""
+
+    def place(self, worker: Any) -> tuple[int, int]:
+        raise NotImplementedError

@@ -4,50 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-
-class SchedulerRanks:
-    """The replica and the global rank of an SGLang scheduler, which has one accelerator.
-
-    The replicas of data-parallel attention are parts of one world, all others have one each. Where the
-    number of a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
-    """
-
-    def place(self, scheduler: Any) -> tuple[int, int]:
-        import sys
-
-        import torch.distributed as dist
-
-        self.scheduler = scheduler
-        self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
-        in_a_world = dist.is_available() and dist.is_initialized()
-        world, rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
-        context = sys.modules.get("sglang.srt.runtime_context")
-        parallel = getattr(scheduler, "ps", scheduler)
-        if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
-            parallel = context.get_parallel()
-        named = getattr(parallel, "dp_rank", None)
-        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
-        if scheduler.server_args.enable_dp_attention or replica is None:
-            return getattr(parallel, "attn_dp_rank", named) or 0, rank
-        return replica, rank + replica * world
+from patches.probes.rollout import Rollout
 
 
-class ScheduledBatches:
+class SglangRollout(Rollout):
     """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
 
-    A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed
-    again after retraction. With speculation a decode batch drafts and verifies. What happens is seen in the
-    scheduler's thread. Where the forward has one of its own, it is counted there as soon as the window is
-    near: a queue between the two costs an iteration more than the counting does.
+    A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again after
+    retraction. With speculation a decode batch drafts and verifies. What happens is seen in the scheduler's thread.
+    Where the forward has one of its own, it is counted there as soon as the window is near: a queue between the two
+    costs an iteration more than the counting does.
     """
 
-    scheduler: Any
-    put: Any
-    prof: Any
-    busy: bool
-    unit: int
-    open_at: Any
     running = near = False
+    ran: bool
+    put: Any
 
     def schedule(self, batch: Any) -> None:
         mode, requests = batch.forward_mode.name, batch.reqs
@@ -61,7 +32,7 @@ class ScheduledBatches:
 
     def observe(self, kind: str) -> str | None:
         counted = kind in ("decode", "prefill")
-        self.busy = self.busy or counted
+        self.ran = self.ran or counted
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None
 
@@ -97,27 +68,32 @@ class ScheduledBatches:
             self.put(done.set)
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
+    def forget(self) -> None:
+        self.ran = False
 
-class ForwardThread:
-    """SGLang up to 0.5.3, overlapped: what the probe does goes with the batches to the forward's thread.
+    def busy(self) -> bool:
+        return self.ran
 
-    A profiler sees the operators of the thread that started it, and must be stopped there.
-    """
+    def place(self, scheduler: Any) -> tuple[int, int]:
+        """The replica and the global rank of a scheduler, which has one accelerator.
 
-    input_queue: Any
-    _rlpatch_stage_put: Any
-    _rlpatch_stage_replica: Any
+        The replicas of data-parallel attention are parts of one world, all others have one each. Where the number of
+        a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
+        """
+        import sys
 
-    def _rlpatch_stage_listen(self, replica: Any) -> None:
-        import functools
+        import torch.distributed as dist
 
-        self._rlpatch_stage_replica = replica
-        self._rlpatch_stage_put = self.input_queue.put
-        self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
-
-    def _rlpatch_stage_next(self, take: Any) -> Any:
-        item = take()
-        while callable(item):  # a batch is a tuple
-            item()
-            item = take()
-        return item
+        self.scheduler = scheduler
+        self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
+        in_a_world = dist.is_available() and dist.is_initialized()
+        world, rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
+        context = sys.modules.get("sglang.srt.runtime_context")
+        parallel = getattr(scheduler, "ps", scheduler)
+        if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
+            parallel = context.get_parallel()
+        named = getattr(parallel, "dp_rank", None)
+        replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
+        if scheduler.server_args.enable_dp_attention or replica is None:
+            return getattr(parallel, "attn_dp_rank", named) or 0, rank
+        return replica, rank + replica * world

@@ -4,42 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from patches.probes.recorder import Recorder, Settled
 
-class TrainingSteps:
+
+class Training(Recorder):
     """Counts the units of a stage in each of its calls; a call is a training step.
 
-    ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over
-    units has ended. The numbering of the units goes on from loop to loop within a call: an update runs
-    one loop of micro-batches per mini-batch, and one of mini-batches per epoch. ``whose`` comes from the
-    recipe and tells for which role a call works, the other names from ``recorder.Recorder``.
+    ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
+    ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of micro-batches
+    per mini-batch, and one of mini-batches per epoch. A class of the worker gives ``whose`` and ``framework``.
     """
 
+    STAGE = "update-policy"
     UNIT = "micro-batch"
     ROLES: tuple[str, ...] = ("actor",)
     STEPS = "1"
-    BETWEEN = "optimizer steps"
 
-    STAGE: str
-    WARMUP: int
-    REPEAT: int
-    configure: Any
-    setting: Any
-    whose: Any
-    other: Any
-    open: Any
-    tick: Any
-    pause: Any
-    close: Any
-    finish: Any
-    interrupt: Any
-    window: str
-    first: int
-    end: int
-    prof: Any
-    open_at: Any
-    host: str
-    pid: int
-    calls: dict[str, int]
+    FIRST: Settled[int] = 0
+
+    role: str
+    step: int
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -47,12 +31,16 @@ class TrainingSteps:
         import torch.distributed as dist
 
         in_a_world = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
-        self.worker = worker
+        self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
         self.configure(self.rank)
+        if self.done:
+            return
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
-        self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
-        self.calls, self.role = {}, ""
+        if self.REPEAT == 1:
+            self.steps = {int(step) for step in steps}
+        else:
+            self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
+        self.calls: dict[str, int] = {}
 
     def enter(self, *call: Any) -> None:
         import threading
@@ -102,18 +90,12 @@ class TrainingSteps:
         elif unit == self.UNIT and self.prof is not None:
             self.pause()
 
-    def title(self) -> str:
-        window = "%s %s of training step %s" % (self.UNIT, self.window, self.step)
-        return "%s, %s, %s" % (self.STAGE, self.role, window)
-
-    def finished(self) -> bool:
-        return False
-
     class Loop:
         """The units of a loop, with their beginnings and ends told to ``call``."""
 
         def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
-            self.call, self.unit, self.units, self.last = call, unit, units, last
+            self.call, self.unit, self.last = call, unit, last
+            self.units: Any = units.units if isinstance(units, type(self)) else units  # of the epoch before
 
         def __len__(self) -> int:
             return len(self.units)
@@ -129,32 +111,27 @@ class TrainingSteps:
             finally:  # also where the body of the loop raises, or breaks it
                 self.call("loop", self.unit, self.last, complete)
 
+    def title(self) -> str:
+        return "%s, %s, %s %s of training step %s" % (
+            self.STAGE,
+            self.role,
+            self.UNIT,
+            self.window,
+            self.step,
+        )
 
-class Loops:
-    """What the patched class gets for its loops: it rebinds their iterables."""
+    def between(self) -> str:
+        return "optimizer steps" if self.STAGE.startswith("update") else "pauses"
 
-    _RlpatchStage: Any
-    _rlpatch_stage: Any
-    _rlpatch_stage_probe: Any
+    def finished(self) -> bool:
+        return False
 
-    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
-        if self._rlpatch_stage_probe is None:
-            return units
-        units = units.units if isinstance(units, self._RlpatchStage.Loop) else units  # of the epoch before
-        return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)
-
-
-class ForeignLoops:
-    """What a class gets whose loops belong to a stage of another object, which replaces this method."""
-
-    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:  # noqa: ARG002
-        return units
+    def whose(self, *call: Any) -> str:
+        raise NotImplementedError
 
 
-class OneRole:
+class OneRole(Training):
     """A class that works for one role only."""
-
-    ROLES: tuple[str, ...]
 
     def whose(self) -> str:
         return self.ROLES[0]
@@ -163,14 +140,12 @@ class OneRole:
         return ""
 
 
-class DataParallelActor:
+class DataParallelActor(Training):
     """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
 
     With LoRA the actor's object computes the reference, too, its adapters switched off
     (``workers/fsdp_workers.py``, from 0.4.0).
     """
-
-    worker: Any
 
     def whose(self) -> str:
         if self.worker.actor_optimizer is None:
@@ -183,12 +158,10 @@ class DataParallelActor:
         return ""
 
 
-class MegatronActor:
+class MegatronActor(Training):
     """verl's ``MegatronPPOActor`` (``workers/actor/megatron_actor.py``), which from 0.4.0 to 0.7.0 starts a
     profiler of its own around the loop.
     """
-
-    worker: Any
 
     def whose(self) -> str:
         return "actor"
@@ -198,14 +171,12 @@ class MegatronActor:
         return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
 
 
-class Trainer:
+class Trainer(Training):
     """verl's ``TrainingWorker`` (``workers/engine_workers.py``, from 0.7.0).
 
-    The reference is an engine that only goes forward; with LoRA the actor's engine with
-    ``no_lora_adapter`` in the batch (from 0.7.1).
+    The reference is an engine that only goes forward; with LoRA the actor's engine with ``no_lora_adapter`` in the
+    batch (from 0.7.1).
     """
-
-    worker: Any
 
     def whose(self, data: Any) -> str:
         if self.worker.config.model_type == "value_model":

@@ -1,0 +1,287 @@
+"""From the classes of a probe to the text that goes into a target class.
+
+The classes that a recipe composes are flattened along Python's own order of resolution, specialised for one capture
+of one release (``patcher.folding``), and written in the order of reading: what the user chose, what the patched class
+calls, then what that calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.capture import Capture
+from patcher.change import PatchId
+from patcher.folding import Body, Folder, called, literal
+from patcher.recipe import Probe, Recipe
+
+
+_SMALL = 14
+"""Lines of a method that is written where it is called: it must not make of its caller more than a screen."""
+
+
+class Rendered(NamedTuple):
+    """The lines that go into a class, at the left margin: ``own`` of the patch, ``shared`` with others of the class."""
+
+    own: tuple[str, ...]
+    shared: tuple[str, ...] = ()
+
+
+def render(recipe: Recipe, capture: Capture, release: str, patch: PatchId, shared: PatchId) -> Rendered:
+    """What ``recipe`` appends to its class for ``capture`` in ``release`` ("" for one that is not known).
+
+    ``patch`` and ``shared`` name the recorder and the one from which it and others derive. What the user chose ends up
+    as literals, whatever it holds. Raises ``ValueError`` for a mistake in a recipe or a probe: two classes that define
+    the same method, a constant or a keyword that is not there.
+    """
+    probe = recipe.probe
+    members = _members(probe.members)
+    if probe.recorder is None:
+        return Rendered(tuple(map(patch.rename, members)))
+    called = "\n".join([*members, *(line for site in recipe.sites for line in (site.line, site.after))])
+    recorder = _Recorder(probe, capture, release, called)
+    name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
+    own: list[str] = []
+    common: list[str] = []
+    for number, layer in enumerate(recorder.layers):
+        if layer.shared:
+            common = [f"class {base}:", *recorder.written(number, _about(layer.classes[0]))]
+        elif not own:
+            derived = f"({base})" if common else ""
+            own = [f"class {name}{derived}:", *recorder.written(number, probe.summary(capture))]
+        else:  # it takes the name of the one from which it derives, so that nothing else knows of it
+            own += ["", f"class {name}({name}):", *recorder.written(number, _about(layer.classes[-1]))]
+    return Rendered(tuple(map(patch.rename, [*own, "", *members])), tuple(map(shared.rename, common)))
+
+
+# --- the sources ---
+
+
+class _Source(NamedTuple):
+    """A class of a probe, as it stands in its module."""
+
+    text: str
+    node: ast.ClassDef
+
+    @property
+    def methods(self) -> Iterator[ast.FunctionDef]:
+        """Those with a body of their own: what only raises NotImplementedError is for others to define."""
+        functions = (node for node in self.node.body if isinstance(node, ast.FunctionDef))
+        return (node for node in functions if not isinstance(node.body[0], ast.Raise))
+
+    def assigned(self) -> Iterator[tuple[str, ast.stmt, bool]]:
+        """Each attribute that has a value: its name, the statement, and whether it is settled."""
+        for node in self.node.body:
+            if isinstance(node, ast.Assign):
+                yield ast.unparse(node.targets[0]), node, False
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                yield ast.unparse(node.target), node, ast.unparse(node.annotation).startswith("Settled[")
+
+
+@cache
+def _source(kind: type) -> _Source:
+    text, classes = _module(kind.__module__)
+    return _Source(text, classes[kind.__name__])
+
+
+@cache
+def _module(name: str) -> tuple[str, dict[str, ast.ClassDef]]:
+    text = Path(sys.modules[name].__file__ or "").read_text("utf-8")
+    return text, {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+
+
+def _about(kind: type) -> str:
+    """The first line of what is said of a class."""
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _members(kinds: Sequence[type]) -> list[str]:
+    """What goes into the target class itself, the classes from which others derive first."""
+    lines: list[str] = []
+    for kind in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
+        source = _source(kind)
+        folder = Folder(source.text, {})
+        for node in source.node.body[1:]:  # behind the docstring
+            blank = [""] if lines and isinstance(node, ast.FunctionDef) else []
+            lines += [*blank, *folder.block([node])] if folder.writes(node) else []
+    return lines
+
+
+# --- the recorder ---
+
+
+class _Layer(NamedTuple):
+    """Classes that are flattened into one, in the order in which Python looks for a method."""
+
+    classes: tuple[type, ...]
+    shared: bool = False
+
+
+def _layers(probe: Probe, capture: Capture) -> tuple[type, list[_Layer]]:
+    """The class that Python makes of the parts, and its layers from the bottom up."""
+    assert probe.recorder is not None  # noqa: S101  (the caller looked)
+    backend, above = probe.backends[capture.backend], probe.layers(capture)
+    upper = [kind for layer in reversed(above) for kind in reversed(layer)]
+    composed = type("Composed", (*upper, probe.recorder, backend), {})
+    linear = composed.__mro__[1:-1]
+    shared = {base for kind in (*probe.shared, *((backend,) if probe.shared else ())) for base in kind.__mro__}
+    layers = [_Layer(tuple(kind for kind in linear if kind in shared), shared=True)] if shared else []
+    layers.append(_Layer(tuple(kind for kind in linear if kind not in shared and kind not in upper)))
+    layers += [_Layer(tuple(kind for kind in linear if kind in layer)) for layer in above]
+    return composed, layers
+
+
+class _Recorder:
+    """The layers of a recorder with their constants; ``called_from`` is the text from which its methods are called."""
+
+    def __init__(self, probe: Probe, capture: Capture, release: str, called_from: str) -> None:
+        composed, self.layers = _layers(probe, capture)
+        self.called_from, self.keywords = called_from, probe.arguments(capture)
+        self.places: dict[str, list[int]] = {}
+        self.methods = {
+            (number, node.name): (kind, node)
+            for number, layer in enumerate(self.layers)
+            for kind in layer.classes
+            for node in self._defined(number, kind)
+        }
+        self.settled: dict[str, object] = {}
+        self.chosen: dict[str, object] = {}
+        for kind in reversed(composed.__mro__[1:-1]):
+            for name, _, settled in _source(kind).assigned():
+                if name.isupper():
+                    (self.settled if settled else self.chosen)[name] = getattr(composed, name)
+        _update(self.settled, probe.settled(capture, release))
+        _update(self.chosen, probe.chosen(capture))
+        self.bodies: dict[str, Body] = {}
+        self.bodies = self._one_liners()
+        self._write()
+        self.bodies |= self._called_once()
+        self._write()
+        if missing := {*self.keywords} - self.met:
+            raise ValueError(f"the probe has no {sorted(missing)}")
+
+    def _defined(self, number: int, kind: type) -> Iterator[ast.FunctionDef]:
+        for node in _source(kind).methods:
+            places = self.places.setdefault(node.name, [])
+            goes_on = f"super().{node.name}(" in (ast.get_source_segment(_source(kind).text, node) or "")
+            if number in places or (places and not goes_on):
+                raise ValueError(f"{kind.__name__}.{node.name} is defined in another class of the probe, too")
+            places.append(number)
+            yield node
+
+    # --- what is written where it is called ---
+
+    def _folder(self, kind: type, number: int) -> Folder:
+        # What a layer above defines is not known to those below, which others may share.
+        bodies = {name: body for name, body in self.bodies.items() if self.places[name] == [number]}
+        return Folder(_source(kind).text, self.settled, bodies, self.keywords)
+
+    def _body(self, name: str) -> Body | None:
+        number, *others = self.places[name]
+        kind, node = self.methods[number, name]
+        return None if others else self._folder(kind, number).body(node)
+
+    def _one_liners(self) -> dict[str, Body]:
+        """Methods that are one expression or one statement."""
+        found = {name: body for name in self.places if (body := self._body(name))}
+        return {name: body for name, body in found.items() if len(body.lines) + bool(body.value) == 1}
+
+    def _called_once(self) -> dict[str, Body]:
+        """Methods that are called from one place alone, as a statement, with the names that they have for it."""
+        found: dict[str, Body] = {}
+        text = "\n".join([self.called_from, *(line for lines in self.text.values() for line in lines)])
+        uses = Counter(_referred(text))
+        statements = [
+            (number, node, statement.value, _stored(statement))
+            for (number, name), (_, node) in self.methods.items()
+            if name in self.order
+            for statement in ast.walk(node)
+            if isinstance(statement, ast.Expr | ast.Assign)
+        ]
+        for number, caller, value, targets in statements:
+            name, arguments = called(value)
+            if uses[name] == 1 and self.places.get(name) == [number] and name not in found:
+                body = self._body(name)
+                names = {node.id for node in ast.walk(caller) if isinstance(node, ast.Name)} - targets
+                small = body is not None and len(body.lines) <= _SMALL
+                if body and small and body.parameters == arguments and not body.locals & names:
+                    found[name] = body
+        return found
+
+    # --- what is written ---
+
+    def _write(self) -> None:
+        self.met: set[tuple[str, str]] = set()
+        self.text: dict[tuple[int, str], list[str]] = {}
+        for (number, name), (kind, node) in self.methods.items():
+            folder = self._folder(kind, number)
+            self.text[number, name] = folder.function(node)
+            self.met |= folder.met
+        self.nested = [self._nested(number) for number in range(len(self.layers))]
+        self.order = self._reading_order()
+        self.text = {key: lines for key, lines in self.text.items() if key[1] in self.order}
+
+    def _nested(self, number: int) -> list[str]:
+        lines: list[str] = []
+        for kind in self.layers[number].classes:
+            for node in _source(kind).node.body:
+                if isinstance(node, ast.ClassDef):
+                    lines += ["", *self._folder(kind, number).block([node])]
+        return lines
+
+    def _reading_order(self) -> list[str]:
+        """The methods that are called, each behind those that call it; all of what is shared, whoever calls it."""
+        nested = "\n".join(line for lines in self.nested for line in lines)
+        shared = [name for name, places in self.places.items() if self.layers[places[0]].shared]
+        roots = [["__init__", *_referred(self.called_from)], _referred(nested), ["tell", "interrupt"], shared]
+        order: dict[str, None] = {}
+        for names in roots:
+            wave = list(names)
+            while wave := [name for name in dict.fromkeys(wave) if name in self.places and name not in order]:
+                order.update(dict.fromkeys(wave))
+                texts = (self.text[number, name] for name in wave for number in self.places[name])
+                wave = [name for lines in texts for name in _referred("\n".join(lines))]
+        return list(order)
+
+    def written(self, number: int, about: str) -> list[str]:
+        """The body of the class of a layer."""
+        lines = [f'"""{about}"""', *self._attributes(number)]
+        for name in self.order:
+            if (number, name) in self.text and name not in self.bodies:
+                lines += ["", *self.text[number, name]]
+        return [f"    {line}" if line else "" for line in [*lines, *self.nested[number]]]
+
+    def _attributes(self, number: int) -> Iterator[str]:
+        """What the user chose, as far as a method looks at it, and what begins with a value."""
+        looked_at = {*re.findall(r"\.([A-Z_]+)\b", "\n".join(line for lines in self.text.values() for line in lines))}
+        layer = self.layers[number]
+        below = self.layers[number - 1].classes if number and self.layers[number - 1].shared else ()
+        for kind in (*reversed(below), *reversed(layer.classes)):
+            for name, node, settled in _source(kind).assigned():
+                if name.isupper():
+                    if name in looked_at and not settled and not layer.shared:
+                        yield f"{name} = {literal(self.chosen[name])}"
+                elif kind in layer.classes:
+                    yield from self._folder(kind, number).block([node])
+
+
+def _stored(node: ast.AST) -> set[str]:
+    names = (name for name in ast.walk(node) if isinstance(name, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
+def _referred(text: str) -> list[str]:
+    """What a text refers to by an attribute or by a string of its name."""
+    return [name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name]
+
+
+def _update(constants: dict[str, object], more: Mapping[str, object]) -> None:
+    if unknown := {*more} - {*constants}:
+        raise ValueError(f"the probe has no {sorted(unknown)}")
+    constants.update(more)

@@ -1,0 +1,102 @@
+"""What the patched class itself gets beside a recorder: the methods that the lines at its call sites use.
+
+``_rlpatch_stage`` and ``_RlpatchStage`` stand for the names of the patch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Calls:
+    """The one method through which a class tells its recorder what happens."""
+
+    _RlpatchStage: Any
+    _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
+
+    def _rlpatch_stage(self, event: str, *args: Any) -> None:
+        if self._rlpatch_stage_probe is not None:
+            self._rlpatch_stage_probe = self._RlpatchStage.tell(self._rlpatch_stage_probe, self, event, args)
+
+
+class Loops(Calls):
+    """For loops over units: it rebinds their iterables."""
+
+    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:
+        if self._rlpatch_stage_probe is None:
+            return units
+        return self._RlpatchStage.Loop(self._rlpatch_stage, unit, units, last)
+
+
+class ForeignLoops:
+    """For a class whose loops belong to a stage of another object, which replaces this method."""
+
+    def _rlpatch_stage_units(self, unit: str, units: Any, last: bool = False) -> Any:  # noqa: ARG002
+        return units
+
+
+class Inherited:
+    """For a worker whose base class has the rest of the patch."""
+
+    _rlpatch_stage_probe: Any = False
+
+
+class PreparedInputs(Calls):
+    """vLLM V0: shows the recorder what ``execute_worker`` is about to run."""
+
+    def prepare_input(self, execute_model_req: Any = None) -> Any:
+        inputs = super().prepare_input(execute_model_req)  # type: ignore[misc]
+        self._rlpatch_stage("prepare", inputs)
+        return inputs
+
+
+class ForwardThread:
+    """SGLang up to 0.5.3, overlapped: what the recorder does goes with the batches to the forward's thread.
+
+    A profiler sees the operators of the thread that started it, and must be stopped there.
+    """
+
+    input_queue: Any
+    _rlpatch_stage_put: Any
+    _rlpatch_stage_replica: Any
+
+    def _rlpatch_stage_listen(self, replica: Any) -> None:
+        import functools
+
+        self._rlpatch_stage_replica = replica
+        self._rlpatch_stage_put = self.input_queue.put
+        self.input_queue.get = functools.partial(self._rlpatch_stage_next, self.input_queue.get)
+
+    def _rlpatch_stage_next(self, take: Any) -> Any:
+        item = take()
+        while callable(item):  # a batch is a tuple
+            item()
+            item = take()
+        return item
+
+
+class ScheduledLoop(ForeignLoops):
+    """MindSpeed-RL's ``BaseTrainingEngine``, whose micro-batches Megatron takes out of an iterator.
+
+    The schedule never asks for one more than there are, so what ends the last one stands behind it.
+    """
+
+    def _rlpatch_stage_ended(self, units: Any) -> None:
+        if hasattr(units, "close"):  # a generator of ours
+            next(units, None)
+
+
+class HostedWorker(Calls):
+    """MindSpeed-RL's ``VLLMInferEngine``: it sees each iteration of its vLLM worker first."""
+
+    _rlpatch_stage_worker: Any
+
+    def _rlpatch_stage_attend(self, worker: Any) -> None:
+        import functools
+
+        self._rlpatch_stage_worker = worker
+        worker.execute_model = functools.partial(self._rlpatch_stage_iteration, worker.execute_model)
+
+    def _rlpatch_stage_iteration(self, execute_model: Any, *args: Any, **options: Any) -> Any:
+        self._rlpatch_stage("step", *args[:1])
+        return execute_model(*args, **options)
