@@ -6,12 +6,24 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 
+SHARED = "recorder"
+"""The stage of a block that several patches of one class have in common."""
+
+
 class PatchId(NamedTuple):
-    """What a patch is known by: the same id applied again replaces it, another one is added."""
+    """What a patch is known by: the same id applied again replaces it, another one is added.
+
+    With the stage ``recorder`` it names what patches share: it goes in with the first of them and out with the last.
+    """
 
     target: str
     stage: str
     role: str = ""
+
+    @property
+    def shared(self) -> bool:
+        """Whether it is no patch by itself."""
+        return self.stage == SHARED
 
     def __str__(self) -> str:
         """The id as it stands in markers and messages: ``vllm-ascend rollout``."""

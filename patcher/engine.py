@@ -12,7 +12,8 @@ from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Site
 
-Members = Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement]
+Block = tuple[PatchId, Sequence[str]]
+"""Whose lines they are, and the lines that go to the end of a class, at the left margin."""
 
 
 def fingerprint(source: bytes, class_name: str, method: str) -> str:
@@ -44,16 +45,16 @@ def _canonical(value: object) -> str:
 
 
 def insert(
-    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, *, units: Collection[str], where: str
+    source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, *, units: Collection[str], where: str
 ) -> bytes:
-    """``source`` with the lines of ``patch``: ``members`` at the end of the recipe's class, a line at each site.
+    """``source`` with ``blocks`` at the end of the recipe's class and a line of the last one's patch at each site.
 
     ``units`` are those that are counted or marked, ``where`` names the file in messages. Raises :class:`Problem`:
     STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
     it can't be reproduced to the byte.
     """
     try:
-        return _insert(source, recipe, members, patch, tool, units, where)
+        return _insert(source, recipe, blocks, tool, units, where)
     except Problem as problem:
         if problem.where == where:
             problem.where = f"{where}:{_line(source, recipe)}"
@@ -61,13 +62,13 @@ def insert(
 
 
 def _insert(
-    source: bytes, recipe: Recipe, members: Members, patch: PatchId, tool: str, units: Collection[str], where: str
+    source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, units: Collection[str], where: str
 ) -> bytes:
-    module = parse(source, where)
+    module, patch = parse(source, where), blocks[-1][0]
     index, target = _only_class(module, recipe, where)
     body = _block(target, where, f"class {target.name.value}")
     taken = {name for statement in body.body for name in _names(statement)}
-    if clash := sorted(taken & {name for member in members for name in _names(member)}):
+    if clash := sorted(taken & {name for _, lines in blocks for name in _defined(lines)}):
         raise _unlike(recipe, where, f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
     for site in recipe.sites:
@@ -76,26 +77,55 @@ def _insert(
         if place is not None:
             lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in (site.line, site.after) if line]
             statements[place] = _insert_lines(statements[place], recipe, site, lines, where)
-    note = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
-    opening = [cst.EmptyLine(comment=cst.Comment(text)) for text in (markers.begin(patch, tool), note)]
-    closing = cst.EmptyLine(comment=cst.Comment(markers.end(patch)))
     # To LibCST the closing mark of an earlier patch is a comment behind the class's last statement.
     earlier = 1 + max(
         (i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)),
         default=-1,
     )
-    opening[:0] = body.footer[:earlier]
-    footer = [closing, *body.footer[earlier:]]
-    statements += [members[0].with_changes(leading_lines=opening), *members[1:]]
+    marks = [
+        cst.EmptyLine(comment=cst.Comment(text))
+        for owner, _ in blocks
+        for text in (markers.begin(owner, tool), markers.note(owner), markers.end(owner))
+    ]
+    footer = [*body.footer[:earlier], *marks, *body.footer[earlier:]]
     changed = list(module.body)
     changed[index] = target.with_changes(body=body.with_changes(body=statements, footer=footer))
-    after = markers.seal(module.with_changes(body=changed).bytes, patch)
-    _verify(source, after, patch, where)
+    after = module.with_changes(body=changed).bytes
+    for owner, lines in blocks:
+        after = markers.seal(_filled(after, owner, lines, module.default_indent), owner)
+    _verify(source, after, [owner for owner, _ in blocks], where)
     return after
 
 
-def _verify(source: bytes, after: bytes, patch: PatchId, where: str) -> None:
-    if markers.strip(after, [patch], where=where) != source:
+def _defined(lines: Sequence[str]) -> Iterator[str]:
+    """The names that ``lines`` give to a class."""
+    for node in ast.parse("\n".join(lines)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign):
+            yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _filled(module: bytes, patch: PatchId, lines: Sequence[str], step: str) -> bytes:
+    """``module`` with ``lines`` before the closing mark of ``patch``, as far to the right as that, in steps of its own.
+
+    They are text already: for LibCST to read and write them again would cost as much as the whole file.
+    """
+    at = module.rindex(markers.end(patch).encode())
+    start = module.rindex(b"\n", 0, at) + 1
+    indent, above = module[start:at], module[: start - 1]
+    newline = b"\r\n" if above.endswith(b"\r") else b"\n"
+    text = b"".join(_stepped(line, indent, step) + newline for line in lines)
+    return module[:start] + text + module[start:]
+
+
+def _stepped(line: str, indent: bytes, step: str) -> bytes:
+    bare = line.lstrip(" ")
+    return indent + (step * ((len(line) - len(bare)) // 4) + bare).encode() if bare else b""
+
+
+def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str) -> None:
+    if markers.strip(after, patches, where=where) != source:
         raise Problem(
             Kind.STRUCTURE,
             "LibCST does not write this file back to the byte (white space behind the last line, for example)",

@@ -36,6 +36,8 @@ _WEAK = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda)
 
 def literal(value: object) -> str:
     """``value`` as code, in ASCII and in double quotes where that can be had."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
     code = ascii(value)
     return f'"{code[1:-1]}"' if code.startswith("'") and '"' not in code else code
 
@@ -245,8 +247,9 @@ class Folder:
         if isinstance(node, ast.FunctionDef):
             return self.function(node)
         if isinstance(node, ast.ClassDef):
-            methods = [line for inner in node.body for line in ["", *self._commented(inner)]]
-            return [f"class {node.name}:", *_indented(methods[1:])]
+            about, *members = node.body
+            lines = [line for inner in members for line in ["", *self._commented(inner)]]
+            return [f"class {node.name}:", *_indented([self._spliced(about), *lines])]
         if isinstance(node, ast.If):
             return self._if(node)
         if isinstance(node, ast.For | ast.While | ast.With | ast.Try):

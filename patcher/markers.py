@@ -76,7 +76,8 @@ class Marked(NamedTuple):
     """One patch as it stands in a file.
 
     ``lines`` are the indices of its lines, that of the opening mark first, and ``replaced`` those among them that come
-    back as what they were; ``digest`` is the one written there, ``actual`` that of the lines as they are now.
+    back as what they were; ``digest`` is the one written there, ``actual`` that of the lines as they are now. ``uses``
+    are the shared blocks from which its block derives.
     """
 
     patch: PatchId
@@ -85,6 +86,7 @@ class Marked(NamedTuple):
     replaced: tuple[int, ...]
     digest: str
     actual: str
+    uses: frozenset[PatchId] = frozenset()
 
     @property
     def intact(self) -> bool:
@@ -133,8 +135,30 @@ def marked(data: bytes) -> tuple[Marked, ...]:
         replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
         added = [lines[index] for index in outside if index not in replaced]
         actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
-        found.append(Marked(patch, tool, (*range(first, last + 1), *outside), replaced, expected, actual))
+        block = b"".join(lines[first + 1 : last])
+        uses = frozenset(other for other in blocks if other.shared and other != patch and _derives(block, other))
+        found.append(Marked(patch, tool, (*range(first, last + 1), *outside), replaced, expected, actual, uses))
     return tuple(found)
+
+
+def _derives(block: bytes, shared: PatchId) -> bool:
+    return re.search(rb"\(%s\):" % shared.rename("_RlpatchStage").encode(), block) is not None
+
+
+def holds(found: Marked, block: Iterable[str]) -> bool:
+    """Whether the block of ``found`` has exactly the lines ``block`` between its note and its closing mark."""
+    note, closing = (text.encode() for text in (_NOTE_SHARED, end(found.patch)))
+    return found.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
+
+
+_NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted takes it out again."
+
+
+def note(patch: PatchId) -> str:
+    """The comment below the opening mark of ``patch``."""
+    return (
+        _NOTE_SHARED if patch.shared else f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
+    )
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
@@ -148,17 +172,20 @@ def seal(data: bytes, patch: PatchId) -> bytes:
 def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
     """``data`` without the lines of ``patches`` (None: of every patch), and with those that they replaced.
 
-    What others wrote stays as it is.
+    What patches shared goes with the last of them. What others wrote stays as it is.
 
     Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
     we wrote.
     """
     wanted = None if patches is None else set(patches)
     try:
-        ours = [patch for patch in marked(data) if wanted is None or patch.patch in wanted]
+        found = marked(data)
     except Problem as problem:
         problem.where = f"{where}:{problem.where}"
         raise
+    ours = [patch for patch in found if wanted is None or patch.patch in wanted]
+    needed = {shared for patch in found if patch not in ours for shared in patch.uses}
+    ours += [patch for patch in found if patch.patch.shared and patch not in ours and patch.patch not in needed]
     for patch in ours:
         if not patch.intact:
             raise Problem(

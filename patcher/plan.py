@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import __version__, markers
 from patcher.capture import WHOLE, Capture, option
-from patcher.change import Change, Edit, PatchId, Record
+from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
+    from patcher.engine import Block
     from patcher.replacing import Setting
 
 
@@ -40,7 +41,7 @@ class Plan(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a recipe applies: the structure, if the release is a published one, and the file.
+    """Where a recipe applies: the structure and the release, if that is a published one, and the file.
 
     ``settings`` are the arguments that were asked for, of a recipe that changes those.
     """
@@ -48,6 +49,7 @@ class Place(NamedTuple):
     recipe: Recipe
     structure: Structure | None
     file: str
+    release: str = ""
     settings: tuple[Setting, ...] = ()
 
     @property
@@ -154,7 +156,7 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     release = published(upstream, target.version)
     if release:
         known = [(r, s) for r in recipes if (s := r.structure(release))]
-        return [Place(recipe, structure, structure.file) for recipe, structure in known], []
+        return [Place(recipe, structure, structure.file, release) for recipe, structure in known], []
     warning = (
         f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with; the place is taken"
         " by its structure, so read `rlpatch diff` before you trust the trace"
@@ -214,7 +216,6 @@ def _change(
 ) -> tuple[Change, tuple[Setting, ...], tuple[str, ...]]:
     """The change at ``place``, the arguments in it that were asked for, and notes on what they come to."""
     from patcher import engine
-    from patcher.specialise import specialise
     from patcher.targets import originals
 
     recipe, path = place.recipe, PurePosixPath(place.file)
@@ -236,8 +237,8 @@ def _change(
         )
         notes = recipe.probe.resulting(capture, arguments)
     else:
-        members = specialise(recipe.probe, capture, patch)
-        after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
+        blocks = _blocks(place, without, capture, patch)
+        after = engine.insert(without, recipe, blocks, __version__, units=capture.units, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
@@ -246,6 +247,25 @@ def _change(
             f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         )
     return Change(path, before, after, pristine), settings, notes
+
+
+def _blocks(place: Place, without: bytes, capture: Capture, patch: PatchId) -> list[Block]:
+    """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
+    from itertools import count
+
+    from patcher.rendering import render
+
+    there = {found.patch: found for found in markers.marked(without)}
+    release = place.release
+    for number in count(1):
+        # The one that is there may have been written by another release of rlpatch, or for other settings.
+        shared = PatchId(patch.target, SHARED, str(number) if number > 1 else "")
+        rendered = render(place.recipe, capture, release, patch, shared)
+        if not rendered.shared or shared not in there:
+            return [*([(shared, rendered.shared)] if rendered.shared else []), (patch, rendered.own)]
+        if there[shared].intact and markers.holds(there[shared], rendered.shared):
+            return [(patch, rendered.own)]
+    raise AssertionError("count() has no end")
 
 
 def _now() -> str:

@@ -200,7 +200,7 @@ class _Recorder:
         statements = [
             (number, node, statement.value, _stored(statement))
             for (number, name), (_, node) in self.methods.items()
-            if name in self.order
+            if name in self.order and not self.layers[number].shared  # for others may call it in other ways
             for statement in ast.walk(node)
             if isinstance(statement, ast.Expr | ast.Assign)
         ]
@@ -236,14 +236,14 @@ class _Recorder:
         return lines
 
     def _reading_order(self) -> list[str]:
-        """The methods that are called, each behind those that call it; all of what is shared, whoever calls it."""
+        """What is shared as it is defined, whoever calls it; then what is called, each behind those that call it."""
         nested = "\n".join(line for lines in self.nested for line in lines)
         shared = [name for name, places in self.places.items() if self.layers[places[0]].shared]
-        roots = [["__init__", *_referred(self.called_from)], _referred(nested), ["tell", "interrupt"], shared]
-        order: dict[str, None] = {}
-        for names in roots:
-            wave = list(names)
-            while wave := [name for name in dict.fromkeys(wave) if name in self.places and name not in order]:
+        order = {name: None for name in shared if name not in self.bodies}
+        for roots in (["__init__", *_referred(self.called_from)], _referred(nested), ["tell", "interrupt"], [*order]):
+            wave, seen = roots, set[str]()
+            while wave := [name for name in dict.fromkeys(wave) if name in self.places and name not in seen]:
+                seen.update(wave)
                 order.update(dict.fromkeys(wave))
                 texts = (self.text[number, name] for name in wave for number in self.places[name])
                 wave = [name for lines in texts for name in _referred("\n".join(lines))]
@@ -253,22 +253,23 @@ class _Recorder:
         """The body of the class of a layer."""
         lines = [f'"""{about}"""', *self._attributes(number)]
         for name in self.order:
-            if (number, name) in self.text and name not in self.bodies:
+            if (number, name) in self.text:
                 lines += ["", *self.text[number, name]]
         return [f"    {line}" if line else "" for line in [*lines, *self.nested[number]]]
 
     def _attributes(self, number: int) -> Iterator[str]:
         """What the user chose, as far as a method looks at it, and what begins with a value."""
-        looked_at = {*re.findall(r"\.([A-Z_]+)\b", "\n".join(line for lines in self.text.values() for line in lines))}
-        layer = self.layers[number]
-        below = self.layers[number - 1].classes if number and self.layers[number - 1].shared else ()
-        for kind in (*reversed(below), *reversed(layer.classes)):
+        looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", "\n".join(line for lines in self.text.values() for line in lines))}
+        layer, below = self.layers[number], self.layers[number - 1]
+        chosen: dict[str, str] = {}
+        for kind in reversed((*layer.classes, *(below.classes if number and below.shared else ()))):
             for name, node, settled in _source(kind).assigned():
                 if name.isupper():
                     if name in looked_at and not settled and not layer.shared:
-                        yield f"{name} = {literal(self.chosen[name])}"
+                        chosen[name] = f"{name} = {literal(self.chosen[name])}"
                 elif kind in layer.classes:
-                    yield from self._folder(kind, number).block([node])
+                    chosen[name] = "\n".join(self._folder(kind, number).block([node]))
+        yield from chosen.values()
 
 
 def _stored(node: ast.AST) -> set[str]:

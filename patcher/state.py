@@ -31,10 +31,10 @@ def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path:
         return FileState(path, "tampered", f"line {problem.where}: {problem.cause}")
     if patch not in found:
         return FileState(path, "lost", "the file was replaced and has no line of this patch: rlpatch revert forgets it")
-    if not found[patch].intact:
-        return FileState(
-            path, "tampered", f"line {found[patch].lines[0] + 1}: our lines were edited: undo that, then rlpatch revert"
-        )
+    ours = [found[patch], *(found[shared] for shared in found[patch].uses)]
+    if edited := [marked for marked in ours if not marked.intact]:
+        line = edited[0].lines[0] + 1
+        return FileState(path, "tampered", f"line {line}: our lines were edited: undo that, then rlpatch revert")
     if pristine is not None and markers.strip(data, found) != pristine:
         return FileState(path, "edited", "others changed lines outside of ours; a revert leaves them as they are")
     return FileState(path, "intact")

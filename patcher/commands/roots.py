@@ -97,7 +97,7 @@ def _unregistered(root: Root) -> list[Record]:
         except Problem:  # broken marks: `status` says so of the record, and without one nobody knows what they were
             continue
         for patch in (mark.patch for mark in found):
-            if (patch, file) not in known:
+            if (patch, file) not in known and not patch.shared:
                 lost.setdefault(patch, []).append(file)
     return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
 

@@ -40,11 +40,17 @@ class GraphCapture(VllmWorker):
     def leave(self) -> None:
         self.close("complete")
 
+    def prefix(self) -> str:
+        return "RLPATCH_GRAPH_CAPTURE_"
+
     def title(self) -> str:
         return "%s()" % self.call
 
     def finished(self) -> bool:
         return self.REPEAT == 1 or self.captures >= self.REPEAT
+
+    def between(self) -> str:
+        return ""
 
     def framework(self) -> str:
         return ""

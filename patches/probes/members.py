@@ -15,8 +15,9 @@ class Calls:
     _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
 
     def _rlpatch_stage(self, event: str, *args: Any) -> None:
-        if self._rlpatch_stage_probe is not None:
-            self._rlpatch_stage_probe = self._RlpatchStage.tell(self._rlpatch_stage_probe, self, event, args)
+        probe = self._rlpatch_stage_probe
+        if probe is not None:
+            self._rlpatch_stage_probe = self._RlpatchStage.tell(probe, self, event, args)
 
 
 class Loops(Calls):

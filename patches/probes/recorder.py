@@ -63,8 +63,7 @@ class Recorder:
         self.done = {"all", str(rank)}.isdisjoint(ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
         if self.WINDOWED:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
-            first, _, end = self.window.partition(":")
-            self.first, self.end = int(first), int(end or 10**9)
+            self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
             if self.first >= self.end:
                 raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
             self.uncounted_range = contextlib.ExitStack()
@@ -78,8 +77,7 @@ class Recorder:
         import os
         import re
 
-        own = name.replace("RLPATCH_", "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_"))
-        text = os.environ.get(own) or os.environ.get(name) or default
+        text = os.environ.get(name.replace("RLPATCH_", self.prefix())) or os.environ.get(name) or default
         if not re.fullmatch(pattern, text):
             raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
         return text
@@ -164,6 +162,9 @@ class Recorder:
 
         found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)  # noqa: PTH207
         return {path.partition("/profiler_info")[0] for path in found}
+
+    def prefix(self) -> str:
+        raise NotImplementedError
 
     def form(self) -> str:
         return r"0*[1-9]\d*:\d*" if self.FIRST == 1 else r"\d+:\d*"

@@ -21,16 +21,15 @@ class Rollout(Placed):
     FIRST: Settled[int] = 1
 
     def __init__(self, worker: Any) -> None:
-        self.foreign = ""
         replica, rank = self.place(worker)
         self.configure(rank)
-        self.name = "%s_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
-        self.chosen, self.rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), 0
-        self.rewind()
+        self.name, self.foreign = "%s_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid), ""
+        self.chosen, self.rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1
+        self.next_rollout()
 
-    def rewind(self) -> None:
+    def next_rollout(self) -> None:
         self.forget()
-        self.unit, self.uncounted = self.FIRST, 0
+        self.rollout, self.unit, self.uncounted = self.rollout + 1, self.FIRST, 0
         self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
 
     def seen(self) -> int:
@@ -62,13 +61,15 @@ class Rollout(Placed):
         elif self.busy() and self.open_at is not None:
             self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, self.seen()))
         if self.busy():
-            self.rollout += 1
-            self.rewind()
+            self.next_rollout()
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
         if start:
             self.close("the framework's own profiler starts")
+
+    def prefix(self) -> str:
+        return "RLPATCH_ROLLOUT_"
 
     def title(self) -> str:
         return "%s %s of rollout %s" % (self.UNIT, self.window, self.rollout)

@@ -87,7 +87,7 @@ class Training(Recorder):
             self.close("the loop was left")
         elif last:
             self.leave()
-        elif unit == self.UNIT and self.prof is not None:
+        elif unit == self.UNIT and self.prof is not None and self.unit > self.first:
             self.pause()
 
     class Loop:
@@ -111,17 +111,18 @@ class Training(Recorder):
             finally:  # also where the body of the loop raises, or breaks it
                 self.call("loop", self.unit, self.last, complete)
 
+    def prefix(self) -> str:
+        stage = self.STAGE.upper().replace("-", "_")
+        return "RLPATCH_%s_" % stage
+
     def title(self) -> str:
-        return "%s, %s, %s %s of training step %s" % (
-            self.STAGE,
-            self.role,
-            self.UNIT,
-            self.window,
-            self.step,
-        )
+        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
+        return "%s of training step %s" % (what, self.step)
 
     def between(self) -> str:
-        return "optimizer steps" if self.STAGE.startswith("update") else "pauses"
+        if self.STAGE.startswith("update"):
+            return "optimizer steps"
+        return "pauses"
 
     def finished(self) -> bool:
         return False

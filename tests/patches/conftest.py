@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from multiprocessing import util
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +26,9 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
     for module in (torch, profiler, distributed):
         monkeypatch.setitem(sys.modules, module.__name__, module)
+    # A recorder that a test leaves open must not speak when the tests end.
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
     for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
 

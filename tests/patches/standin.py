@@ -1,6 +1,14 @@
-"""A profiler that writes down what it is told, and a backend that builds it."""
+"""A profiler that writes down what it is told, and workers that run a rendered recorder over it."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from patcher.capture import Capture, Window
+from patcher.change import SHARED, PatchId
+from patcher.recipe import Recipe
+from patcher.rendering import render
 
 
 class Profiler:
@@ -35,10 +43,8 @@ class Profiler:
 
 
 class Backend:
-    """A part of a probe; a trace appears when the profiler stops while or after recording."""
+    """What stands in for a backend; a trace appears when the profiler stops while or after recording."""
 
-    TRACES = "*.trace"
-    SAVE_PATH = "/tmp/traces"
     made: list[Profiler]
     leaves_trace = True
 
@@ -55,3 +61,47 @@ class Backend:
 
     def traces(self) -> set[str]:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
+
+
+class _Unnamed(PatchId):
+    """A patch without a name: what goes in keeps the placeholders."""
+
+    def rename(self, code: str) -> str:
+        return code
+
+
+def rendered(
+    recipe: Recipe,
+    constants: Mapping[str, Any],
+    *,
+    layers: Sequence[tuple[type, ...]] = (),
+    release: str = "",
+) -> tuple[str, ...]:
+    """What goes into the recipe's class with ``constants`` for what the user chose and what is settled."""
+    recorder = recipe.probe.recorder
+    assert recorder is not None
+    kinds = (*(kind for layer in layers for kind in layer), recorder)
+    noted = {name: note for kind in kinds for base in kind.__mro__ for name, note in vars(base).get("__annotations__", {}).items()}
+    settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
+    chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
+    traits = recipe.probe.settled(Capture(Window("decode", 1, 2), "/tmp/traces"), release)
+    probe = recipe.probe._replace(
+        settled=lambda _capture, _release: {**traits, **settled},
+        chosen=lambda _capture: {"SAVE_PATH": "/tmp/traces", **chosen},
+        layers=lambda _capture: tuple(layers),
+    )
+    capture = Capture(Window("decode", 1, 2), "/tmp/traces", backend="torch")
+    shared = PatchId("target", SHARED)
+    text = render(recipe._replace(probe=probe), capture, release, _Unnamed("target", "stage"), shared)
+    return (*text.shared, *text.own)
+
+
+def host(worker: object, recipe: Recipe, constants: Mapping[str, Any], *parts: type, **how: Any) -> None:
+    """Make ``worker`` one whose class holds the rendered recorder, with ``parts`` for the backend."""
+    lines = "\n".join(f"    {line}" for line in rendered(recipe, constants, **how))
+    namespace: dict[str, Any] = {"Base": type(worker)}
+    exec(f"class Patched(Base):\n{lines}\n", namespace)
+    patched = namespace["Patched"]
+    beside = {name: value for name, value in constants.items() if not name.isupper()}
+    patched._RlpatchStage = type("Recorder", (*parts, Backend, patched._RlpatchStage), beside)
+    worker.__class__ = patched

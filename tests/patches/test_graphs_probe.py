@@ -12,29 +12,22 @@ from typing import Any
 
 import pytest
 
-from patches.probes.graphs import GraphCapture
-from patches.probes.recorder import Calls, Recorder
-from patches.probes.rollout import VllmRanks
-from tests.patches.standin import Backend, Profiler
+from patches import vllm_ascend
+from tests.patches.standin import Profiler, host
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
 
-class Probe(GraphCapture, VllmRanks, Backend, Recorder):
-    """The probe over that profiler."""
+class Worker:
+    """Calls what goes in around its capture, as the patched compile_or_warm_up_model() does."""
 
-    STAGE = "graph-capture"
-    WINDOW = "0:1"
-    STEERED = False
-
-
-class Worker(Calls):
-    """Calls the probe around its capture, as the patched compile_or_warm_up_model() does."""
+    _rlpatch_stage: Any
+    _rlpatch_stage_probe: Any
 
     def __init__(self, made: list[Profiler], rank: int = 0, **constants: Any) -> None:
         self.rank, self.made = rank, made
         self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=2, data_parallel_rank=0))
-        self._RlpatchStage = type("Chosen", (Probe,), {**constants, "made": made})
+        host(self, vllm_ascend.CAPTURE, {"STAGE": "graph-capture", **constants, "made": made})
 
     def start(self, label: str, *, fails: bool = False) -> None:
         self.run(f"before {label}")
@@ -110,10 +103,11 @@ def test_a_capture_that_raised_is_saved_when_the_process_ends(
     made: list[Profiler], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered: list[Any] = []
-    monkeypatch.setattr(atexit, "register", registered.append)
+    monkeypatch.setattr(atexit, "register", lambda *call: registered.append(call))
     Worker(made).start("a", fails=True)
     with caplog.at_level(logging.WARNING):
-        registered[0]()
+        function, *arguments = registered[0]
+        function(*arguments)
     assert made[0].calls == ["start", "sync", "step", "stop"]
     assert caplog.messages[0].endswith("capture_model(): the process ends, recorded: 0")
 

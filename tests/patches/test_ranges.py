@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from patches.probes.ranges import ModuleRanges, NpuRanges, Recorded, RolloutMarkers, TorchRanges, TrainingMarkers
-from patches.probes.recorder import Recorder
-from patches.probes.rollout import Rollouts, SchedulerOutputs, VllmRanks
-from patches.probes.training import OneRole, TrainingSteps
-from tests.patches.standin import Backend
+from patches.probes.ranges import (
+    Markers,
+    ModuleRanges,
+    NpuRanges,
+    Recorded,
+    RolloutMarkers,
+    TorchRanges,
+    TrainingMarkers,
+)
 from tests.patches.test_rollout_probe import V1Worker, batch, rollout
 from tests.patches.test_training_probe import Failed, Stage
 
@@ -83,15 +87,14 @@ class Written:
         return self.reason
 
 
-ENGINE = (Recorded, Written, Rollouts, SchedulerOutputs, VllmRanks, Backend, Recorder)
+RANGES = (Recorded, TorchRanges)
+MARKERS = (Markers, RolloutMarkers)
+MODULE_RANGES = (ModuleRanges,)
 
 
-def engine(*layers: type, **constants: Any) -> tuple[V1Worker, list[str]]:
-    worker = V1Worker()
+def engine(*layers: tuple[type, ...], **constants: Any) -> tuple[V1Worker, list[str]]:
     written: list[str] = []
-    attributes = {"made": worker.made, "written": written, "LOWEST": 1, **constants}
-    worker._RlpatchStage = type("Probe", (*layers, *ENGINE), attributes)
-    return worker, written
+    return V1Worker(layers=(RANGES, *layers), parts=(Written,), written=written, **constants), written
 
 
 def nested(written: list[str]) -> str:
@@ -101,7 +104,7 @@ def nested(written: list[str]) -> str:
 
 
 def test_the_rollout_its_units_and_what_lies_between_them() -> None:
-    worker, written = engine(RolloutMarkers, WINDOW="2:4")
+    worker, written = engine(MARKERS, WINDOW="2:4")
     worker.iterate(batch({"a": 9}, {"a": 9}), "")
     for n in (1, 2):
         worker.iterate(batch({"a": 1}), f"decode {n}")
@@ -118,15 +121,15 @@ def test_the_rollout_its_units_and_what_lies_between_them() -> None:
         ({"WINDOW": "1:3"}, ["rollout 0", "decode 1", "decode 2"]),
         ({"WINDOW": "2:", "ROLLOUT": "1"}, ["rollout 1", *(f"decode {n}" for n in range(2, 6))]),
         (
-            {"WINDOW": "0:", "KINDS": ("decode", "prefill"), "LOWEST": 0},
+            {"WINDOW": "0:", "UNIT": "iterations", "FIRST": 0},
             ["rollout 0", "prefill 0", *(f"decode {n}" for n in range(1, 6))],
         ),
-        ({"WINDOW": "0:1", "KINDS": ("prefill",), "LOWEST": 0}, ["rollout 0", "prefill 0"]),
+        ({"WINDOW": "0:1", "UNIT": "prefill", "FIRST": 0}, ["rollout 0", "prefill 0"]),
         ({"WINDOW": "7:9"}, []),
     ],
 )
 def test_a_unit_has_the_number_of_its_step(constants: dict[str, Any], expected: list[str]) -> None:
-    worker, written = engine(RolloutMarkers, **constants)
+    worker, written = engine(MARKERS, **constants)
     rollout(worker, 5)
     rollout(worker, 5, done=("a",), name="b")
     worker.iterate(batch({}, done=("b",)), "")
@@ -134,16 +137,10 @@ def test_a_unit_has_the_number_of_its_step(constants: dict[str, Any], expected: 
     assert sorted(line[:-2] for line in written if line.endswith("]")) == sorted(expected)
 
 
-TRAINING = (Recorded, Written, TrainingSteps, OneRole, Backend, Recorder)
-
-
 def trained(unit: str, window: str, **update: Any) -> str:
-    stage = Stage()
     written: list[str] = []
-    attributes = {
-        "STAGE": "update-policy", "UNIT": unit, "WINDOW": window, "made": stage.made, "written": written,
-    }  # fmt: skip
-    stage._RlpatchStage = type("Probe", (TrainingMarkers, *TRAINING), attributes)
+    layers = (RANGES, (Markers, TrainingMarkers))
+    stage = Stage(layers=layers, parts=(Written,), UNIT=unit, WINDOW=window, written=written)
     with contextlib.suppress(Failed):
         stage.update(micros=2, **update)
     stage.update(micros=2)
@@ -186,7 +183,7 @@ def model(*, fails: bool = False) -> Module:
 
 def windowed(**constants: Any) -> tuple[V1Worker, list[str]]:
     """An engine within decode step 3 of a window 3:5, and what was written until then: nothing."""
-    worker, written = engine(ModuleRanges, WINDOW="3:5", **constants)
+    worker, written = engine(MODULE_RANGES, WINDOW="3:5", **constants)
     rollout(worker, 2)
     assert Module.__call__ is CALL, "not before the window, nor in its warm-up"
     worker.iterate(batch({"a": 1}), "decode 3")
@@ -227,7 +224,7 @@ def test_a_window_holds_the_calls_of_its_units_and_leaves_nothing_behind() -> No
 @pytest.mark.parametrize(
     "end",
     [
-        lambda worker: worker._rlpatch_stage_probe.exit(),
+        lambda worker: worker._rlpatch_stage_probe.interrupt("the process ends"),
         lambda worker: worker._rlpatch_stage("yield_to", True),
         lambda worker: worker._rlpatch_stage("end_rollout", "sleep()"),
         lambda worker: worker._rlpatch_stage("nothing of that name"),
@@ -288,7 +285,7 @@ def test_without_ranges_the_window_is_recorded_all_the_same(
 
 
 def test_markers_and_modules_together() -> None:
-    worker, written = engine(RolloutMarkers, ModuleRanges, WINDOW="3:4")
+    worker, written = engine(MODULE_RANGES, MARKERS, WINDOW="3:4")
     rollout(worker, 3)
     model()(1)
     worker.iterate(batch({"a": 1}), "decode 4")
@@ -310,7 +307,7 @@ def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
     npu: Any = ModuleType("torch_npu")
     npu.npu = SimpleNamespace(mstx=SimpleNamespace(range_start=start, range_end=lambda *call: ended.append(call)))
     monkeypatch.setitem(sys.modules, "torch_npu", npu)
-    ranges = NpuRanges()
+    ranges: Any = object.__new__(NpuRanges)
     assert ranges.without_domains() == reason
     handle = ranges.begin_range("decode 3")
     ranges.end_range(handle)
@@ -320,7 +317,8 @@ def test_torch_npu_tells_by_its_signature_whether_it_knows_domains(
 
 
 def test_torch_has_ranges_of_its_own() -> None:
-    assert TorchRanges().without_domains() == ""
-    handle: Any = TorchRanges().begin_range("Attention", "Module")
+    ranges: Any = object.__new__(TorchRanges)
+    assert ranges.without_domains() == ""
+    handle = ranges.begin_range("Attention", "Module")
     assert handle.enter_result == "Attention"
-    TorchRanges().end_range(handle, "Module")
+    ranges.end_range(handle, "Module")

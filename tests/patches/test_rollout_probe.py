@@ -12,38 +12,28 @@ from typing import Any
 
 import pytest
 
+from patches import vllm_ascend
 from patches.probes.backends import Npu, Torch
-from patches.probes.recorder import Calls, Recorder
-from patches.probes.rollout import ModelInputs, PreparedInputs, Rollouts, SchedulerOutputs, VllmRanks
-from tests.patches.standin import Backend, Profiler
+from tests.patches.standin import Profiler, host
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
 
-class Recording(Rollouts, VllmRanks, Backend, Recorder):
-    """The probe over that profiler."""
+class V1Worker:
+    """Calls what goes in at the head of an iteration, as the patched execute_model() does."""
 
-    LOWEST = 1  # the unit is the decode step
+    recipe = vllm_ascend.V1
+    _rlpatch_stage: Any
+    _rlpatch_stage_probe: Any
+    _RlpatchStage: Any
 
-
-class V1Probe(Recording, SchedulerOutputs):
-    pass
-
-
-class V0Probe(Recording, ModelInputs):
-    pass
-
-
-class V1Worker(Calls):
-    """Calls the probe at the head of an iteration, as the patched execute_model() does."""
-
-    probe_class: type[Recording] = V1Probe
-
-    def __init__(self, rank: int = 0, replica: int = 0, size: int = 1, **constants: Any) -> None:
+    def __init__(
+        self, rank: int = 0, replica: int = 0, size: int = 1, release: str = "", layers: Any = (), parts: Any = (), **constants: Any
+    ) -> None:
         self.rank = rank
         self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica))
         self.made: list[Profiler] = []
-        self._RlpatchStage = type("Probe", (self.probe_class,), {**constants, "made": self.made})
+        host(self, self.recipe, {**constants, "made": self.made}, *parts, layers=layers, release=release)
 
     def iterate(self, batch: Any, label: str) -> None:
         self._rlpatch_stage("step", batch)
@@ -94,13 +84,13 @@ def steps(first: int, end: int) -> dict[int, list[str]]:
         ("5:7", {"WARMUP": 3}, steps(5, 7)),
         ("2:4", {"WARMUP": 9}, steps(2, 4)),
         ("8:99", {}, steps(8, 11)),
-        ("0:1", {"KINDS": ("prefill",), "LOWEST": 0}, {0: ["prefill"]}),
+        ("0:1", {"UNIT": "prefill", "FIRST": 0}, {0: ["prefill"]}),
         (
             "0:3",
-            {"KINDS": ("decode", "prefill"), "LOWEST": 0},
+            {"UNIT": "iterations", "FIRST": 0},
             {0: ["prefill"], 1: ["decode 1"], 2: ["decode 2"]},
         ),
-        ("2:4", {"KINDS": ("decode", "prefill"), "LOWEST": 0}, {2: ["decode 2"], 3: ["decode 3"]}),
+        ("2:4", {"UNIT": "iterations", "FIRST": 0}, {2: ["decode 2"], 3: ["decode 3"]}),
     ],
 )
 def test_exactly_the_window_with_its_own_numbers(
@@ -219,7 +209,7 @@ def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
 
 @pytest.mark.parametrize("name", ["_warmup_0_", "_v2_mixed_warmup_decode_", "_sparse_mla_v2_warmup_prefill_"])
 @pytest.mark.parametrize(
-    "constants", [{"WINDOW": "1:3"}, {"WINDOW": "0:2", "LOWEST": 0, "KINDS": ("decode", "prefill")}]
+    "constants", [{"WINDOW": "1:3"}, {"WINDOW": "0:2", "FIRST": 0, "UNIT": "iterations"}]
 )
 def test_the_warm_up_of_the_second_model_runner_is_no_rollout(name: str, constants: dict[str, Any]) -> None:
     worker = V1Worker(**constants)
@@ -420,23 +410,23 @@ def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatc
     from multiprocessing import util
 
     at_exit: list[Any] = []
-    monkeypatch.setattr(atexit, "register", at_exit.append)
-    before = set(util._finalizer_registry)
+    monkeypatch.setattr(atexit, "register", lambda *call: at_exit.append(call))
+    monkeypatch.setattr(util, "Finalize", lambda _, function, args, exitpriority: at_exit.append((function, *args)))
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
-    (finalizer,) = [util._finalizer_registry[key] for key in set(util._finalizer_registry) - before]
-    at_exit[0]()
-    assert worker.made[0].calls[-1] == "stop"
-    assert recorded(worker) == [steps(2, 5)]
-    finalizer()
-    assert worker.made[0].calls.count("stop") == 1
+    assert len(at_exit) == 2, "multiprocessing's children run only finalizers"
+    for function, *arguments in at_exit:
+        function(*arguments)
+        assert recorded(worker) == [steps(2, 5)]
+        assert worker.made[0].calls.count("stop") == 1
 
 
 def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:9", leaves_trace=False)
     rollout(worker, 4)
-    worker._rlpatch_stage_probe.exit()
-    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["rlpatch: no profile"]
+    worker._rlpatch_stage_probe.interrupt("the process ends")
+    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert errors == ["rlpatch: no profile, the run goes on"]
 
 
 def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,10 +457,11 @@ class V0Base:
         return request
 
 
-class V0Worker(PreparedInputs, V1Worker, V0Base):
+class V0Worker(V1Worker, V0Base):
     """As vLLM V0 runs a worker: prepare_input(), then execute_worker(), then the model runner."""
 
-    probe_class = V0Probe
+    recipe = vllm_ascend.V0
+    prepare_input: Any
 
     def execute(self, request: Any, label: str, groups: int = 1) -> None:
         inputs = self.prepare_input(request)
@@ -539,5 +530,5 @@ def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: 
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
     monkeypatch.setattr("os.getpid", lambda: 1)
-    worker._rlpatch_stage_probe.exit()
+    worker._rlpatch_stage_probe.interrupt("the process ends")
     assert "stop" not in worker.made[0].calls

@@ -11,18 +11,10 @@ from typing import Any
 
 import pytest
 
-from patches.probes.recorder import Calls, Recorder
-from patches.probes.rollout import Rollouts, SchedulerOutputs, VllmRanks
-from patches.probes.training import (
-    DataParallelActor,
-    ForeignLoops,
-    Loops,
-    MegatronActor,
-    OneRole,
-    Trainer,
-    TrainingSteps,
-)
-from tests.patches.standin import Backend, Profiler
+from patches import verl
+from patches.probes.members import ForeignLoops
+from tests.patches.standin import Profiler, host
+from tests.patches.test_rollout_probe import V1Worker, batch
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -33,16 +25,23 @@ class Failed(Exception):
     """Raised by a loop of the tests."""
 
 
-class Stage(Calls, Loops):
+def recipe(name: str, stage: str) -> Any:
+    return next(one for one in verl.UPSTREAM.recipes if (one.name, one.stage) == (name, stage))
+
+
+class Stage:
     """Runs its loops as the patched classes do: epochs, mini-batches, micro-batches, with an optimizer step."""
 
-    part: type = OneRole
+    recipe = recipe("FSDP worker", "update-policy")
+    _rlpatch_stage: Any
+    _rlpatch_stage_units: Any
+    _rlpatch_stage_probe: Any
+    _RlpatchStage: Any
 
-    def __init__(self, **constants: Any) -> None:
+    def __init__(self, layers: Any = (), parts: Any = (), **constants: Any) -> None:
         self.made: list[Profiler] = []
-        bases = (TrainingSteps, self.part, Backend, Recorder)
         defaults = {"STAGE": "update-policy", "WINDOW": "0:1", "made": self.made}
-        self._RlpatchStage = type("Probe", bases, {**defaults, **constants})
+        host(self, self.recipe, {**defaults, **constants}, *parts, layers=layers)
 
     def run(self, label: str) -> None:
         for profiler in self.made:
@@ -244,7 +243,7 @@ def test_a_failure_of_the_profiler_does_not_touch_the_loop(
 class Actor(Stage):
     """verl's DataParallelPPOActor as the probe sees it."""
 
-    part = DataParallelActor
+    recipe = recipe("FSDP worker", "compute-log-prob")
 
     def __init__(self, *, optimizer: object, **constants: Any) -> None:
         super().__init__(STAGE="compute-log-prob", ROLES=("actor", "ref"), **constants)
@@ -299,13 +298,13 @@ def test_with_lora_both_roles_share_the_actor(caplog: Any, roles: tuple[str, ...
 class Worker(Stage):
     """verl's TrainingWorker, whose engine has the loop over the micro-batches."""
 
-    part = Trainer
+    recipe = recipe("engine worker, micro-batches", "update-policy")
 
     def __init__(self, *, model_type: str = "language_model", forward_only: bool = False, **constants: Any) -> None:
         super().__init__(**constants)
         self.config = SimpleNamespace(model_type=model_type)
         self.engine_config = SimpleNamespace(forward_only=forward_only)
-        self.engine = ForeignLoops()
+        self.engine: Any = ForeignLoops()
 
     def _forward(self, number: str = "", last: bool = False) -> None:
         for micro in self.engine._rlpatch_stage_units("micro-batch", range(3), last):
@@ -313,14 +312,14 @@ class Worker(Stage):
 
     def train(self, data: dict[str, Any]) -> None:
         self._rlpatch_stage("enter", data)
-        self.engine._rlpatch_stage_units = self._rlpatch_stage_units  # type: ignore[method-assign]
+        self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         for mini in self._rlpatch_stage_units("mini-batch", range(2), last=True):
             self._forward(f"{mini}.")
             self.run(f"step {mini}")
 
     def infer_batch(self, data: dict[str, Any]) -> None:
         self._rlpatch_stage("enter", data)
-        self.engine._rlpatch_stage_units = self._rlpatch_stage_units  # type: ignore[method-assign]
+        self.engine._rlpatch_stage_units = self._rlpatch_stage_units
         self._forward(last=True)
 
 
@@ -360,25 +359,14 @@ def test_the_role_of_a_training_worker(caplog: Any, kind: dict[str, Any], data: 
     assert f"compute, {role}, micro-batch" in caplog.text
 
 
-class Rollout(Calls):
+class Rollout(V1Worker):
     """A worker of an engine in the trainer's process, whose window stays open."""
 
     def __init__(self) -> None:
-        parallel = SimpleNamespace(world_size=1, data_parallel_rank=0)
-        self.vllm_config, self.rank = SimpleNamespace(parallel_config=parallel), 0
-        self.made: list[Profiler] = []
-        bases = (Rollouts, VllmRanks, SchedulerOutputs, Backend, Recorder)
-        self._RlpatchStage = type("Probe", bases, {"LOWEST": 1, "WINDOW": "1:9", "made": self.made})
+        super().__init__(WINDOW="1:9")
 
     def step(self, prompt: int = 0) -> None:
-        new = [SimpleNamespace(req_id="a", prompt_token_ids=[0], num_computed_tokens=0)] if prompt else []
-        batch = SimpleNamespace(
-            num_scheduled_tokens={"a": 1}, scheduled_new_reqs=new, finished_req_ids=set(), scheduled_cached_reqs=[],
-            total_num_scheduled_tokens=1, scheduled_spec_decode_tokens={},
-        )  # fmt: skip
-        self._rlpatch_stage("step", batch)
-        for profiler in self.made:
-            profiler.run("iteration")
+        self.iterate(batch({"a": 1}, {"a": 1} if prompt else None), "iteration")
 
 
 class TestTwoOfOurs:
@@ -428,11 +416,13 @@ class TestTwoOfOurs:
         rollout._RlpatchStage.leaves_trace = False
         stage.infer()
         assert stage.recorded == [{1: ["micro 1"]}]
-        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["rlpatch: no profile"]
+        assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+            "rlpatch: no profile, the run goes on"
+        ]
 
 
 class Megatron(Stage):
-    part = MegatronActor
+    recipe = recipe("Megatron worker", "update-policy")
 
     def __init__(self, own: Any, **constants: Any) -> None:
         super().__init__(**constants)
