@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 Constants = Mapping[str, object]
@@ -29,6 +30,10 @@ class Body(NamedTuple):
 
 Bodies = Mapping[str, Body]
 
+_OPERATORS: Mapping[type, Callable[..., object]] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt,
+    ast.LtE: operator.le, ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.Sub: operator.sub,
+}  # fmt: skip
 _UNKNOWN = object()
 _LEFT_OUT = "\0"
 _WEAK = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda)
@@ -154,16 +159,10 @@ class Folder:
     def _computed(self, node: ast.Compare | ast.BinOp) -> object:
         operands = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.left, *node.comparators]
         values = [node.value if isinstance(node, ast.Constant) else self._value(node) for node in operands]
-        if _UNKNOWN in values or all(isinstance(operand, ast.Constant) for operand in operands):
+        kind = type(node.op if isinstance(node, ast.BinOp) else node.ops[0])
+        if _UNKNOWN in values or len(values) != 2 or kind not in _OPERATORS:
             return _UNKNOWN
-        bare = copy.deepcopy(node)
-        names = [ast.Name(f"_{number}", ast.Load()) for number in range(len(values))]
-        if isinstance(bare, ast.BinOp):
-            bare.left, bare.right = names
-        else:
-            bare.left, bare.comparators = names[0], list[ast.expr](names[1:])
-        code = compile(ast.fix_missing_locations(ast.Expression(bare)), "<settled>", "eval")
-        return eval(code, {name.id: value for name, value in zip(names, values, strict=True)})  # noqa: S307
+        return _OPERATORS[kind](*values)
 
     def _left(self, node: ast.BoolOp) -> list[ast.expr]:
         """The operands that still decide."""

@@ -259,7 +259,10 @@ class _Recorder:
 
     def _attributes(self, number: int) -> Iterator[str]:
         """What the user chose, as far as a method looks at it, and what begins with a value."""
-        looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", "\n".join(line for lines in self.text.values() for line in lines))}
+        looked_at = {
+            "STAGE",
+            *re.findall(r"\.([A-Z_]+)\b", "\n".join(line for lines in self.text.values() for line in lines)),
+        }
         layer, below = self.layers[number], self.layers[number - 1]
         chosen: dict[str, str] = {}
         for kind in reversed((*layer.classes, *(below.classes if number and below.shared else ()))):

@@ -145,7 +145,7 @@ class ModuleRanges(Recorded):
             return self.begin_range(name, "Module") if name else None
         except Exception:  # this runs within the model
             self.leave_modules()
-            logging.getLogger(self.LOGGER).exception("rlpatch: no more ranges of modules, the run goes on")
+            logging.getLogger(self.LOGGER).exception("rlpatch: no more module ranges, the run goes on")
             return None
 
     def end_module(self, handle: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 
-import libcst as cst
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +24,7 @@ RECIPE = V1._replace(
         Site("sleep", "ends()", "ends", optional=True),
     ),
 )
-MEMBERS = (cst.ensure_type(cst.parse_statement("def _probe(self):\n    pass\n"), cst.FunctionDef),)
+MEMBERS = ("def _probe(self):", "    pass")
 SOURCE = '''\
 class Other:
     def run(self): return 0
@@ -83,7 +82,7 @@ after = 1
 
 def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     data = source.encode() if isinstance(source, str) else source
-    return engine.insert(data, recipe, MEMBERS, PATCH, "0.1.0", units=("decode",), where="/x/worker.py")
+    return engine.insert(data, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def test_before_and_after() -> None:
@@ -124,11 +123,11 @@ def test_only_lines_are_added_whatever_the_layout(source: str | bytes) -> None:
 def test_the_same_patch_may_be_inserted_beside_another() -> None:
     other = PatchId("vllm-ascend", "graph-capture")
     once = insert(SOURCE)
-    members = (MEMBERS[0].with_changes(name=cst.Name("_other")),)
-    twice = engine.insert(once, RECIPE, members, other, "0.1.0", units=("decode",), where="")
+    members = ("def _other(self):", "    pass")
+    twice = engine.insert(once, RECIPE, [(other, members)], "0.1.0", units=("decode",), where="")
     compile(twice, "worker.py", "exec")
     assert markers.strip(twice, [PATCH]) == engine.insert(
-        SOURCE.encode(), RECIPE, members, other, "0.1.0", units=("decode",), where=""
+        SOURCE.encode(), RECIPE, [(other, members)], "0.1.0", units=("decode",), where=""
     )
     assert markers.strip(twice) == SOURCE.encode()
 
@@ -188,7 +187,9 @@ LOOP = Site(
 
 def updated(source: str, *sites: Site, patch: PatchId = PATCH, unit: str = "mini-batch") -> str:
     recipe = RECIPE._replace(method="update", sites=sites or (LOOP,))
-    return engine.insert(source.encode(), recipe, MEMBERS, patch, "0.1.0", units=(unit,), where="/x/worker.py").decode()
+    return engine.insert(
+        source.encode(), recipe, [(patch, MEMBERS)], "0.1.0", units=(unit,), where="/x/worker.py"
+    ).decode()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ PAIR = [
 def started(source: str, site: Site = AROUND) -> str:
     recipe = RECIPE._replace(method="start", sites=(site,))
     return engine.insert(
-        source.encode(), recipe, MEMBERS, PATCH, "0.1.0", units=("whole",), where="/x/worker.py"
+        source.encode(), recipe, [(PATCH, MEMBERS)], "0.1.0", units=("whole",), where="/x/worker.py"
     ).decode()
 
 

@@ -81,7 +81,12 @@ def rendered(
     recorder = recipe.probe.recorder
     assert recorder is not None
     kinds = (*(kind for layer in layers for kind in layer), recorder)
-    noted = {name: note for kind in kinds for base in kind.__mro__ for name, note in vars(base).get("__annotations__", {}).items()}
+    noted = {
+        name: note
+        for kind in kinds
+        for base in kind.__mro__
+        for name, note in vars(base).get("__annotations__", {}).items()
+    }
     settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
     chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
     traits = recipe.probe.settled(Capture(Window("decode", 1, 2), "/tmp/traces"), release)

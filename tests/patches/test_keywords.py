@@ -14,17 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import libcst as cst
 import pytest
 
 from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
 from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, Window
-from patcher.change import PatchId
+from patcher.change import SHARED, PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
-from patcher.specialise import specialise
+from patcher.rendering import render
 from patches.registry import UPSTREAMS
 
 STAGES = ("rollout", "graph-capture")
@@ -66,8 +65,9 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 
 def inserted(recipe: Recipe, capture: Capture) -> str:
     """The members that go into the target class, in a class of their own."""
-    members = specialise(recipe.probe, capture, PatchId("vllm-ascend", "rollout"))
-    return cst.Module([cst.ClassDef(cst.Name("Worker"), cst.IndentedBlock(members))]).code
+    names = PatchId("vllm-ascend", "rollout"), PatchId("vllm-ascend", SHARED)
+    text = render(recipe, capture, "", *names)
+    return "\n    ".join(["class Worker:", *text.shared, *text.own])
 
 
 def capture(backend: str = "npu", **options: Any) -> Capture:

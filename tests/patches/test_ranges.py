@@ -268,7 +268,7 @@ def test_a_compiled_graph_holds_nothing_of_ours(monkeypatch: pytest.MonkeyPatch)
     ("constants", "said"),
     [
         ({"reason": "no domains"}, "no ranges of modules: no domains"),
-        ({"fails": True}, "no more ranges of modules, the run goes on"),
+        ({"fails": True}, "no more module ranges, the run goes on"),
     ],
 )
 def test_without_ranges_the_window_is_recorded_all_the_same(

@@ -28,7 +28,14 @@ class V1Worker:
     _RlpatchStage: Any
 
     def __init__(
-        self, rank: int = 0, replica: int = 0, size: int = 1, release: str = "", layers: Any = (), parts: Any = (), **constants: Any
+        self,
+        rank: int = 0,
+        replica: int = 0,
+        size: int = 1,
+        release: str = "",
+        layers: Any = (),
+        parts: Any = (),
+        **constants: Any,
     ) -> None:
         self.rank = rank
         self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica))
@@ -208,9 +215,7 @@ def test_a_resumed_request_that_is_reported_as_new_begins_no_rollout() -> None:
 
 
 @pytest.mark.parametrize("name", ["_warmup_0_", "_v2_mixed_warmup_decode_", "_sparse_mla_v2_warmup_prefill_"])
-@pytest.mark.parametrize(
-    "constants", [{"WINDOW": "1:3"}, {"WINDOW": "0:2", "FIRST": 0, "UNIT": "iterations"}]
-)
+@pytest.mark.parametrize("constants", [{"WINDOW": "1:3"}, {"WINDOW": "0:2", "FIRST": 0, "UNIT": "iterations"}])
 def test_the_warm_up_of_the_second_model_runner_is_no_rollout(name: str, constants: dict[str, Any]) -> None:
     worker = V1Worker(**constants)
     rollout(worker, 4, name=name)

@@ -15,11 +15,10 @@ from fixtures import releases
 from patcher.engine import fingerprint
 from patcher.guards.look import look, worst
 from patches import sglang
-from patches.probes.recorder import Calls, Recorder
-from patches.probes.rollout import Rollouts
-from patches.probes.sglang import ForwardThread, ScheduledBatches, SchedulerRanks
+from patches.probes.members import ForwardThread
+from patches.probes.sglang import SglangRollout
 from patches.switches import State
-from tests.patches.standin import Backend, Profiler
+from tests.patches.standin import Profiler, host
 from tests.patches.test_releases import install, run, there_and_back
 
 
@@ -145,16 +144,15 @@ def test_guards(environ: dict[str, str], command: str, state: State, version: st
 # --- what the scheduler counts ---
 
 
-class Probe(Rollouts, SchedulerRanks, ScheduledBatches, Backend, Recorder):  # type: ignore[misc]
-    """The probe over a profiler that writes down what it is told."""
+class Scheduler:
+    """Calls what goes in over a profiler that writes down what it is told."""
 
-    LOWEST = 1
+    _rlpatch_stage: Any
+    _rlpatch_stage_probe: Any
 
-
-class Scheduler(Calls):
     def __init__(self, worker: Any = None, **constants: Any) -> None:
         self.made: list[Profiler] = []
-        self._RlpatchStage = type("P", (Probe,), {"made": self.made, **constants})
+        host(self, sglang.SCHEDULER, {"made": self.made, **constants})
         self.tp_worker = worker or SimpleNamespace()
         self.server_args = SimpleNamespace(enable_dp_attention=False)
         self.waiting_queue: list[Any] = []
@@ -214,9 +212,9 @@ def test_what_counts_as_a_decode_step(
     assert f"with {int(inside == 'marked')} uncounted iterations" in caplog.text
 
 
-@pytest.mark.parametrize("unit", [("prefill",), ("decode", "prefill")])
-def test_a_health_check_opens_no_window_and_makes_no_rollout(unit: tuple[str, ...]) -> None:
-    scheduler = Scheduler(WINDOW="0:2", KINDS=unit, LOWEST=0)
+@pytest.mark.parametrize("unit", ["prefill", "iterations"])
+def test_a_health_check_opens_no_window_and_makes_no_rollout(unit: str) -> None:
+    scheduler = Scheduler(WINDOW="0:2", UNIT=unit, FIRST=0)
     for mode in ("EXTEND", "DECODE"):
         scheduler.run(mode, "health", "HEALTH_CHECK_1")
     scheduler._rlpatch_stage("idle")
@@ -309,7 +307,7 @@ def test_ranks(
     if context:
         monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", SimpleNamespace(get_parallel=lambda: context))  # type: ignore[arg-type]
     vars(scheduler).update(known)
-    assert SchedulerRanks().place(scheduler) == expected
+    assert object.__new__(SglangRollout).place(scheduler) == expected
 
 
 class Client(ForwardThread):

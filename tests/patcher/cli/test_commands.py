@@ -46,7 +46,7 @@ def test_the_same_again_changes_nothing_and_another_window_replaces(run, site: P
     run("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
     text = (site / WORKER).read_text()
     assert text.count("# >>> rlpatch") == 1
-    assert "WINDOW = '5:9'" in text
+    assert 'WINDOW = "5:9"' in text
     run("revert", "--path", "site")
     assert (site / WORKER).read_text() == SOURCE
 
@@ -235,7 +235,7 @@ class TestStatus:
     def test_our_lines_edited(self, run, site: Path) -> None:
         run(*APPLY)
         worker = site / WORKER
-        worker.write_text(worker.read_text().replace("LOWEST = 1", "LOWEST = 0"))
+        worker.write_text(worker.read_text().replace('RANKS = "0"', 'RANKS = "1"'))
         assert self.state(run)["state"] == "tampered"
         patched = worker.read_text()
         said = run("revert", "--path", "site", code=4).stderr

@@ -1,21 +1,19 @@
-"""The probe with a user's choice in it: literals only, nothing of ours, readable."""
+"""What goes into a class for one capture of one release: literals only, nothing of ours, readable."""
 
 from __future__ import annotations
 
 import ast
-import importlib
-import inspect
+import re
 import sys
 from typing import Any
 
-import libcst as cst
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.capture import BACKENDS, WHOLE, Capture, Window
-from patcher.change import PatchId
-from patcher.specialise import specialise
+from patcher.change import SHARED, PatchId
+from patcher.rendering import Rendered, render
 from patches.registry import UPSTREAMS
 from patches.vllm_ascend import V1
 
@@ -24,10 +22,17 @@ ROLLOUT = V1
 CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
 
 
-def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", **constants: object) -> str:
+def render_for(
+    recipe: Any, capture: Capture = CAPTURE, role: str = "", release: str = "", **constants: object
+) -> Rendered:
     probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
-    members = specialise(probe, capture, PatchId("target", capture.stage, role))
-    return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
+    names = PatchId("target", capture.stage, role), PatchId("target", SHARED)
+    return render(recipe._replace(probe=probe), capture, release, *names)
+
+
+def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", release: str = "", **constants: object) -> str:
+    text = render_for(recipe, capture, role, release, **constants)
+    return "\n    ".join(["class Target:", *text.shared, *text.own])
 
 
 RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_pattern": "it's"}
@@ -63,13 +68,7 @@ def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(
 
 def test_the_constants_read_like_the_command_line() -> None:
     code = rendered(ROLLOUT)
-    for line in (
-        "KINDS = ('decode',)",
-        "WINDOW = '30:60'",
-        "RANKS = '0'",
-        "ROLLOUT = '0'",
-        "SAVE_PATH = '/tmp/traces'",
-    ):
+    for line in ('WINDOW = "30:60"', 'RANKS = "0"', 'ROLLOUT = "0"', 'SAVE_PATH = "/tmp/traces"'):
         assert line in code
     assert '"""Records decode steps 30..59 of rollout 0 on rank 0."""' in code
 
@@ -114,24 +113,21 @@ def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line:
     ("choice", "layers"),
     [
         ({}, []),
-        ({"markers": True}, ["Ranges of mstx", "The rollout, and each iteration"]),
-        ({"module_ranges": True}, ["Ranges of mstx", "A range around every call"]),
-        (RANGES, ["Ranges of mstx", "A range around every call", "The rollout, and each iteration"]),
+        ({"markers": True}, ["Tells when the first unit", "Nested ranges for what"]),
+        ({"module_ranges": True}, ["Tells when the first unit", "A range around every call"]),
+        (RANGES, ["Tells when the first unit", "A range around every call", "Nested ranges for what"]),
     ],
 )
 def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
     choice: dict[str, Any], layers: list[str]
 ) -> None:
-    def nested(**choice: Any) -> list[cst.ClassDef]:
-        members = specialise(ROLLOUT.probe, Capture(CAPTURE.window, "/tmp/traces", **choice), PatchId("t", "rollout"))
-        return [member for member in members if isinstance(member, cst.ClassDef)]
+    def classes(**choice: Any) -> list[str]:
+        own = "\n".join(render_for(ROLLOUT, Capture(CAPTURE.window, "/tmp/traces", **choice)).own)
+        return re.split(r"^(?=class )", own.partition("\n\n_rlpatch")[0] + "\n", flags=re.MULTILINE)[1:]
 
-    (plain,) = nested(mstx=bool(choice), export_type=("db",) if "module_ranges" in choice else ())
-    below, *above = nested(**choice)
-    assert cst.Module([below]).code == cst.Module([plain]).code
+    _, *above = classes(**choice)
     for layer, about in zip(above, layers, strict=True):
-        assert str(layer.get_docstring()).startswith(about)
-        assert cst.Module([layer]).code.startswith("\nclass _RlpatchRollout(_RlpatchRollout):\n")
+        assert layer.startswith(f'class _RlpatchRollout(_RlpatchRollout):\n    """{about}')
 
 
 @settings(max_examples=25)  # of 0.3 s each
@@ -147,21 +143,11 @@ def test_no_text_ends_its_literal(text: str) -> None:
 
 
 def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe() -> None:
-    recipe = ROLLOUT
-    with pytest.raises(KeyError, match="NOTHING"):
-        rendered(recipe, NOTHING=1)
-    probe = recipe.probe._replace(arguments=lambda capture: {("profile", "nothing"): "1"})
-    with pytest.raises(KeyError, match="nothing"):
-        specialise(probe, CAPTURE, PatchId("target", "rollout"))
-
-
-def test_the_probe_itself_is_code_that_runs() -> None:
-    for recipe in RECIPES:
-        ranges = {} if WHOLE in recipe.windows else RANGES  # which take a window
-        layers = [name for layer in recipe.probe.layers(Capture(CAPTURE.window, "/t", **ranges)) for name in layer]
-        for name in (*recipe.probe.parts, *recipe.probe.members, *recipe.probe.backends.values(), *layers):
-            module, _, wanted = name.partition(".")
-            assert inspect.isclass(getattr(importlib.import_module(f"patches.probes.{module}"), wanted))
+    with pytest.raises(ValueError, match="NOTHING"):
+        rendered(ROLLOUT, NOTHING=1)
+    probe = ROLLOUT.probe._replace(arguments=lambda capture: {("profile", "nothing"): "1"})
+    with pytest.raises(ValueError, match="nothing"):
+        rendered(ROLLOUT._replace(probe=probe))
 
 
 @pytest.mark.parametrize(
