@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import __version__, markers
+from patcher import __version__, lines, markers
 from patcher.capture import WHOLE, Capture, option
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
@@ -285,13 +285,7 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
 
     if pristine == after:
         return b""
-    # Lines end at line feeds alone: to difflib and git a form feed or a lone carriage return is a character.
-    old, new = (_lines(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
-    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
+    shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
     return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    return [line + "\n" for line in lines[:-1]] + [line for line in lines[-1:] if line]

@@ -49,16 +49,17 @@ class Root(NamedTuple):
 
 def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Discovery]:
     """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
-    from patches.projects import PROJECTS
+    from patches.projects import projects
 
+    known = projects()
     wanted = set()
     for word in words:
-        name, version = targets.parse(word, PROJECTS)
+        name, version = targets.parse(word, known)
         if version is not None:
             cause = f"{word}: what is applied is known by its target, not by a version"
             raise Problem(Kind.USAGE, cause, hint=where.again(word, name))
         wanted.add(name)
-    found = targets.discover(PROJECTS, path=where.path, python=where.python, git=False)
+    found = targets.discover(known, path=where.path, python=where.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
         here = tuple(target for target in found.targets if target.root == path)

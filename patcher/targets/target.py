@@ -15,7 +15,8 @@ class Project(NamedTuple):
     ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
     the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
     ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
-    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release.
+    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release,
+    ``releases`` those that were published, as far as they are known, oldest first.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Project(NamedTuple):
     version_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     placeholders: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 from patcher import markers, plan
 from patcher.capture import Capture, Window
 from patcher.errors import Kind, Problem
-from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
+from patcher.recipe import Gap, Loop, Recipe, Site, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training
 
@@ -21,7 +21,12 @@ WORKER = (
 
 
 def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
-    loop = Site("run", '{units} = self._rlpatch_stage_units("micro-batch", {units})', "turns", loops_over=("batches",))
+    loop = Site(
+        "run",
+        where=Loop(("batches",)),
+        line='{units} = self._rlpatch_stage_units("micro-batch", {units})',
+        why="turns",
+    )
     defaults: dict[str, Any] = {
         "class_name": "Worker", "method": "run", "sites": (loop,), "probe": training.FOREIGN_LOOPS,
         "structures": (Structure("one", ("1.0",), f"toy/{name}.py", (), "a loop"),), "windows": ("micro-batch",),

@@ -25,10 +25,10 @@ from patcher.change import PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.specialise import specialise
-from patches.registry import UPSTREAMS
+from patches.projects import upstreams
 
 STAGES = ("rollout", "graph-capture")
-RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.stage in STAGES]
+RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
 CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.backends]
 
 

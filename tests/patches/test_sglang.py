@@ -14,10 +14,10 @@ import pytest
 from fixtures import releases
 from patcher.engine import fingerprint
 from patcher.guards.look import look, worst
-from patches import sglang
 from patches.probes.recorder import Calls, Recorder
 from patches.probes.rollout import Rollouts
 from patches.probes.sglang import ForwardThread, ScheduledBatches, SchedulerRanks
+from patches.sglang import recipes as sglang
 from patches.switches import State
 from tests.patches.standin import Backend, Profiler
 from tests.patches.test_releases import install, run, there_and_back

@@ -21,8 +21,8 @@ from patcher.guards.configured import findings
 from patcher.guards.hydra import Start, configuration
 from patcher.guards.look import Finding, State, look
 from patches.switches import MSMONITOR
-from patches.switches import VERL as VARIABLES
-from patches.verl_profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.switches import SWITCHES as VARIABLES
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 PPO = "python3 -m verl.trainer.main_ppo "

@@ -11,7 +11,8 @@ from patcher.guards.launch import read
 from patcher.guards.look import look
 from patcher.guards.scope import RUN_TIME, Placed, quoted
 from patcher.guards.shell import Heredoc, Word, tokens
-from patches.switches import MSPROF, VLLM_ASCEND, State
+from patches.switches import MSPROF, State
+from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
 P = "export PROFILING_MODE=true\n"

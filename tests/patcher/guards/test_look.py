@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from patcher.errors import Problem
 from patcher.guards.look import Finding, Subject, look, worst
-from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, SWITCHES, VLLM, VLLM_ASCEND, State
+from patches.projects import upstreams
+from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, State
+from patches.vllm.switches import SWITCHES as VLLM
+from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+
+SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 
