@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
-    from patcher.guards.look import Switch
+    from patcher.guards.detect import Switch
     from patcher.targets.target import Project
     from patches.switches import Application
 

@@ -1,6 +1,6 @@
 """How other profilers are switched on: by a variable, an option, or a program that wraps the run.
 
-Declarations only; ``patcher.guards.look`` holds them against an environment, a launch script and a command. What
+Declarations only; ``patcher.guards.detect`` holds them against an environment, a launch script and a command. What
 counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data
 or end in a segfault. A profiler that waits for a request is ``ARMED``.
 """

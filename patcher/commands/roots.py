@@ -76,10 +76,10 @@ def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Disco
 
 def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
     """What the store below ``path`` has registered, and whether a run was interrupted there."""
-    from patcher.store.shelf import Shelf  # not where nothing is patched
+    from patcher.store.folder import StoreFolder  # not where nothing is patched
 
-    shelf = Shelf(path)
-    return shelf.records(), shelf.unfinished()
+    store_folder = StoreFolder(path)
+    return store_folder.records(), store_folder.unfinished()
 
 
 def _unregistered(root: Root) -> list[Record]:
@@ -106,5 +106,5 @@ def _unregistered(root: Root) -> list[Record]:
 def nothing(report: Report, words: Sequence[str], found: Discovery) -> None:
     """Say that no patch was found, and where was looked."""
     what = f"no patch of {', '.join(words)}" if words else "nothing is patched"
-    report.lines.append(f"{what}; looked in: {'; '.join(found.looked)}")
+    report.lines.append(f"{what}; looked in: {'; '.join(found.searched)}")
     report.messages += [f"warning: {problem}" for problem in found.problems]

@@ -33,14 +33,14 @@ class Target(NamedTuple):
     """A project that is there.
 
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
-    ``kind`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
+    ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
     known; ``search`` are the folders along which its environment imports, as far as they are known.
     """
 
     project: Project
     version: str
     root: Path
-    kind: str
+    installed_as: str
     version_from: str
     found_by: str
     notes: tuple[str, ...] = ()
@@ -65,10 +65,10 @@ class Target(NamedTuple):
 
 class Discovery(NamedTuple):
     """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
-    projects that are there but cannot be patched, and where was looked.
+    projects that are there but cannot be patched, and where was searched.
     """
 
     targets: tuple[Target, ...]
     stores: tuple[Path, ...]
     problems: tuple[Problem, ...]
-    looked: tuple[str, ...]
+    searched: tuple[str, ...]

@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import releases
 from patcher.engine import fingerprint
-from patcher.guards.look import look, worst
+from patcher.guards.detect import detect, worst
 from patches.probes.recorder import Calls, Recorder
 from patches.probes.rollout import Rollouts
 from patches.probes.sglang import ForwardThread, ScheduledBatches, SchedulerRanks
@@ -138,7 +138,7 @@ DIRECTORY = {"SGLANG_TORCH_PROFILER_DIR": "/tmp/traces"}
 )
 @pytest.mark.parametrize("version", ["0.4.0", "0.5.5", "0.5.23"])
 def test_guards(environ: dict[str, str], command: str, state: State, version: str) -> None:
-    found = look(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
+    found = detect(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
     assert worst(found) is state
 
 
