@@ -193,9 +193,7 @@ def write(file: Path, code: str, folder: Path) -> None:
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     code = inserted(recipe, capture(backend))
     ast.parse(code, feature_version=(3, 8))
-    lines = [
-        (site.method, line.format(units="units")) for site in recipe.sites for line in (site.line, site.after) if line
-    ]
+    lines = [(site.method, line.format(units="units")) for site in recipe.sites for line in site.lines]
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
     old = python_3_8()
