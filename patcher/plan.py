@@ -84,7 +84,11 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
         problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
         raise _nowhere(target, capture, problems, _lone(upstream, fitting, done))
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
-    without = (*_lone(upstream, fitting, done), *_unlike(done, failures), *_left_out(upstream, target, capture))
+    without = (
+        *_lone(upstream, fitting, done),
+        *_unlike(upstream, target, done, failures),
+        *_left_out(upstream, target, capture),
+    )
     return Plan(
         target,
         patch,
@@ -176,13 +180,19 @@ def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitti
     ]
 
 
-def _unlike(done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]) -> list[str]:
-    """What is said of the files that are there and that no recipe fits; a file has recipes for other releases, too."""
-    patched = {one.place.file for one in done}
-    reasons = {place.file: problem.cause.rpartition("; found ")[2] for place, problem in failures}
+def _unlike(
+    upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]
+) -> list[str]:
+    """What is said of the files that no recipe fits, though the release before or the next one has a place there."""
+    near, patched = nearest(upstream, target.version), {one.place.file for one in done}
+    expected = {
+        place.file: problem.cause.rpartition("; found ")[2].partition("; ")[0]
+        for place, problem in failures
+        if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
+    }
     return [
-        f"left out: {file}, which is not as in any release: found {found.partition('; ')[0]}"
-        for file, found in reasons.items()
+        f"left out: {file}, which is not as in any release: found {found}"
+        for file, found in expected.items()
         if file not in patched
     ]
 
@@ -275,6 +285,19 @@ def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Cha
             after = markers.strip(before, [patch], where=where)
             changes.append(Change(path, before, after, markers.strip(before, where=where)))
     return [change for change in changes if change.before != change.after]
+
+
+def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
+    """The releases between which ``version`` lies, or the one that it is; all of them for what is no version."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        given = Version(version)
+    except InvalidVersion:
+        return upstream.releases
+    before = [release for release in upstream.releases if Version(release) <= given]
+    after = [release for release in upstream.releases if Version(release) >= given]
+    return tuple(dict.fromkeys((*before[-1:], *after[:1])))
 
 
 def published(upstream: Upstream, version: str) -> str:

@@ -152,14 +152,18 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     ]
 
 
-def test_a_file_of_an_unknown_release_that_no_recipe_fits_is_left_out_and_said(target: Target) -> None:
-    upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), recipe("worker"), *OF_ONE_FILE))
+@pytest.mark.parametrize(
+    ("version", "said"), [("0.9", True), ("1.0.dev1", True), ("1.5", True), ("", True), ("3.0", False)]
+)
+def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version: str, said: bool) -> None:
+    """If a release before or behind it has it: in those that come after 2.0 it is meant to be another one."""
+    upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), recipe("worker"), RECIPES[2], *OF_ONE_FILE))
     (target.root / "toy" / "worker.py").write_text(WORKER.replace("def run", "def go"))
-    made = plan.apply(upstream, target._replace(version="3.0"), capture())
-    assert [change.path.stem for change in made.edit.changes] == ["fsdp", "values"]
+    made = plan.apply(upstream, target._replace(version=version), capture())
+    assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
     assert [note for note in made.notes if "toy/" in note] == [
         "left out: toy/worker.py, which is not as in any release: found 0 methods run"
-    ]
+    ] * said
 
 
 OF_ONE_FILE = (recipe("values"), recipe("values", class_name="Other")._replace(name="values of another release"))
