@@ -31,7 +31,7 @@ def main() -> None:
     """Patch a copy of the release and measure in the environment with torch."""
     from fixtures import environments
     from fixtures.releases import release
-    from patches.vllm_ascend import V1
+    from patches.vllm_ascend.recipes import V1
 
     version = sys.argv[1] if len(sys.argv) > 1 else "0.11.0rc1"
     structure = V1.structure(version)

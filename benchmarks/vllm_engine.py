@@ -36,7 +36,7 @@ def main() -> None:
     from fixtures import environments
     from fixtures.engines.drive import VARIABLES, write_model
     from fixtures.engines.overlay import overlay
-    from patches.vllm import WORKER
+    from patches.vllm.recipes import WORKER
 
     version = sys.argv[1] if len(sys.argv) > 1 else "0.32.0"
     structure = WORKER.structure(version)

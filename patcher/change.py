@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-
 SHARED = "recorder"
 """The stage of a block that several patches of one class have in common."""
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from patcher import markers
+from patcher import anchors, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Site
@@ -26,13 +26,8 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
     """
     from hashlib import sha256
 
-    tree = _tree(source)
-    for node in tree.body if tree else ():
-        if isinstance(node, ast.ClassDef) and node.name == class_name:
-            for function in node.body:
-                if isinstance(function, ast.FunctionDef) and function.name == method:
-                    return sha256(_canonical(function).encode()).hexdigest()[:12]
-    return ""
+    function = [*anchors.defined(anchors.tree(source), class_name, method)][1:]
+    return sha256(_canonical(function[0]).encode()).hexdigest()[:12] if function else ""
 
 
 def _canonical(value: object) -> str:
@@ -53,30 +48,27 @@ def insert(
     STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
     it can't be reproduced to the byte.
     """
-    try:
-        return _insert(source, recipe, blocks, tool, units, where)
-    except Problem as problem:
-        if problem.where == where:
-            problem.where = f"{where}:{_line(source, recipe)}"
-        raise
-
-
-def _insert(
-    source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, units: Collection[str], where: str
-) -> bytes:
-    module, patch = parse(source, where), blocks[-1][0]
-    index, target = _only_class(module, recipe, where)
-    body = _block(target, where, f"class {target.name.value}")
-    taken = {name for statement in body.body for name in _names(statement)}
-    if clash := sorted(taken & {name for _, lines in blocks for name in _defined(lines)}):
-        raise _unlike(recipe, where, f"{', '.join(clash)} in the class already, without rlpatch's marks")
+    module, search = parse(source, where), anchors.Search(recipe, source, where)
+    patch = blocks[-1][0]
+    defined = [(name, at) for name, at in anchors.names(module.body) if isinstance(module.body[at], cst.ClassDef)]
+    index = search.only_class(defined)
+    target = cst.ensure_type(module.body[index], cst.ClassDef)
+    body = _block(target, search, f"class {target.name.value}")
+    taken = {name for name, _ in anchors.names(body.body)}
+    if clash := sorted(taken & {name for _, text in blocks for name in _defined(text)}):
+        raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
     for site in recipe.sites:
-        wanted = not site.windows or not {*site.windows}.isdisjoint(units)
-        place = _method(statements, recipe, site, where) if wanted else None
-        if place is not None:
-            lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in (site.line, site.after) if line]
-            statements[place] = _insert_lines(statements[place], recipe, site, lines, where)
+        if site.windows and {*site.windows}.isdisjoint(units):
+            continue
+        functions = [
+            (name, at) for name, at in anchors.names(statements) if isinstance(statements[at], cst.FunctionDef)
+        ]
+        if site.optional and site.method not in dict(functions):
+            continue
+        at = search.only_method(site.method, functions)
+        lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in site.lines]
+        statements[at] = _insert_lines(cst.ensure_type(statements[at], cst.FunctionDef), site, lines, search)
     # To LibCST the closing mark of an earlier patch is a comment behind the class's last statement.
     earlier = 1 + max(
         (i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)),
@@ -91,8 +83,8 @@ def _insert(
     changed = list(module.body)
     changed[index] = target.with_changes(body=body.with_changes(body=statements, footer=footer))
     after = module.with_changes(body=changed).bytes
-    for owner, lines in blocks:
-        after = markers.seal(_filled(after, owner, lines, module.default_indent), owner)
+    for owner, text in blocks:
+        after = markers.seal(_filled(after, owner, text, module.default_indent), owner)
     _verify(source, after, [owner for owner, _ in blocks], where)
     return after
 
@@ -133,19 +125,8 @@ def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str)
             "reinstall the package, or let an editor remove the white space",
         )
     # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
-    if _tree(after) is None and _tree(source) is not None:
+    if anchors.tree(after) is None and anchors.tree(source) is not None:
         raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
-
-
-def _tree(source: bytes) -> ast.Module | None:
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError):
-            return None
 
 
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"
@@ -174,75 +155,24 @@ def parse(source: bytes, where: str) -> cst.Module:
     return module
 
 
-def _line(source: bytes, recipe: Recipe) -> int:
-    """Where a reader should look: the line of the recipe's method, else of its class, else the first."""
-    tree = _tree(source)
-    classes = (node for node in (tree.body if tree else ()) if isinstance(node, ast.ClassDef))
-    found = next((node for node in classes if node.name == recipe.class_name), None)
-    methods = (node for node in (found.body if found else ()) if isinstance(node, ast.FunctionDef))
-    method = next((node for node in methods if node.name == recipe.method), None)
-    return method.lineno if method else found.lineno if found else 1
-
-
-def _only_class(module: cst.Module, recipe: Recipe, where: str) -> tuple[int, cst.ClassDef]:
-    classes = [(i, node) for i, node in enumerate(module.body) if isinstance(node, cst.ClassDef)]
-    found = [(i, node) for i, node in classes if node.name.value == recipe.class_name]
-    if len(found) != 1:
-        there = ", ".join(node.name.value for _, node in classes) or "no class at the top level"
-        raise _unlike(recipe, where, f"{len(found)} classes of that name; the file has: {there}")
-    return found[0]
-
-
-def _block(node: cst.ClassDef | cst.FunctionDef, where: str, what: str) -> cst.IndentedBlock:
+def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: str) -> cst.IndentedBlock:
     if not isinstance(node.body, cst.IndentedBlock):
+        where = f"{search.where}:{search.line}"
         raise Problem(Kind.STRUCTURE, f"{what} stands on one line", where, "reinstall the package")
     return node.body
 
 
-def _method(statements: Sequence[cst.CSTNode], recipe: Recipe, site: Site, where: str) -> int | None:
-    found = [
-        i for i, node in enumerate(statements) if isinstance(node, cst.FunctionDef) and node.name.value == site.method
-    ]
-    if not found and site.optional:
-        return None
-    if len(found) != 1:
-        there = ", ".join(name for node in statements for name in _names(node)) or "nothing"
-        raise _unlike(recipe, where, f"{len(found)} methods {site.method}; the class has: {there}")
-    return found[0]
+def _function(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.FunctionDef)
 
 
-def _insert_lines(node: cst.CSTNode, recipe: Recipe, site: Site, lines: list[str], where: str) -> cst.FunctionDef:
-    assert isinstance(node, cst.FunctionDef)  # noqa: S101  (_method looked)
+def _insert_lines(node: cst.FunctionDef, site: Site, lines: list[str], search: anchors.Search) -> cst.FunctionDef:
     parameters = {p.name.value for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)}
     if missing := [name for name in site.parameters if name not in parameters]:
-        raise _unlike(recipe, where, f"{site.method} takes no parameter {', '.join(missing)}")
-    block = _block(node, where, f"{recipe.class_name}.{site.method}")
-    inner, at, units = _place(node, block, recipe, site, where)
-    changed = _put(inner, at, [line.replace("{units}", units) for line in lines])
-    return cst.ensure_type(node.deep_replace(inner, changed), cst.FunctionDef)
-
-
-def _place(
-    node: cst.FunctionDef, block: cst.IndentedBlock, recipe: Recipe, site: Site, where: str
-) -> tuple[cst.IndentedBlock, int, str]:
-    """The block and the number of the statement that ``site`` means, and the name that its loop runs over."""
-    if site.loops_over:
-        every = [(inner, at, _iterable(loop)) for inner, at, loop in _statements(block)]
-        found = [place for place in every if place[2] in site.loops_over]
-        looked = f"loops over {' or '.join(site.loops_over)} in {site.method}"
-    elif site.call:
-        call = cst.parse_expression(site.call)
-        found = [(inner, at, "") for inner, at, statement in _statements(block) if _matches(_value(statement), call)]
-        looked = f"statements of “{site.call}” alone in {site.method}"
-    elif site.before:
-        pattern = cst.parse_statement(site.before)
-        found = [(block, at, "") for at, statement in enumerate(block.body) if _matches(statement, pattern)]
-        looked = f"statements like “{site.before}” at the top level of {site.method}"
-    else:
-        return block, int(node.get_docstring() is not None), ""
-    if len(found) != 1:
-        raise _unlike(recipe, where, f"{len(found)} {looked}")
-    return found[0]
+        raise search.unlike(f"{site.method} takes no parameter {', '.join(missing)}")
+    spot = search.spot(site, node, _block(node, search, f"{search.recipe.class_name}.{site.method}"))
+    changed = _put(spot.block, spot.at, [line.replace("{units}", spot.units) for line in lines])
+    return cst.ensure_type(node.deep_replace(spot.block, changed), cst.FunctionDef)
 
 
 def _put(block: cst.IndentedBlock, at: int, lines: list[str]) -> cst.IndentedBlock:
@@ -255,83 +185,3 @@ def _put(block: cst.IndentedBlock, at: int, lines: list[str]) -> cst.IndentedBlo
         ours = ours.with_changes(leading_lines=following.leading_lines)
         statements[at] = following.with_changes(leading_lines=[])
     return block.with_changes(body=[*statements[:at], ours, *statements[at : at + 1], *behind, *statements[at + 1 :]])
-
-
-def _statements(block: cst.CSTNode) -> Iterator[tuple[cst.IndentedBlock, int, cst.CSTNode]]:
-    """Every statement below ``block``, those of nested functions left out: its block, its place there, and itself."""
-    for child in block.children:
-        if isinstance(child, cst.FunctionDef | cst.ClassDef):
-            continue
-        if isinstance(block, cst.IndentedBlock) and isinstance(child, cst.BaseStatement):
-            yield block, block.body.index(child), child
-        if not isinstance(child, cst.SimpleStatementLine):
-            yield from _statements(child)
-
-
-def _value(statement: cst.CSTNode) -> cst.CSTNode:
-    """What a statement computes, if it only computes it or assigns it; else the statement itself."""
-    if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1:
-        small = statement.body[0]
-        if isinstance(small, cst.Expr | cst.Assign | cst.AnnAssign) and small.value is not None:
-            return small.value
-    return statement
-
-
-def _iterable(loop: cst.CSTNode) -> str:
-    """The name that a loop runs over, by itself or in an ``enumerate``; "" for anything else."""
-    if not isinstance(loop, cst.For):
-        return ""
-    over = loop.iter
-    if isinstance(over, cst.Call) and isinstance(over.func, cst.Name) and over.func.value == "enumerate":
-        over = over.args[0].value if over.args else over
-    return over.value if isinstance(over, cst.Name) else ""
-
-
-def _unlike(recipe: Recipe, where: str, found: str) -> Problem:
-    return Problem(
-        Kind.STRUCTURE,
-        f"looked for {recipe.class_name}.{recipe.method} as in {recipe.upstream}; found {found}",
-        where,
-        "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
-    )
-
-
-def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
-    """Whether ``node`` is ``pattern``; ``...`` as only argument or body stands for any, layout does not count."""
-    if isinstance(pattern, cst.Call) and [_is_ellipsis(a.value) for a in pattern.args] == [True]:
-        return isinstance(node, cst.Call) and _matches(node.func, pattern.func)
-    if isinstance(pattern, cst.If):
-        return isinstance(node, cst.If) and _matches(node.test, pattern.test)
-    if isinstance(pattern, cst.Return) and pattern.value is not None and _is_ellipsis(pattern.value):
-        return isinstance(node, cst.Return)
-    if type(node) is not type(pattern):
-        return False
-    theirs, ours = _significant(node), _significant(pattern)
-    if isinstance(node, cst.Name | cst.SimpleString):
-        return node.value == getattr(pattern, "value", None)
-    return len(theirs) == len(ours) and all(map(_matches, theirs, ours))
-
-
-def _significant(node: cst.CSTNode) -> list[cst.CSTNode]:
-    layout = (
-        cst.BaseParenthesizableWhitespace,
-        cst.TrailingWhitespace,
-        cst.EmptyLine,
-        cst.LeftParen,
-        cst.RightParen,
-        cst.Dot,
-    )
-    return [child for child in node.children if not isinstance(child, layout)]
-
-
-def _is_ellipsis(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Ellipsis)
-
-
-def _names(node: cst.CSTNode) -> Iterator[str]:
-    if isinstance(node, cst.FunctionDef | cst.ClassDef):
-        yield node.name.value
-    elif isinstance(node, cst.SimpleStatementLine):
-        for small in node.body:
-            if isinstance(small, cst.Assign):
-                yield from (t.target.value for t in small.targets if isinstance(t.target, cst.Name))

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from patcher import lines as lines_of
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 
@@ -105,7 +106,7 @@ def marked(data: bytes) -> tuple[Marked, ...]:
     """
     if b"rlpatch" not in data:
         return ()
-    lines = _split(data)
+    lines = lines_of.split(data)
     blocks: dict[PatchId, tuple[int, int, str, str]] = {}
     calls: dict[PatchId, list[int]] = {}
     opened: tuple[PatchId, int, str, str] | None = None
@@ -198,7 +199,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     gone = {index for patch in ours for index in patch.lines}
     if not gone:
         return data
-    lines, back = _split(data), {index for patch in ours for index in patch.replaced}
+    lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
     gone -= back
     kept = b"".join(_before(line) if index in back else line for index, line in enumerate(lines) if index not in gone)
     if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
@@ -211,11 +212,6 @@ def _before(line: bytes) -> bytes:
     """The line that ``was`` made ``line`` of."""
     match = _WAS.fullmatch(line)
     return match.expand(rb"\g<indent>\g<line>\g<end>") if match else line
-
-
-def _split(data: bytes) -> list[bytes]:
-    """Lines with their ends; only a line feed ends one here, a form feed or a lone carriage return does not."""
-    return re.findall(rb"[^\n]*\n|[^\n]+", data)
 
 
 def _unpaired(index: int, what: str) -> Problem:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import __version__, markers
+from patcher import __version__, lines, markers
 from patcher.capture import WHOLE, Capture, option
 from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
@@ -69,45 +69,133 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     several = any(len(recipe.roles) > 1 for recipe in recipes)
     patch = PatchId(target.project.name, capture.stage, capture.role if several else "")
     places, warnings = _places(upstream, target, recipes)
-    changes = []
-    done: list[Place] = []
-    notes: dict[str, None] = {}
-    failures: list[Problem] = []
+    fitting: list[_Fitting] = []
+    failures: list[tuple[Place, Problem]] = []
     for place in places:
         try:
-            change, settings, said = _change(place, target, capture, patch, warnings)
-            changes.append(change)
-            done.append(place._replace(settings=settings))
-            notes.update(dict.fromkeys((*said, *place.recipe.notes)))
+            fitting.append(_fitting(place, target, capture, patch))
         except Problem as problem:
             # A release that is not in the table is tried with every recipe; one that fits is enough.
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
-            failures.append(problem)
-    found = {place.recipe.name for place in done}
-    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
-    alone = any(place.recipe.needs and found.isdisjoint(place.recipe.needs) for place in done)
-    if lacking or alone or all(capture.window.unit not in place.recipe.windows for place in done):
-        failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
-        raise _nowhere(target, capture, failures)
-    files = tuple(place.file for place in done if place.marked)
+            failures.append((place, problem))
+    lacking = [recipe for recipe in recipes if recipe.together and recipe not in [one.place.recipe for one in fitting]]
+    done = _not_alone(fitting)
+    if lacking or all(capture.window.unit not in one.place.recipe.windows for one in done):
+        problems = [problem for _, problem in failures]
+        problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
+        raise _nowhere(target, capture, problems, _lone(upstream, fitting, done))
+    notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
+    without = (
+        *_lone(upstream, fitting, done),
+        *_unlike(upstream, target, done, failures),
+        *_left_out(upstream, target, capture),
+    )
+    return Plan(
+        target,
+        patch,
+        capture,
+        _edit(target, patch, capture, done, records),
+        tuple(one.place for one in done),
+        (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *without),
+        (*warnings, *(warning for one in done for warning in one.warnings)),
+    )
+
+
+def _edit(
+    target: Target, patch: PatchId, capture: Capture, done: Sequence[_Fitting], records: Sequence[Record]
+) -> Edit:
+    changes = tuple(one.change for one in done)
+    files = tuple(one.place.file for one in done if one.place.marked)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
     same = any(
         (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
     earlier = {file for r in records if r.patch == patch for file in r.files}
-    gone = _elsewhere(target, patch, earlier.difference(place.file for place in done))
-    edit = Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
-    return Plan(
-        target,
-        patch,
-        capture,
-        edit,
-        tuple(done),
-        (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *_left_out(upstream, target, capture)),
-        tuple(warnings),
-    )
+    gone = _elsewhere(target, patch, earlier.difference(one.place.file for one in done))
+    return Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
+
+
+class _Fitting(NamedTuple):
+    """A place whose structure is as its recipe says, the change there, and what is to be said of it."""
+
+    place: Place
+    change: Change
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> _Fitting:
+    from patcher import engine
+    from patcher.targets import originals
+
+    recipe, path = place.recipe, PurePosixPath(place.file)
+    where = str(target.root / path)
+    try:
+        before = target.read(path)
+    except Problem as problem:
+        problem.hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
+        raise
+    pristine = markers.strip(before, where=where)
+    without = markers.strip(before, [patch], where=where)
+    notes: tuple[str, ...] = ()
+    if recipe.calls:
+        from patcher import replacing
+
+        after, settings, arguments = replacing.replace(
+            without, recipe, recipe.probe.arguments(capture), patch, __version__, where=where
+        )
+        place = place._replace(settings=settings)
+        notes = recipe.probe.resulting(capture, arguments)
+    else:
+        blocks = _blocks(place, without, capture, patch)
+        after = engine.insert(without, recipe, blocks, __version__, units=capture.units, where=where)
+    warnings = []
+    if differing := originals.differs(target, path, pristine):
+        warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
+    seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
+    if place.structure and seen not in place.structure.fingerprints:
+        warnings.append(
+            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
+        )
+    return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
+
+
+def _not_alone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
+    """Those whose recipe needs no other one, or one that is among them, too."""
+    found = {one.place.recipe.name for one in fitting}
+    kept = [one for one in fitting if not one.place.recipe.needs or not found.isdisjoint(one.place.recipe.needs)]
+    return kept if len(kept) == len(fitting) else _not_alone(kept)
+
+
+def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitting]) -> list[str]:
+    """What is said of the places that fit and would record nothing."""
+    lone: dict[str, list[str]] = {}
+    for recipe in (one.place.recipe for one in fitting if one not in done):
+        needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
+        lone.setdefault(" or ".join(needed), []).append(recipe.class_name)
+    return [
+        f"left out: {', '.join(classes)}: nothing is recorded there without {needed}"
+        for needed, classes in lone.items()
+    ]
+
+
+def _unlike(
+    upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]
+) -> list[str]:
+    """What is said of the files that no recipe fits, though the release before or the next one has a place there."""
+    near, patched = nearest(upstream, target.version), {one.place.file for one in done}
+    expected = {
+        place.file: problem.cause.rpartition("; found ")[2].partition("; ")[0]
+        for place, problem in failures
+        if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
+    }
+    return [
+        f"left out: {file}, which is not as in any release: found {found}"
+        for file, found in expected.items()
+        if file not in patched
+    ]
 
 
 def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
@@ -166,21 +254,21 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
-def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> Problem:
+def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem], lone: Sequence[str]) -> Problem:
     name = target.project.name
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
         narrowed = f" under --strategy {capture.strategy}" if capture.strategy else ""
         window = "" if capture.window.unit == WHOLE else f"--{capture.window.unit} in "
         cause = f"{name} {target.version} has no place for {window}{capture.stage}{narrowed}"
-        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint)
+        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(lone))
     return Problem(
         Kind.STRUCTURE,
         f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch"
         " knows, and no recipe fits its structure",
         str(target.root),
         hint,
-        tuple(line for problem in failures for line in (problem.cause, f"at {problem.where}")),
+        (*(line for problem in failures for line in (problem.cause, f"at {problem.where}")), *lone),
     )
 
 
@@ -200,6 +288,19 @@ def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Cha
     return [change for change in changes if change.before != change.after]
 
 
+def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
+    """The releases between which ``version`` lies, or the one that it is; all of them for what is no version."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        given = Version(version)
+    except InvalidVersion:
+        return upstream.releases
+    before = [release for release in upstream.releases if Version(release) <= given]
+    after = [release for release in upstream.releases if Version(release) >= given]
+    return tuple(dict.fromkeys((*before[-1:], *after[:1])))
+
+
 def published(upstream: Upstream, version: str) -> str:
     """The published release that ``version`` is, a local part (``+g67dd255``) left aside; "" for any other."""
     from packaging.version import InvalidVersion, Version
@@ -209,44 +310,6 @@ def published(upstream: Upstream, version: str) -> str:
     except InvalidVersion:
         return ""
     return next((release for release in upstream.releases if Version(release).public == public), "")
-
-
-def _change(
-    place: Place, target: Target, capture: Capture, patch: PatchId, warnings: list[str]
-) -> tuple[Change, tuple[Setting, ...], tuple[str, ...]]:
-    """The change at ``place``, the arguments in it that were asked for, and notes on what they come to."""
-    from patcher import engine
-    from patcher.targets import originals
-
-    recipe, path = place.recipe, PurePosixPath(place.file)
-    where = str(target.root / path)
-    try:
-        before = target.read(path)
-    except Problem as problem:
-        problem.hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
-        raise
-    pristine = markers.strip(before, where=where)
-    without = markers.strip(before, [patch], where=where)
-    settings: tuple[Setting, ...] = ()
-    notes: tuple[str, ...] = ()
-    if recipe.calls:
-        from patcher import replacing
-
-        after, settings, arguments = replacing.replace(
-            without, recipe, recipe.probe.arguments(capture), patch, __version__, where=where
-        )
-        notes = recipe.probe.resulting(capture, arguments)
-    else:
-        blocks = _blocks(place, without, capture, patch)
-        after = engine.insert(without, recipe, blocks, __version__, units=capture.units, where=where)
-    if differing := originals.differs(target, path, pristine):
-        warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
-    seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
-    if place.structure and seen not in place.structure.fingerprints:
-        warnings.append(
-            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
-        )
-    return Change(path, before, after, pristine), settings, notes
 
 
 def _blocks(place: Place, without: bytes, capture: Capture, patch: PatchId) -> list[Block]:
@@ -305,13 +368,7 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
 
     if pristine == after:
         return b""
-    # Lines end at line feeds alone: to difflib and git a form feed or a lone carriage return is a character.
-    old, new = (_lines(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
-    lines = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
+    shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
     return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")
-
-
-def _lines(text: str) -> list[str]:
-    lines = text.split("\n")
-    return [line + "\n" for line in lines[:-1]] + [line for line in lines[-1:] if line]

@@ -3,51 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
-    from patcher.guards.look import Switch
+    from patcher.guards.detect import Switch
     from patcher.targets.target import Project
     from patches.switches import Application
+
+
+@dataclass(frozen=True)
+class Head:
+    """At the head of the method, behind its docstring."""
+
+    def __str__(self) -> str:
+        return "at its head"
+
+
+@dataclass(frozen=True)
+class Before:
+    """In front of the one statement at the top level of the method that is ``statement``.
+
+    That is code in which ``...`` stands for any arguments, any body or any value.
+    """
+
+    statement: str
+
+    def __str__(self) -> str:
+        return f"before `{self.statement}`"
+
+
+@dataclass(frozen=True)
+class Loop:
+    """In front of the one ``for`` loop of the method, at any depth, over one of ``names``, or over its ``enumerate``.
+
+    ``{units}`` in the line is the name that was found.
+    """
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"before the loop over {' or '.join(self.names)}"
+
+
+@dataclass(frozen=True)
+class Around:
+    """In front of and behind the one statement that is nothing but ``call``, or assigns what it gives.
+
+    ``call`` is written as the statement of ``Before`` is. ``after`` goes behind it, and is not reached where it
+    raises. The statement stands at the top level of the method or, where it is ``nested``, at any depth.
+    """
+
+    call: str
+    after: str
+    nested: bool = True
+
+    def __str__(self) -> str:
+        return f"around `{self.call}`"
+
+
+Anchor = Head | Before | Loop | Around
+"""Where in a method a line goes; as text it is in words, for messages and for ``explain``."""
 
 
 class Site(NamedTuple):
     """One line of ours in one method of the target class, or one in front of a statement and one behind it.
 
-    ``line`` is the statement that goes in; ``_rlpatch_stage`` in it stands for the name of the patch. ``before`` is
-    the statement it goes in front of, written as code in which ``...`` stands for any arguments, any body or any
-    value; it must match exactly one statement at the top level of ``method``. An empty ``before`` means the head of
-    the method, behind its docstring. ``loops_over`` are names instead: the line goes in front of the one ``for`` loop
-    of the method, at any depth, that runs over one of them, or over its ``enumerate``; ``{units}`` in ``line`` is the
-    name that was found. ``call`` is an expression instead, written like ``before``: the line goes in front of the one
-    statement of the method, at any depth, that is nothing but this call, or assigns what it gives. ``after`` is the
-    statement that goes behind that of ``before`` or ``call``; it is not reached where the statement raises.
-
+    ``line`` is the statement that goes in at ``where``; ``_rlpatch_stage`` in it stands for the name of the patch.
     ``parameters`` are names that the method must take, because ``line`` uses them. A site that is ``optional`` is
     left out where the class has no such method, and one with ``windows`` for every other unit.
     """
 
     method: str
+    where: Anchor
     line: str
     why: str
-    before: str = ""
-    loops_over: tuple[str, ...] = ()
-    call: str = ""
-    after: str = ""
     parameters: tuple[str, ...] = ()
     optional: bool = False
     windows: tuple[str, ...] = ()
 
     @property
-    def place(self) -> str:
-        """Where the line goes, in words: for messages and for ``explain``."""
-        if self.loops_over:
-            return f"before the loop over {' or '.join(self.loops_over)}"
-        statement = self.before or self.call
-        where = "around" if self.after else "before"
-        return f"{where} `{statement}`" if statement else "at its head"
+    def lines(self) -> tuple[str, ...]:
+        """The line in front and, where there is one, that behind."""
+        return (self.line, self.where.after) if isinstance(self.where, Around) else (self.line,)
 
 
 class Call(NamedTuple):

@@ -21,7 +21,6 @@ from patcher.change import PatchId
 from patcher.folding import Body, Folder, called, literal
 from patcher.recipe import Probe, Recipe
 
-
 _SMALL = 14
 """Lines of a method that is written where it is called: it must not make of its caller more than a screen."""
 
@@ -44,7 +43,7 @@ def render(recipe: Recipe, capture: Capture, release: str, patch: PatchId, share
     members = _members(probe.members)
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
-    called = "\n".join([*members, *(line for site in recipe.sites for line in (site.line, site.after))])
+    called = "\n".join([*members, *(line for site in recipe.sites for line in site.lines)])
     recorder = _Recorder(probe, capture, release, called)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
     own: list[str] = []
@@ -104,8 +103,8 @@ def _about(kind: type) -> str:
 def _members(kinds: Sequence[type]) -> list[str]:
     """What goes into the target class itself, the classes from which others derive first."""
     lines: list[str] = []
-    for kind in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
-        source = _source(kind)
+    for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
+        source = _source(base)
         folder = Folder(source.text, {})
         for node in source.node.body[1:]:  # behind the docstring
             blank = [""] if lines and isinstance(node, ast.FunctionDef) else []

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from patcher import engine, markers
+from patcher import anchors, engine, lines, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 from patcher.recipe import Call, Recipe
@@ -50,11 +50,11 @@ class Replaced(NamedTuple):
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """The arguments that the recipe's calls have in ``source``; Problem as from ``replace``."""
-    tree = _read(source, where)[0]
+    tree, search = _read(source, where)[0], anchors.Search(recipe, source, where)
     return tuple(
         Setting(call.name, keyword, _code(node), _code(node), node.lineno)
-        for call, found in _calls(tree, recipe, where)
-        for keyword, node in _given(call, found, recipe, where).items()
+        for call, found in _calls(tree, search)
+        for keyword, node in _given(call, found, search).items()
     )
 
 
@@ -65,10 +65,11 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     argument cannot be kept as comments.
     """
     tree, text, encoding = _read(source, where)
-    calls = _calls(tree, recipe, where)
+    search = anchors.Search(recipe, source, where)
+    calls = _calls(tree, search)
     file, edits, before = _Text(text), [], {}
     for call, found in calls:
-        given = _given(call, found, recipe, where)
+        given = _given(call, found, search)
         for keyword, code in ((key[1], code) for key, code in arguments.items() if key[0] == call.name):
             old = given.get(keyword)
             before[call.name, keyword] = stands = _code(old) if old else call.defaults.get(keyword, "")
@@ -77,7 +78,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
                 _assign(found, old, keyword, code)
     after = source
     if edits:
-        target = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == recipe.class_name)
+        target = search.only_class(anchors.classes(tree))
         after = markers.seal(file.written(edits, target, patch, tool, where).decode().encode(encoding), patch)
         _verify(source, after, tree, patch, f"{where}:{calls[0][1].lineno}")
     now = {(one.function, one.keyword): one for one in present(after, recipe, where=where)}
@@ -112,46 +113,20 @@ def _value(code: str) -> ast.expr:
     return ast.parse(code, mode="eval").body
 
 
-def _calls(tree: ast.Module, recipe: Recipe, where: str) -> list[tuple[Call, ast.Call]]:
+def _calls(tree: ast.Module, search: anchors.Search) -> list[tuple[Call, ast.Call]]:
     """Each of the recipe's calls, which stands in its method exactly once."""
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    found = [node for node in classes if node.name == recipe.class_name]
-    if len(found) != 1:
-        there = ", ".join(node.name for node in classes) or "no class at the top level"
-        raise _unlike(recipe, where, f"{len(found)} classes of that name; the file has: {there}")
-    functions = [node for node in found[0].body if isinstance(node, ast.FunctionDef)]
-    methods = [node for node in functions if node.name == recipe.method]
-    if len(methods) != 1:
-        there = ", ".join(node.name for node in functions) or "no method"
-        counted = f"{len(methods)} methods {recipe.method}; the class has: {there}"
-        raise _unlike(recipe, f"{where}:{found[0].lineno}", counted)
-    nodes = [node for node in ast.walk(methods[0]) if isinstance(node, ast.Call)]
-    calls = []
-    for call in recipe.calls:
-        here = [node for node in nodes if _code(node.func) == call.function]
-        if len(here) != 1:
-            raise _unlike(recipe, f"{where}:{methods[0].lineno}", f"{len(here)} calls of {call.function} in it")
-        calls.append((call, here[0]))
-    return calls
+    method = search.only_method(search.recipe.method, anchors.methods(search.only_class(anchors.classes(tree))))
+    return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _given(call: Call, found: ast.Call, recipe: Recipe, where: str) -> dict[str, ast.expr]:
+def _given(call: Call, found: ast.Call, search: anchors.Search) -> dict[str, ast.expr]:
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):
         what = "arguments that only the run knows" if stars else f"{len(found.args)} arguments by position"
-        raise _unlike(recipe, f"{where}:{found.lineno}", f"{call.function} with {what}")
+        raise search.unlike(f"{call.function} with {what}", found.lineno)
     by_name = {keyword.arg: keyword.value for keyword in found.keywords if keyword.arg}
     return {**dict(zip(call.positional, found.args, strict=False)), **by_name}
-
-
-def _unlike(recipe: Recipe, where: str, found: str) -> Problem:
-    return Problem(
-        Kind.STRUCTURE,
-        f"looked for the profiler in {recipe.class_name}.{recipe.method} as in {recipe.upstream}; found {found}",
-        where,
-        "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
-    )
 
 
 def _assign(found: ast.Call, old: ast.expr | None, keyword: str, code: str) -> None:
@@ -206,7 +181,7 @@ class _Text:
     """A file in UTF-8, whose places are given as ``ast`` has them."""
 
     def __init__(self, text: bytes) -> None:
-        self.lines = _lines(text)
+        self.lines = lines.split(text)
         self.starts = [0, *accumulate(map(len, self.lines))]
         self.text = text
 
@@ -241,14 +216,14 @@ class _Text:
         mark = f"  {markers.tag(patch)}".encode()
         pieces = sorted([*self._alone(edits), *self._replaced(edits)], key=lambda piece: piece[:2])
         tagged = [piece._replace(lines=[_tagged(line, mark) for line in piece.lines]) for piece in pieces]
-        lines: list[bytes] = []
+        after: list[bytes] = []
         at = 0
         for first, end, ours in [*tagged, self._block(target, patch, tool)]:
-            lines += [*self.lines[at:first], *self._comments(first, end, patch, where), *ours]
+            after += [*self.lines[at:first], *self._comments(first, end, patch, where), *ours]
             at = end
-        lines += self.lines[at:]
+        after += self.lines[at:]
         line_end = self._end_of(0)
-        whole = [line if line.endswith(b"\n") else line + line_end for line in lines]
+        whole = [line if line.endswith(b"\n") else line + line_end for line in after]
         if not self.lines[-1].endswith(b"\n"):
             whole[-1] = whole[-1].rstrip(b"\r\n")
         return b"".join(whole)
@@ -291,7 +266,7 @@ class _Text:
             for edit in (e for e in inline if self.starts[first] <= e.start < self.starts[end]):
                 text, at = text + self.text[at : edit.start] + edit.text, edit.end
             text += self.text[at : self.starts[end]]
-            yield _Piece(first, end, _lines(_JOINED.sub(b" ", text)))
+            yield _Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
 
     def _joined(self, index: int) -> bool:
         return self.lines[index].rstrip(b"\r\n").endswith(b"\\")
@@ -314,10 +289,6 @@ class _Text:
 
 _CLOSES = re.compile(rb"(?:\s|\\\r?\n|#[^\n]*)*\)")
 _JOINED = re.compile(rb"[ \t]*\\\r?\n[ \t]*")
-
-
-def _lines(text: bytes) -> list[bytes]:
-    return re.findall(rb"[^\n]*\n|[^\n]+", text)
 
 
 def _tagged(line: bytes, mark: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.capture import WHOLE, Capture
-from patcher.recipe import Probe, Site
+from patcher.recipe import Around, Probe, Site
 from patches import recording, vllm_engine
 from patches.probes.graphs import GraphCapture
 from patches.probes.members import Calls, Inherited
@@ -42,12 +42,9 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 
 def around(method: str, runs: str, why: str, *, nested: bool = True) -> Site:
     """The lines around the one call of the model runner's ``runs`` in ``method``, at any depth if it is ``nested``."""
-    call = f"self.model_runner.{runs}()"
     return Site(
         method,
-        f'self._rlpatch_stage("enter", "{runs}")',
-        before="" if nested else call,
-        call=call if nested else "",
-        after='self._rlpatch_stage("leave")',
+        where=Around(f"self.model_runner.{runs}()", after='self._rlpatch_stage("leave")', nested=nested),
+        line=f'self._rlpatch_stage("enter", "{runs}")',
         why=why,
     )

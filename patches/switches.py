@@ -1,6 +1,6 @@
 """How other profilers are switched on: by a variable, an option, or a program that wraps the run.
 
-Declarations only; ``patcher.guards.look`` holds them against an environment, a launch script and a command. What
+Declarations only; ``patcher.guards.detect`` holds them against an environment, a launch script and a command. What
 counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data
 or end in a segfault. A profiler that waits for a request is ``ARMED``.
 """
@@ -113,14 +113,14 @@ MSMONITOR = "msMonitor"
 DYNAMIC = "torch_npu's dynamic profiling"
 MSPROF = "CANN's msprof"
 
-_START_PROFILE = (
+START_PROFILE = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
     (r"(.*/)?vllm", "bench", "--profile"),
     (r"(.*/)?benchmark_\w+\.py", "--profile"),
     (r"vllm\.benchmarks\.\w+", "--profile"),
 )
 
-_ENGINE_VARIABLE = Switch(
+ENGINE_VARIABLE = Switch(
     profiler=ENGINE,
     form=Form.VARIABLE,
     name="VLLM_TORCH_PROFILER_DIR",
@@ -130,14 +130,14 @@ _ENGINE_VARIABLE = Switch(
     "unset it",
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
-    asked_by=_START_PROFILE,
+    asked_by=START_PROFILE,
 )
-_ENGINE_DEPRECATED = _ENGINE_VARIABLE._replace(
+ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with "
     "/start_profile or LLM.start_profile()",
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
 )
-_ENGINE_OPTION = Switch(
+ENGINE_OPTION = Switch(
     profiler=ENGINE,
     form=Form.OPTION,
     name="--profiler-config",
@@ -147,12 +147,12 @@ _ENGINE_OPTION = Switch(
     why="the worker may build a profiler, and records from /start_profile or LLM.start_profile() on",
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
-    asked_by=_START_PROFILE,
+    asked_by=START_PROFILE,
 )
 
 _DAEMON_VALUES = (("", State.OFF), ("0", State.OFF), ("1", State.ARMED))
 _DAEMON_ASKED = ((r"(.*/)?dyno", "nputrace|gputrace"),)
-_DAEMON = Switch(
+DAEMON = Switch(
     profiler=MSMONITOR,
     form=Form.VARIABLE,
     name="MSMONITOR_USE_DAEMON",
@@ -165,19 +165,19 @@ _DAEMON = Switch(
     off="unset MSMONITOR_USE_DAEMON",
     asked_by=_DAEMON_ASKED,
 )
-_DAEMON_STEPPED = _DAEMON._replace(
+DAEMON_STEPPED = DAEMON._replace(
     why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
     "nputrace` asks; "
     "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker",
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
-_KINETO_DAEMON = _DAEMON._replace(
+KINETO_DAEMON = DAEMON._replace(
     name="KINETO_USE_DAEMON",
     why="the older name of MSMONITOR_USE_DAEMON, which wins when both are set; on GPUs, libkineto waits for dynolog",
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.5.1",
     off="unset KINETO_USE_DAEMON",
 )
-_DAEMON_OPTION = Switch(
+DAEMON_OPTION = Switch(
     profiler=MSMONITOR,
     form=Form.OPTION,
     name="--additional-config",
@@ -239,89 +239,5 @@ _MSPROF_PROGRAM = _MSPROF_SAMPLE._replace(
 )
 
 # What torch_npu and CANN look at in every process, whatever the framework is.
-_OUTSIDE = (_DYNAMIC, _MSPROF_MODE, _MSPROF_SAMPLE, _MSPROF_PROGRAM)
-_TORCH_NPU = (_DAEMON, _KINETO_DAEMON, *_OUTSIDE)
-
-VLLM_ASCEND: tuple[Switch, ...] = (
-    _ENGINE_VARIABLE._replace(releases="<0.14.0rc0"),
-    _ENGINE_DEPRECATED._replace(releases=">=0.14.0rc0,<0.16.0rc0"),
-    _ENGINE_OPTION._replace(releases=">=0.14.0rc0"),
-    _DAEMON_STEPPED._replace(releases=">=0.11.0rc0,<0.27.0rc0"),
-    _DAEMON._replace(releases="<0.11.0rc0"),
-    _DAEMON._replace(releases=">=0.27.0rc0"),
-    _KINETO_DAEMON,
-    _DAEMON_OPTION,
-    *_OUTSIDE,
-)
-
-VLLM: tuple[Switch, ...] = (
-    _ENGINE_VARIABLE._replace(releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),
-    _ENGINE_DEPRECATED._replace(releases=">=0.13.0rc0,<0.16.0rc0"),
-    _ENGINE_OPTION._replace(releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
-    _KINETO_DAEMON._replace(
-        why="libkineto registers with the dynolog daemon and records when `dyno gputrace` asks",
-        source="PyTorch's libkineto, KINETO_USE_DAEMON",
-    ),
-)
-
-_SGLANG_START = (
-    (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
-    (r"(.*/)?bench_\w+\.py", "--profile"),
-    (r"sglang\.bench_\w+", "--profile"),
-    (r"sglang\.profiler|(.*/)?sglang/profiler\.py",),
-)
-_SGLANG = Switch(
-    profiler=ENGINE,
-    form=Form.VARIABLE,
-    name="SGLANG_TORCH_PROFILER_DIR",
-    otherwise=State.ARMED,
-    why="each scheduler builds a profiler when it starts, and records from /start_profile to /stop_profile",
-    source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
-    off="unset SGLANG_TORCH_PROFILER_DIR",
-    asked_by=_SGLANG_START,
-)
-
-SGLANG: tuple[Switch, ...] = (
-    _SGLANG._replace(
-        form=Form.REQUEST,
-        name="/start_profile",
-        otherwise=State.ON,
-        releases=">=0.4.3.post3",
-        why="the schedulers record from this request on, into /tmp where no directory is set",
-        source="sglang/srt/managers/scheduler.py from 0.4.3.post3; sglang/profiler.py, bench_serving.py --profile",
-        off="leave out what asks for /start_profile",
-    ),
-    _SGLANG._replace(releases="<0.4.3.post3"),
-    _SGLANG._replace(
-        releases=">=0.4.3.post3",
-        why="it is where /start_profile and Engine.start_profile() write to, who record without it, too, below /tmp",
-        source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
-        " scheduler_components/profiler_manager.py from 0.5.13",
-    ),
-    *_TORCH_NPU,
-)
-
-# verl's own worker processes know of the rollout engine's profiler as long as the engine runs in them; what verl
-# hands to its servers is in ``verl_profiling``.
-VERL: tuple[Switch, ...] = (
-    _ENGINE_VARIABLE._replace(
-        releases="<0.7.1.dev0",
-        source="verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py, vllm_rollout.py in 0.7.0: vLLM's worker is "
-        "an object in verl's process",
-    ),
-    *_TORCH_NPU,
-)
-
-# vLLM's worker is an object in the process that trains, so its variable counts here, too.
-MINDSPEED_RL: tuple[Switch, ...] = (
-    _ENGINE_VARIABLE._replace(source="mindspeed_rl/models/rollout/vllm_engine.py, on vLLM 0.9.1 and 0.11.0"),
-    *_TORCH_NPU,
-)
-
-SWITCHES: dict[str, tuple[Switch, ...]] = {
-    "vllm-ascend": VLLM_ASCEND,
-    "vllm": VLLM,
-    "sglang": SGLANG,
-    "verl": VERL,
-    "mindspeed-rl": MINDSPEED_RL,
-}
+OUTSIDE = (_DYNAMIC, _MSPROF_MODE, _MSPROF_SAMPLE, _MSPROF_PROGRAM)
+TORCH_NPU = (DAEMON, KINETO_DAEMON, *OUTSIDE)

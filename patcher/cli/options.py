@@ -75,9 +75,9 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> Callabl
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from patches.registry import UPSTREAMS
+    from patches.projects import projects
 
-    names = {upstream.project.name: upstream.releases for upstream in UPSTREAMS}
+    names = {project.name: project.releases for project in projects()}
     offered = [*names, *(f"{name}=={release}" for name, releases in names.items() for release in releases)]
     return [text for text in offered if text.startswith(incomplete)]
 

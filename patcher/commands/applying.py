@@ -114,7 +114,7 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
     target, capture = plan.target, plan.capture
     pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.edit.changes[len(plan.places) :]
     name = f"{target.project.name} {target.version or '(unknown version)'}"
-    report.lines.append(f"{name}: {target.kind} in {target.root}")
+    report.lines.append(f"{name}: {target.installed_as} in {target.root}")
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
     for change, place in pairs:
         verb = "would patch" if dry_run else "patched"
@@ -151,7 +151,7 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
         for change in gone
     ]
     return {
-        "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.kind,
+        "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.installed_as,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
         "options": list(capture.words), "save_path": None if plan.profiler else capture.save_path, "files": files,
         "warnings": list(plan.warnings), "notes": list(plan.notes),
@@ -257,7 +257,7 @@ def _settle(report: Report, where: Where, on_wait: OnWait) -> tuple[list[store.R
     found = targets.discover([u.project for u in upstreams()], path=where.path, python=where.python, git=False)
     ended = store.recover(found.stores, on_wait=on_wait)
     _recovered(report, ended)
-    return ended, found.looked
+    return ended, found.searched
 
 
 def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:

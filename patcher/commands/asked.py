@@ -64,9 +64,9 @@ class Launch(NamedTuple):
 
 def upstreams() -> tuple[Upstream, ...]:
     """Every project that there are recipes for."""
-    from patches.registry import UPSTREAMS
+    from patches import projects
 
-    return UPSTREAMS
+    return projects.upstreams()
 
 
 def upstream_of(word: str) -> tuple[Upstream, str | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.guards.look import Finding, Guard, State, exists, look
+from patcher.guards.detect import Finding, Guard, State, detect, exists
 from patcher.recipe import Upstream
 from patcher.report import Report
 
@@ -84,7 +84,7 @@ def _look(report: Report, upstream: Upstream, version: str, root: Path | None, l
         report.messages.append(
             f"note: {upstream.project.name} is not configured by Hydra: --config tells nothing of it"
         )
-    return look(
+    return detect(
         upstream.switches,
         version=version,
         environ=launch.environ,

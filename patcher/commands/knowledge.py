@@ -11,7 +11,7 @@ from patcher.capture import WHOLE, Capture, Window, option
 from patcher.change import PatchId
 from patcher.commands.asked import Where, find, upstream_of, upstreams
 from patcher.errors import Kind, Problem
-from patcher.recipe import Recipe, Site, Structure, Upstream
+from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
 from patcher.report import Report
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
     for site in (site for site in recipe.sites if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         lines += [
-            f"  in {recipe.class_name}.{site.method}, {site.place}{only}: {_shown(site, recipe)}",
+            f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}",
             f"    {site.why}",
         ]
     if recipe.calls:
@@ -167,8 +167,8 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
 
 
 def _shown(site: Site, recipe: Recipe) -> str:
-    shown = "; ".join(line for line in (site.line, site.after) if line)
-    return PatchId("", recipe.stage).rename(shown).replace("{units}", site.loops_over[0] if site.loops_over else "")
+    shown = PatchId("", recipe.stage).rename("; ".join(site.lines))
+    return shown.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else shown
 
 
 def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:

@@ -33,15 +33,15 @@ def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str
     import shlex
 
     from patcher.state import file_state
-    from patcher.store.shelf import Shelf
+    from patcher.store.folder import StoreFolder
 
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
-    wheels = (target for target in root.targets if target.kind in ("wheel", "unpacked"))
+    wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     installed = next((target.version for target in wheels if target.project.name == record.patch.target), None)
-    states, shelf = [], Shelf(root.path)
+    states, store_folder = [], StoreFolder(root.path)
     for path in map(PurePosixPath, record.files):
         data = root.read(path)
-        pristine = None if data is None else shelf.backup(path)
+        pristine = None if data is None else store_folder.backup(path)
         states.append(file_state(data, pristine, record.patch, str(path)))
     since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
     release = record.version or installed or "(unknown version)"

@@ -49,16 +49,17 @@ class Root(NamedTuple):
 
 def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Discovery]:
     """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
-    from patches.projects import PROJECTS
+    from patches.projects import projects
 
+    known = projects()
     wanted = set()
     for word in words:
-        name, version = targets.parse(word, PROJECTS)
+        name, version = targets.parse(word, known)
         if version is not None:
             cause = f"{word}: what is applied is known by its target, not by a version"
             raise Problem(Kind.USAGE, cause, hint=where.again(word, name))
         wanted.add(name)
-    found = targets.discover(PROJECTS, path=where.path, python=where.python, git=False)
+    found = targets.discover(known, path=where.path, python=where.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
         here = tuple(target for target in found.targets if target.root == path)
@@ -75,10 +76,10 @@ def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Disco
 
 def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
     """What the store below ``path`` has registered, and whether a run was interrupted there."""
-    from patcher.store.shelf import Shelf  # not where nothing is patched
+    from patcher.store.folder import StoreFolder  # not where nothing is patched
 
-    shelf = Shelf(path)
-    return shelf.records(), shelf.unfinished()
+    store_folder = StoreFolder(path)
+    return store_folder.records(), store_folder.unfinished()
 
 
 def _unregistered(root: Root) -> list[Record]:
@@ -105,5 +106,5 @@ def _unregistered(root: Root) -> list[Record]:
 def nothing(report: Report, words: Sequence[str], found: Discovery) -> None:
     """Say that no patch was found, and where was looked."""
     what = f"no patch of {', '.join(words)}" if words else "nothing is patched"
-    report.lines.append(f"{what}; looked in: {'; '.join(found.looked)}")
+    report.lines.append(f"{what}; looked in: {'; '.join(found.searched)}")
     report.messages += [f"warning: {problem}" for problem in found.problems]

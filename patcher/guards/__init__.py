@@ -1,1 +1,1 @@
-"""Is another profiler switched on? `look` answers; the other modules read environments, scripts and commands."""
+"""Is another profiler switched on? `detect` answers; the other modules read environments, scripts and commands."""

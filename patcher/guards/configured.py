@@ -1,6 +1,6 @@
 """Is a profiler switched on by a Hydra configuration? The declared switches held against what each start composes.
 
-The starts of an application are found among the launches; without any, its installed defaults count. Nothing is
+The starts of an application are found among the invocations; without any, its installed defaults count. Nothing is
 imported from the target.
 """
 
@@ -14,10 +14,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from patcher.errors import Kind, Problem
+from patcher.guards.detect import Finding, State, Subject, exists
 from patcher.guards.hydra import Configuration, Origin, Start, configuration, typed, unknown
 from patcher.guards.launch import LAUNCHERS, PYTHON
-from patcher.guards.look import Finding, State, Subject, exists
-from patcher.guards.scope import Launch
+from patcher.guards.scope import Invocation
 
 if TYPE_CHECKING:
     from patches.switches import Application, ConfigSwitch
@@ -26,7 +26,7 @@ _MOST_CASES = 5000
 
 
 def findings(application: Application, subject: Subject) -> list[Finding]:
-    """One finding per profiler and place; a profiler that is off everywhere gives one OFF.
+    """One finding per profiler and line; a profiler that is off everywhere gives one OFF.
 
     Nothing at all is found where the project is not here and no start is given. Raises Problem(USAGE) if the
     configuration file that the user names is none.
@@ -41,15 +41,15 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in application.switches) if starts else ():
         switches = [switch for switch in active if switch.profiler == profiler]
-        by_place: dict[str, Finding] = {}
+        by_line: dict[str, Finding] = {}
         for finding in (_finding(switch, one) for switch in switches for one in configurations):
-            known = by_place.get(finding.where)
+            known = by_line.get(finding.where)
             if known is None or known.state.severity < finding.state.severity:
-                by_place[finding.where] = finding
-        severe = [finding for finding in by_place.values() if finding.state is not State.OFF]
+                by_line[finding.where] = finding
+        severe = [finding for finding in by_line.values() if finding.state is not State.OFF]
         why = switches[0].why if switches else "no switch of it exists in this release"
-        places = ", ".join(dict.fromkeys(start.where for start in starts))
-        found += severe or [Finding(profiler, State.OFF, places, "", "nothing to do", why)]
+        searched = ", ".join(dict.fromkeys(start.where for start in starts))
+        found += severe or [Finding(profiler, State.OFF, searched, "", "nothing to do", why)]
     return found
 
 
@@ -123,20 +123,20 @@ def _off(switch: ConfigSwitch, values: Mapping[str, object]) -> Iterable[tuple[s
 
 
 def _starts(application: Application, subject: Subject) -> list[Start]:
-    """The starts among the launches; without a script or a command, one for each default configuration."""
+    """The starts among the invocations; without a script or a command, one for each default configuration."""
     config = subject.config
     if config is not None and (config.suffix != ".yaml" or not config.is_file()):
         reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
         hint = "give the YAML file that the run is configured by"
         raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
     starts = _started(application, subject)
-    launches = [launch for launch in subject.launches if launch.where != "environment"]
-    settings = subject.launches[-1].settings
-    if not starts and launches:
+    invocations = [invocation for invocation in subject.invocations if invocation.where != "environment"]
+    variables = subject.invocations[-1].variables
+    if not starts and invocations:
         reason = f"nothing that can be read here starts {application.packages[0]}"
-        starts = [Start(launches[-1].where, False, (), settings, reason=reason)]
+        starts = [Start(invocations[-1].where, False, (), variables, reason=reason)]
     elif not starts and config is not None:
-        starts = [Start(str(config), True, (), settings)]
+        starts = [Start(str(config), True, (), variables)]
     if config is not None:
         folder = config.resolve().parent
         return [start._replace(folder=folder, name=config.name, fixed=True) for start in starts]
@@ -144,23 +144,25 @@ def _starts(application: Application, subject: Subject) -> list[Start]:
         return starts
     home = subject.root / application.folder
     names = [name for name in application.defaults if (home / f"{name}.yaml").is_file()]
-    return [Start(str(home), True, (), settings, home, name) for name in names]
+    return [Start(str(home), True, (), variables, home, name) for name in names]
 
 
 def _started(application: Application, subject: Subject) -> list[Start]:
     found: dict[object, Start] = {}
-    for launch in subject.launches:
-        start = None if launch.perhaps else _start(launch, application, subject.root)
-        # A launcher and the program behind it are both launches; the program knows its variables.
-        if start is not None and (start.settings or (start.where, start.words) not in found):
-            words = [word for one in subject.launches if one.perhaps and one.where == start.where for word in one.argv]
+    for invocation in subject.invocations:
+        start = None if invocation.perhaps else _start(invocation, application, subject.root)
+        # A launcher and the program behind it are both invocations; the program knows its variables.
+        if start is not None and (start.variables or (start.where, start.words) not in found):
+            words = [
+                word for one in subject.invocations if one.perhaps and one.where == start.where for word in one.argv
+            ]
             found[start.where, start.words] = start._replace(perhaps=tuple(word for word in words[1:] if word))
     return list(found.values())
 
 
-def _start(launch: Launch, application: Application, root: Path | None) -> Start | None:
-    """The start that a launch is: ``-m MODULE`` or a Python file with ``hydra.main``, and words for it."""
-    argv = launch.argv
+def _start(invocation: Invocation, application: Application, root: Path | None) -> Start | None:
+    """The start that an invocation is: ``-m MODULE`` or a Python file with ``hydra.main``, and words for it."""
+    argv = invocation.argv
     head = PurePath(argv[0] or "").name if argv else ""
     for at, word in enumerate(argv):
         module = bool(at) and argv[at - 1] == "-m"
@@ -171,9 +173,11 @@ def _start(launch: Launch, application: Application, root: Path | None) -> Start
         main = _main(program, application.packages[0]) if program else None
         if program is not None and main is not None:
             folder = program.parent / main[0] if main[0] else None
-            return Start(launch.where, launch.sure, argv[at + 1 :], launch.settings, folder, main[1], program.parent)
+            return Start(
+                invocation.where, invocation.sure, argv[at + 1 :], invocation.variables, folder, main[1], program.parent
+            )
         if module and word.partition(".")[0] in application.packages:
-            return Start(launch.where, launch.sure, argv[at + 1 :], launch.settings)
+            return Start(invocation.where, invocation.sure, argv[at + 1 :], invocation.variables)
     return None
 
 
@@ -181,8 +185,8 @@ def _program(word: str, root: Path | None, *, module: bool) -> Path | None:
     """The file behind ``-m word`` or ``word``: in the target, else seen from here."""
     parts = word.replace(".", "/") if module else ""
     names = [f"{parts}.py", f"{parts}/__main__.py"] if module else [word]
-    places = [folder / name for folder in (root or Path(), Path()) for name in names]
-    return next((place.absolute() for place in places if _is_file(place)), None)
+    candidates = [folder / name for folder in (root or Path(), Path()) for name in names]
+    return next((file.absolute() for file in candidates if _is_file(file)), None)
 
 
 def _is_file(path: Path) -> bool:

@@ -15,7 +15,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from patcher.guards.scope import OVERRIDE, RUN_TIME, Argument, Placed, Settings
+from patcher.guards.scope import OVERRIDE, RUN_TIME, Argument, Placed, Variables
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +37,7 @@ class Start(NamedTuple):
     where: str
     sure: bool
     words: tuple[Argument, ...]
-    settings: Settings
+    variables: Variables
     folder: Path | None = None
     name: str | None = None
     base: Path | None = None
@@ -117,7 +117,7 @@ def _composed(start: Start, root: Path | None, home: str, extra: str, keys: Sequ
     if not (folder / f"{name}.yaml").is_file():
         raise _NotKnown(f"there is no {folder / name}.yaml")
     try:
-        with warnings.catch_warnings(), _environment(start.settings, tokens):
+        with warnings.catch_warnings(), _environment(start.variables, tokens):
             warnings.simplefilter("ignore")
             folders = [folder, *_searched(folder / f"{name}.yaml", words, root), *added]
             folders += [root / home] if root else []
@@ -245,16 +245,16 @@ def _value(config: DictConfig, key: str, tokens: Iterator[str]) -> object:
 
 
 @contextmanager
-def _environment(settings: Settings, tokens: Iterator[str]) -> Iterator[None]:
+def _environment(variables: Variables, tokens: Iterator[str]) -> Iterator[None]:
     """Let ``oc.env`` see the variables of the start, not our own."""
     from omegaconf import OmegaConf
     from omegaconf.resolvers import oc
 
     def env(name: str, *default: str | None) -> str | None:
-        found = settings.get(name, settings.get("*", ()))
+        found = variables.get(name, variables.get("*", ()))
         ways = {(one.present and one.exported, one.text) for one in found} or {(False, None)}
         present, text = next(iter(ways))
-        if len(ways) > 1 or not settings or (present and text is None):
+        if len(ways) > 1 or not variables or (present and text is None):
             return next(tokens)
         if not present and not default:
             raise KeyError(f"the environment variable {name} is not set")

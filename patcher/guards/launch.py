@@ -1,6 +1,6 @@
 """What a launch starts, and with which environment: read from commands and the scripts that they name.
 
-Nothing is run. Every variable holds the settings that it may have at a point, so that a branch, a loop or a
+Nothing is run. Every variable holds the variables that it may have at a point, so that a branch, a loop or a
 value that is only known at run time is told apart from a plain ``export``. Files that the given script names
 are read too, as far as they exist here; two levels down reading stops.
 """
@@ -18,11 +18,11 @@ from patcher.guards.scope import (
     MOST_NESTING,
     RUN_TIME,
     Argument,
-    Launch,
+    Assignment,
+    Invocation,
     Placed,
     Scope,
-    Setting,
-    Settings,
+    Variables,
     known,
 )
 from patcher.guards.shell import Heredoc, tokens
@@ -31,21 +31,21 @@ _MOST_FILES = 3  # the named script, one that it calls, and the Python program b
 _MOST_BYTES = 4 << 20
 
 
-def read(environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = ()) -> tuple[Launch, ...]:
-    """Every launch of a script and a command; without any, one launch with the environment alone.
+def read(environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = ()) -> tuple[Invocation, ...]:
+    """Every invocation of a script and a command; without any, one invocation with the environment alone.
 
     Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
     """
-    base = Scope({name: (Setting(text, "environment", f"{name}={text}"),) for name, text in environ.items()})
+    base = Scope({name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()})
     reading = Reading()
     if script is not None:
         reading.file(script, base.copy(), named=True)
     if command:
         where = "command after --"
         reading.command([Placed(word, where) for word in command], base.copy(), where, reading.sure, named=True)
-    if not reading.launches:
-        reading.launches.append(Launch("environment", (), base.settings))
-    return tuple(reading.launches)
+    if not reading.invocations:
+        reading.invocations.append(Invocation("environment", (), base.variables))
+    return tuple(reading.invocations)
 
 
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
@@ -76,10 +76,10 @@ _QUIET = frozenset({
 
 
 class Reading:
-    """Collects the launches while it follows commands and scripts."""
+    """Collects the invocations while it follows commands and scripts."""
 
     def __init__(self) -> None:
-        self.launches: list[Launch] = []
+        self.invocations: list[Invocation] = []
         self.open_files: list[Path] = []
         self.nesting = 0
         self.sure = True
@@ -95,9 +95,9 @@ class Reading:
             pass
         return path
 
-    def launch(self, where: str, argv: Sequence[Argument], settings: Settings, sure: bool) -> None:
-        """Note a start; the settings are copied."""
-        self.launches.append(Launch(where, tuple(argv), dict(settings), sure))
+    def invocation(self, where: str, argv: Sequence[Argument], variables: Variables, sure: bool) -> None:
+        """Note a start; the variables are copied."""
+        self.invocations.append(Invocation(where, tuple(argv), dict(variables), sure))
 
     def file(
         self,
@@ -111,7 +111,7 @@ class Reading:
     ) -> bool:
         """Read a script file into ``scope``; False if it was not read, which is a Problem if it is ``named``.
 
-        A ``sourced`` file that starts nothing is no launch of its own: the one that sources it goes on.
+        A ``sourced`` file that starts nothing is no invocation of its own: the one that sources it goes on.
         """
         try:
             text = _text(path, named=named)
@@ -147,7 +147,7 @@ class Reading:
         if self.nesting >= MOST_NESTING:
             return
         self.nesting += 1
-        before = len(self.launches)
+        before = len(self.invocations)
         try:
             if python:
                 # Imported here because ast costs start-up time that only Python scripts need.
@@ -158,8 +158,8 @@ class Reading:
                 from patcher.guards.shellscript import Shell  # most runs name no script
 
                 Shell(self, scope, name, folder).run(tokens(text, line))
-            if len(self.launches) == before and not sourced:
-                self.launch(f"{name}:{line}", (), scope.settings, self.sure)
+            if len(self.invocations) == before and not sourced:
+                self.invocation(f"{name}:{line}", (), scope.variables, self.sure)
         finally:
             self.nesting -= 1
 
@@ -174,13 +174,13 @@ class Reading:
         fed: Heredoc | None = None,
         named: bool = False,
     ) -> None:
-        """Follow one command: strip wrappers, read the script behind it, else note the launch."""
+        """Follow one command: strip wrappers, read the script behind it, else note the invocation."""
         argv, scope = self._unwrap(argv, scope, where)
         if not argv:
             return
         read_inside = self._inside(argv, scope, where, sure, folder, fed, named)
         if not (PurePath(argv[0] or "?").name in _QUIET and not read_inside):
-            self.launch(where, argv, {} if read_inside else scope.settings, sure)
+            self.invocation(where, argv, {} if read_inside else scope.variables, sure)
 
     def _unwrap(self, argv: list[Argument], scope: Scope, where: str) -> tuple[list[Argument], Scope]:
         """The command behind ``env``, ``nohup`` and the like, and the scope that it gets."""
@@ -205,7 +205,7 @@ class Reading:
         while argv and argv[0] is not None:
             word = argv[0]
             if head == "env" and word in {"-", "-i", "--ignore-environment"}:
-                scope.settings.clear()
+                scope.variables.clear()
             elif head == "env" and word in {"-u", "--unset"} and len(argv) > 1:
                 scope.drop(argv[1] or "", where, f"env -u {argv[1]}", 0)
                 argv = argv[1:]
@@ -220,11 +220,11 @@ class Reading:
 
     def _handed_over(self, argv: list[Argument], scope: Scope, where: str) -> None:
         """Variables that ``docker run -e`` and ``ray job submit --runtime-env…`` give to what they start."""
-        outside = dict(scope.settings)
+        outside = dict(scope.variables)
         container = PurePath(argv[0] or "").name in _CONTAINERS
         if container:
             # A container does not inherit the environment of the command that starts it.
-            scope.settings.clear()
+            scope.variables.clear()
         for option, value in _pairs(argv):
             if container and option in {"-e", "--env"} and value is not None:
                 name, equals, text = value.partition("=")
@@ -232,7 +232,7 @@ class Reading:
                     found = f"{option} {value}".replace(RUN_TIME, "…")
                     scope.put(name, [known(text)], where, found, export=True, depth=0)
                 elif name in outside:
-                    scope.settings[name] = outside[name]
+                    scope.variables[name] = outside[name]
             elif option == "--runtime-env-json":
                 self._runtime_env(value, scope, where, option)
             elif option == "--runtime-env" and value is not None:
@@ -266,8 +266,8 @@ class Reading:
         for number, line in enumerate(text.split("\n"), 1):
             plain = pattern.match(line)
             if plain:
-                place = f"{path}:{number}"
-                scope.put(plain.group(1), [plain.group(3)], place, line.strip(), export=True, depth=0)
+                here = f"{path}:{number}"
+                scope.put(plain.group(1), [plain.group(3)], here, line.strip(), export=True, depth=0)
                 continue
             if line.lstrip().startswith("#"):
                 continue
@@ -301,9 +301,9 @@ class Reading:
             rest = argv[at + 1 :] if word == "--" else argv[at:]
             inner = PurePath((rest[0] if rest else None) or "").name
             if rest and (word == "--" or _starts_something(inner)):
-                before = len(self.launches)
+                before = len(self.invocations)
                 self.command(rest, scope, where, sure, folder=folder, named=named and name not in _ELSEWHERE)
-                return len(self.launches) > before
+                return len(self.invocations) > before
         return False
 
     def _interpreter(

@@ -43,7 +43,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
                 scope.put(variable, [None], f"{name}:{number}", row.strip()[:200], export=True, depth=0)
-        reading.launch(f"{name}:{line}", (), scope.settings, reading.sure)
+        reading.invocation(f"{name}:{line}", (), scope.variables, reading.sure)
 
 
 class _Python:
@@ -59,7 +59,7 @@ class _Python:
     def run(self) -> None:
         self._block(self.tree.body)
         last = self.tree.body[-1].lineno if self.tree.body else 1
-        self.reading.launch(self._line(last), (), self.scope.settings, self.reading.sure)
+        self.reading.invocation(self._line(last), (), self.scope.variables, self.reading.sure)
 
     def _where(self, node: ast.expr | ast.stmt) -> str:
         return self._line(node.lineno)
@@ -107,11 +107,11 @@ class _Python:
         entry, ends = self.scope.copy(), []
         self.depth += 1
         for block in blocks:
-            self.scope.settings = dict(entry.settings)
+            self.scope.variables = dict(entry.variables)
             self._block(block)
             ends.append(self.scope.copy())
         self.depth -= 1
-        self.scope.settings = merged(ends, self.depth).settings
+        self.scope.variables = merged(ends, self.depth).variables
 
     def _simple(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
@@ -159,7 +159,7 @@ class _Python:
                 one.value for one in ast.walk(argument)
                 if isinstance(one, ast.Constant) and isinstance(one.value, str) and "/" in one.value
             )  # fmt: skip
-        self.reading.launch(self._where(node), words, {}, self._sure())
+        self.reading.invocation(self._where(node), words, {}, self._sure())
         self._mapping([(keyword.arg, keyword.value, keyword.value) for keyword in node.keywords])
 
     def _sure(self) -> bool:
@@ -169,23 +169,23 @@ class _Python:
         arguments = node.args
         if name in {"setdefault", "putenv", "__setitem__"} and len(arguments) > 1:
             key = self._text(arguments[0])
-            old = self.scope.settings.get(key or "", ())
+            old = self.scope.variables.get(key or "", ())
             if name == "setdefault" and old and all(one.present for one in old):
                 return
             self._put(arguments[0], arguments[1], node)
             if name == "setdefault" and key and any(one.present for one in old):
-                self.scope.settings[key] = (*(one for one in old if one.present), *self.scope.settings[key])
+                self.scope.variables[key] = (*(one for one in old if one.present), *self.scope.variables[key])
         elif name in {"pop", "unsetenv"} and arguments:
             self._drop(arguments[0], node)
         elif name == "clear":
-            self.scope.settings.clear()
+            self.scope.variables.clear()
         elif name == "update":
             for argument in arguments:
                 given = self._resolved(argument)
                 if isinstance(given, ast.Dict):
-                    for place, value in zip(given.keys, given.values, strict=True):
-                        if place is not None:
-                            self._put(place, value, node)
+                    for named, value in zip(given.keys, given.values, strict=True):
+                        if named is not None:
+                            self._put(named, value, node)
             for keyword in node.keywords:
                 if keyword.arg:
                     self._put(ast.Constant(keyword.arg), keyword.value, node)
@@ -229,9 +229,9 @@ class _Python:
                 words += self._options("--" + name.replace("_", "-"), value)
             where = where or self._where(node)
         if changed:
-            self.reading.launch(where, (), child.settings, self.reading.sure)
+            self.reading.invocation(where, (), child.variables, self.reading.sure)
         if words:
-            self.reading.launch(where, words, {}, self._sure())
+            self.reading.invocation(where, words, {}, self._sure())
 
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
@@ -305,15 +305,15 @@ class _Python:
             except (ValueError, TypeError):
                 return None
         if dotted.endswith(("environ.get", "getenv")) and texts and texts[0] is not None:
-            settings = self.scope.settings.get(texts[0], ())
-            if any(one.present for one in settings):
+            variables = self.scope.variables.get(texts[0], ())
+            if any(one.present for one in variables):
                 return self._variable(texts[0])
             return texts[1] if len(texts) > 1 else None
         return None
 
     def _variable(self, name: Argument) -> Argument:
-        settings = self.scope.settings.get(name or "", ())
-        return settings[0].text if len(settings) == 1 else None
+        variables = self.scope.variables.get(name or "", ())
+        return variables[0].text if len(variables) == 1 else None
 
 
 def _constant(node: ast.expr) -> Argument:

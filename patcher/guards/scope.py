@@ -1,4 +1,4 @@
-"""What a variable may be at a point of a script, and what a launch inherits: values without any reading."""
+"""What a variable may be at a point of a script, and what an invocation inherits: values without any reading."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 # Bounds that no written script comes near; without them a generated one could exhaust the memory.
 MOST_NESTING = 12
-MOST_SETTINGS = 12
+MOST_ASSIGNMENTS = 12
 MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
 
@@ -40,7 +40,7 @@ def known(text: str) -> Argument:
     return None if RUN_TIME in text else text
 
 
-class Setting(NamedTuple):
+class Assignment(NamedTuple):
     """One thing that a variable may be: ``text`` None if only the run tells, ``present`` False if unset."""
 
     text: Argument
@@ -51,20 +51,20 @@ class Setting(NamedTuple):
     depth: int = 0
 
 
-Settings = Mapping[str, tuple[Setting, ...]]
+Variables = Mapping[str, tuple[Assignment, ...]]
 
 
-class Launch(NamedTuple):
+class Invocation(NamedTuple):
     """A program start, or a call in a Python script, with what it inherits.
 
-    ``where`` names the place, ``sure`` is False inside a branch, a loop or a function. ``settings`` are the
-    variables at that point; empty where the program behind the words was read itself. The words of a launch that is
-    ``perhaps`` are those that the one at the same place has on some way to it.
+    ``where`` says in which line, ``sure`` is False inside a branch, a loop or a function. ``variables`` are those at
+    that point; empty where the program behind the words was read itself. The words of an invocation that is
+    ``perhaps`` are those that the one of the same line has on some way to it.
     """
 
     where: str
     argv: tuple[Argument, ...]
-    settings: Settings
+    variables: Variables
     sure: bool = True
     perhaps: bool = False
 
@@ -73,7 +73,7 @@ class Launch(NamedTuple):
 class Scope:
     """The variables, arrays and arguments of a running shell or Python program."""
 
-    settings: dict[str, tuple[Setting, ...]] = field(default_factory=dict)
+    variables: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)
     arrays: dict[str, tuple[Argument, ...]] = field(default_factory=dict)
     # Elements that an array has on some way through the branches, but not on all.
     perhaps: dict[str, tuple[Argument, ...]] = field(default_factory=dict)
@@ -82,38 +82,38 @@ class Scope:
 
     def copy(self) -> Scope:
         """A scope whose later changes stay its own, as in a child process."""
-        return Scope(dict(self.settings), dict(self.arrays), dict(self.perhaps), self.args, self.export_all)
+        return Scope(dict(self.variables), dict(self.arrays), dict(self.perhaps), self.args, self.export_all)
 
     def put(self, name: str, texts: Iterable[Argument], where: str, found: str, *, export: bool, depth: int) -> None:
         """Set a variable to one of ``texts``."""
-        exported = export or self.export_all or any(old.exported for old in self.settings.get(name, ()))
+        exported = export or self.export_all or any(old.exported for old in self.variables.get(name, ()))
         kept = tuple(text if text is None or len(text) <= MOST_TEXT else None for text in texts)
-        self.settings[name] = tuple(
-            Setting(text, where, found, exported=exported, depth=depth) for text in dict.fromkeys(kept)
+        self.variables[name] = tuple(
+            Assignment(text, where, found, exported=exported, depth=depth) for text in dict.fromkeys(kept)
         )
 
     def drop(self, name: str, where: str, found: str, depth: int) -> None:
         """Unset a variable."""
-        self.settings[name] = (Setting(None, where, found, present=False, exported=False, depth=depth),)
+        self.variables[name] = (Assignment(None, where, found, present=False, exported=False, depth=depth),)
         self.arrays.pop(name, None)
 
 
 def merged(scopes: Sequence[Scope], depth: int) -> Scope:
     """The scope after branches that end in ``scopes``: every variable may be what it is in any of them."""
     result = scopes[-1].copy()
-    for name in {name for scope in scopes for name in scope.settings}:
-        ways = [scope.settings.get(name) for scope in scopes]
+    for name in {name for scope in scopes for name in scope.variables}:
+        ways = [scope.variables.get(name) for scope in scopes]
         if ways[0] and all(way is ways[0] for way in ways) and all(one.depth <= depth for one in ways[0]):
             continue
-        absent = (Setting(None, "", "", present=False, exported=False),)
+        absent = (Assignment(None, "", "", present=False, exported=False),)
         choices = dict.fromkeys(
-            setting._replace(depth=min(setting.depth, depth)) for way in ways for setting in way or absent
+            assignment._replace(depth=min(assignment.depth, depth)) for way in ways for assignment in way or absent
         )
         kept = tuple(choices)
-        if len(kept) > MOST_SETTINGS:
+        if len(kept) > MOST_ASSIGNMENTS:
             last = kept[-1]
             kept = (last._replace(text=None, present=True, exported=any(one.exported for one in kept)),)
-        result.settings[name] = kept
+        result.variables[name] = kept
     for name in {name for scope in scopes for name in scope.arrays}:
         words = [scope.arrays.get(name, ()) for scope in scopes]
         common = 0

@@ -143,7 +143,7 @@ class _Scanner:
 
     def _heredocs(self) -> None:
         bodies: list[tuple[int, Heredoc]] = []
-        for place, delimiter, strip in self.pending:
+        for position, delimiter, strip in self.pending:
             first = self.line
             lines: list[str] = []
             while self.at < len(self.text):
@@ -152,10 +152,10 @@ class _Scanner:
                 if (line.lstrip("\t") if strip else line).rstrip("\r\n") == delimiter:
                     break
                 lines.append(line.lstrip("\t") if strip else line)
-            bodies.append((place, Heredoc("".join(lines), first)))
+            bodies.append((position, Heredoc("".join(lines), first)))
         # From the last to the first, so that the places of the others stay right.
-        for place, body in reversed(bodies):
-            self.out.insert(place, body)
+        for position, body in reversed(bodies):
+            self.out.insert(position, body)
         self.pending.clear()
 
     def _word(self) -> Word:

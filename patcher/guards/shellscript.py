@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from patcher.guards.scope import (
     ASSIGNMENT,
+    MOST_ASSIGNMENTS,
     MOST_NESTING,
-    MOST_SETTINGS,
     MOST_TEXT,
     MOST_WORDS,
     OVERRIDE,
     RUN_TIME,
     Argument,
-    Launch,
+    Invocation,
     Placed,
     Scope,
     merged,
@@ -33,7 +33,7 @@ _TESTS = frozenset({"[", "[[", "((", "test", "grep", "command", "which", "type",
 
 @dataclass
 class _Frame:
-    kind: str
+    construct: str
     entry: Scope
     ends: list[Scope] = field(default_factory=list)
     complete: bool = False
@@ -72,7 +72,7 @@ class Shell:
     @property
     def depth(self) -> int:
         """How many branches, loops and functions are open."""
-        return sum(frame.kind not in _PLAIN for frame in self.frames)
+        return sum(frame.construct not in _PLAIN for frame in self.frames)
 
     def run(self, stream: list[Token]) -> None:
         """Follow the words to the end of the text, or to an ``exit`` that stands in no branch."""
@@ -86,7 +86,7 @@ class Shell:
                 if isinstance(token, Word):
                     continue
             top = self.frames[-1] if self.frames else None
-            if top is not None and top.kind == "case" and top.pattern:
+            if top is not None and top.construct == "case" and top.pattern:
                 self._pattern(top, token)
             elif inside_test:
                 inside_test = not (isinstance(token, Word) and token.raw == "]]")
@@ -104,32 +104,32 @@ class Shell:
                 self.words.append(token)
         self._finish()
         while self.frames:
-            self._close(self.frames[-1].kind)
+            self._close(self.frames[-1].construct)
 
     # --- structure ---
 
-    def _open(self, kind: str) -> None:
+    def _open(self, construct: str) -> None:
         # Beyond this the text is no script that anybody wrote.
         if len(self.frames) < 200:
-            self.frames.append(_Frame(kind, self.scope.copy()))
+            self.frames.append(_Frame(construct, self.scope.copy()))
 
-    def _close(self, *kinds: str) -> None:
-        if not self.frames or self.frames[-1].kind not in kinds:
+    def _close(self, *constructs: str) -> None:
+        if not self.frames or self.frames[-1].construct not in constructs:
             return
         frame = self.frames.pop()
-        if frame.kind == "subshell":
+        if frame.construct == "subshell":
             self.scope = self._same(frame.entry)
-        elif frame.kind in {"loop", "function", "chain"}:
+        elif frame.construct in {"loop", "function", "chain"}:
             self.scope = self._same(merged([frame.entry, self.scope], self.depth))
-        elif frame.kind in {"if", "case"}:
-            ends = [*frame.ends, self.scope] if frame.kind == "if" or not frame.pattern else frame.ends
+        elif frame.construct in {"if", "case"}:
+            ends = [*frame.ends, self.scope] if frame.construct == "if" or not frame.pattern else frame.ends
             if not frame.complete:
                 ends = [frame.entry, *ends]
             self.scope = self._same(merged(ends or [self.scope], self.depth))
 
     def _same(self, result: Scope) -> Scope:
         """Keep the caller's object, since ``source`` and ``eval`` change the caller's variables."""
-        self.scope.settings = result.settings
+        self.scope.variables = result.variables
         self.scope.arrays = result.arrays
         self.scope.perhaps = result.perhaps
         return self.scope
@@ -169,11 +169,11 @@ class Shell:
             self._close("subshell")
         elif text in {"&&", "||"}:
             # Scripts chain steps with && and mean all of them; a test before it, or ||, means perhaps.
-            if (text == "||" or self.last_test) and not (top is not None and top.kind == "chain"):
+            if (text == "||" or self.last_test) and not (top is not None and top.construct == "chain"):
                 self._open("chain")
         elif text in {";;", ";&", ";;&"}:
             self._close("chain")
-            if self.frames and self.frames[-1].kind == "case":
+            if self.frames and self.frames[-1].construct == "case":
                 self._branch()
                 self.frames[-1].pattern = True
         elif text not in {"|", "|&"}:
@@ -186,7 +186,7 @@ class Shell:
             first = self.words[0].raw
             if first == "case" and raw == "in":
                 self.words.clear()
-                if top is not None and top.kind == "case":
+                if top is not None and top.construct == "case":
                     top.pattern = True
                 return True
             if first == "function":
@@ -204,7 +204,7 @@ class Shell:
                 self.words.append(word)
             return True
         if raw in {"else", "elif"}:
-            if top is not None and top.kind == "if":
+            if top is not None and top.construct == "if":
                 self._branch()
                 top.complete = raw == "else"
             return True
@@ -309,7 +309,7 @@ class Shell:
         self.reading.command(argv, scope, where, self._sure(), folder=self.folder, fed=fed)
         perhaps = [text for word in rest for text in self._perhaps(word)]
         if perhaps:
-            self.reading.launches.append(Launch(where, (argv[0], *perhaps), {}, sure=False, perhaps=True))
+            self.reading.invocations.append(Invocation(where, (argv[0], *perhaps), {}, sure=False, perhaps=True))
 
     def _declare(self, head: str, words: list[Word]) -> None:
         export, remove = head == "export", False
@@ -324,10 +324,10 @@ class Shell:
                 self._assign(word, export=export and not remove)
             names = [text.partition("=")[0] for text in self._expand(word) if text]
             for name in names:
-                settings = self.scope.settings.get(name)
-                if settings and (export or remove):
-                    self.scope.settings[name] = tuple(
-                        one._replace(exported=not remove and (one.exported or one.present)) for one in settings
+                variables = self.scope.variables.get(name)
+                if variables and (export or remove):
+                    self.scope.variables[name] = tuple(
+                        one._replace(exported=not remove and (one.exported or one.present)) for one in variables
                     )
 
     def _set(self, argv: list[Argument]) -> None:
@@ -366,7 +366,7 @@ class Shell:
         self._assign_texts(name, texts, word, export=export)
 
     def _assign_texts(self, name: str, texts: Iterable[Argument], word: Word, *, export: bool) -> None:
-        known = tuple(dict.fromkeys(texts))[:MOST_SETTINGS]
+        known = tuple(dict.fromkeys(texts))[:MOST_ASSIGNMENTS]
         found = word.raw if len(word.raw) <= 200 else word.raw[:200] + "…"
         if len(known) == 1 and known[0] is not None and any(mark in found for mark in "$`"):
             found = f"{found} ({known[0][:200]})"
@@ -381,10 +381,10 @@ class Shell:
             return (args[int(name[:6]) - 1],) if int(name[:6]) <= len(args) else ()
         if not name[:1].isalpha() and name[:1] != "_":
             return (None,)
-        settings = self.scope.settings.get(name, ())
-        if not any(one.present for one in settings):
+        variables = self.scope.variables.get(name, ())
+        if not any(one.present for one in variables):
             return ()
-        return tuple(one.text if one.present else "" for one in settings)
+        return tuple(one.text if one.present else "" for one in variables)
 
     def _parameter(self, piece: Parameter) -> tuple[Argument, ...]:
         values = self._values(piece.name)
@@ -425,7 +425,7 @@ class Shell:
                     for right in options
                 )
             )
-            if len(results) > MOST_SETTINGS:
+            if len(results) > MOST_ASSIGNMENTS:
                 return (None,)
         return results
 

@@ -71,7 +71,7 @@ def read(path: Path) -> tuple[os.stat_result, bytes]:
         return status, stream.read()
 
 
-def look(path: Path) -> tuple[Node | None, bytes]:
+def observe(path: Path) -> tuple[Node | None, bytes]:
     """What lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
     try:
         status = os.lstat(path)
@@ -94,7 +94,7 @@ def look(path: Path) -> tuple[Node | None, bytes]:
     return node, content
 
 
-def place(path: Path, node: Node, content: bytes) -> None:
+def put(path: Path, node: Node, content: bytes) -> None:
     """Make ``path`` hold ``node``, whose bytes are ``content``, in one step; raises OSError, leaves no rest.
 
     Mode, owner and times are there before the name is, so nobody ever sees the file without them.

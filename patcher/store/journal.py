@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files
-from patcher.store.files import look, place, remove, same, sync
+from patcher.store.files import observe, put, remove, same, sync
+from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
 from patcher.store.registry import Journal, Move
-from patcher.store.shelf import COMMITTED, JOURNAL, NEXT, STATE, Shelf
 
 
 class Recovered(NamedTuple):
@@ -37,31 +37,31 @@ class Recovered(NamedTuple):
     left: tuple[str, ...] = ()
 
 
-def settle(shelves: Sequence[Shelf], given: Sequence[Path]) -> list[Recovered]:
-    """End every unfinished transaction of the locked ``shelves``; ``given`` are all roots that are known.
+def settle(stores: Sequence[StoreFolder], given: Sequence[Path]) -> list[Recovered]:
+    """End every unfinished transaction of the locked ``stores``; ``given`` are all roots that are known.
 
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
-    pending = {str(shelf.root): journal for shelf in shelves if (journal := shelf.journal())}
+    pending = {str(store.root): journal for store in stores if (journal := store.journal())}
     known = {os.path.realpath(root) for root in given}
     done, open_ends = [], []
     # The first root of a transaction decides, so its journal goes last.
-    for shelf in sorted(shelves, key=lambda shelf: str(shelf.root), reverse=True):
-        journal = pending.get(str(shelf.root))
+    for store in sorted(stores, key=lambda store: str(store.root), reverse=True):
+        journal = pending.get(str(store.root))
         if journal is None:
             continue
         forward = _verdict(journal, pending, known)
         if forward is None:
-            open_ends.append((shelf, journal))
+            open_ends.append((store, journal))
         else:
-            left = _ahead(shelf, journal) if forward else _back(shelf, journal)
-            done.append(Recovered(shelf.root, forward, tuple(left)))
-    for shelf, journal in open_ends:
+            left = _ahead(store, journal) if forward else _back(store, journal)
+            done.append(Recovered(store.root, forward, tuple(left)))
+    for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             "an interrupted run over several roots can only be ended with all of them",
-            where=str(shelf.root),
+            where=str(store.root),
             hint=f"run `rlpatch recover` where these are found too: {', '.join(others)}",
         )
     return done
@@ -82,32 +82,32 @@ def _verdict(journal: Journal, pending: dict[str, Journal], known: set[str]) -> 
     return decider is not None and decider.transaction == journal.transaction and decider.committed
 
 
-def _ahead(shelf: Shelf, journal: Journal) -> list[str]:
-    for source in _sources(shelf, journal):
+def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
+    for source in _sources(store, journal):
         _forget_elsewhere(source)
     if journal.empties:
-        remove(shelf.folder / STATE)
+        remove(store.path / STATE)
     else:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
-            os.replace(shelf.folder / NEXT, shelf.folder / STATE)  # noqa: PTH105
-    sync(shelf.folder)
-    _end(shelf, journal, journal.ahead)
+            os.replace(store.path / NEXT, store.path / STATE)  # noqa: PTH105
+    sync(store.path)
+    _end(store, journal, journal.ahead)
     return []
 
 
-def _back(shelf: Shelf, journal: Journal) -> list[str]:
-    left = [move.path for move in journal.moves if not _undo(shelf, move)]
-    for source in _sources(shelf, journal):
+def _back(store: StoreFolder, journal: Journal) -> list[str]:
+    left = [move.path for move in journal.moves if not _undo(store, move)]
+    for source in _sources(store, journal):
         _forget_elsewhere(source)
-    _end(shelf, journal, journal.back)
+    _end(store, journal, journal.back)
     return left
 
 
-def _undo(shelf: Shelf, move: Move) -> bool:
+def _undo(store: StoreFolder, move: Move) -> bool:
     """Put back what the path held before; False when it holds somebody else's file."""
-    path = shelf.inside(move.path)
+    path = store.inside(move.path)
     cache = path.suffix == ".pyc"
-    now = look(path)[0]
+    now = observe(path)[0]
     if same(now, move.before):
         return True
     if not cache and not same(now, move.after):
@@ -115,7 +115,7 @@ def _undo(shelf: Shelf, move: Move) -> bool:
     if move.before is None:
         remove(path)
         return True
-    content = b"" if move.before.link is not None else shelf.blob(move.before.digest)
+    content = b"" if move.before.link is not None else store.blob(move.before.digest)
     if content is None:
         if cache:  # it can be compiled again
             remove(path)
@@ -127,35 +127,35 @@ def _undo(shelf: Shelf, move: Move) -> bool:
             hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
         )
     if path.parent.is_dir() or not cache:
-        place(path, move.before, content)
+        put(path, move.before, content)
     return True
 
 
-def _end(shelf: Shelf, journal: Journal, times: dict[str, files.Folder | None]) -> None:
-    folders = {shelf.inside(move.path).parent for move in journal.moves}
+def _end(store: StoreFolder, journal: Journal, times: dict[str, files.Folder | None]) -> None:
+    folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
         files.clean(folder)
-    rewound = {_folder(shelf, text): kept for text, kept in times.items()}
+    rewound = {_folder(store, text): kept for text, kept in times.items()}
     # The deepest first: a bytecode folder that is removed moves the time of its parent.
     for folder in sorted(rewound, key=lambda path: len(path.parts), reverse=True):
         files.rewind(folder, rewound[folder])
     for folder in folders:
         if folder.is_dir():
             sync(folder)
-    remove(shelf.folder / (COMMITTED if journal.committed else JOURNAL))
-    sync(shelf.folder)
+    remove(store.path / (COMMITTED if journal.committed else JOURNAL))
+    sync(store.path)
 
 
-def _folder(shelf: Shelf, text: str) -> Path:
-    return shelf.root if text == "." else shelf.inside(text)
+def _folder(store: StoreFolder, text: str) -> Path:
+    return store.root if text == "." else store.inside(text)
 
 
-def _sources(shelf: Shelf, journal: Journal) -> Iterator[Path]:
+def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
     """The source files of the transaction, by the root's real name and by the one that was given."""
     for move in journal.moves:
         if not move.path.endswith(".pyc"):
-            yield shelf.inside(move.path)
-            yield shelf.given / move.path
+            yield store.inside(move.path)
+            yield store.given / move.path
 
 
 def _forget_elsewhere(source: Path) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode
-from patcher.store.files import BYTECODE, Node, look, read
-from patcher.store.shelf import Shelf
+from patcher.store.files import BYTECODE, Node, observe, read
+from patcher.store.folder import StoreFolder
 
 _COMPILED = (".so", ".pyd", ".dylib")
 
@@ -30,8 +30,8 @@ def preflight(edits: Sequence[Edit]) -> None:
     out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file that is not as planned.
     """
     for edit in edits:
-        shelf = Shelf(edit.root)
-        if not shelf.root.is_dir():
+        store = StoreFolder(edit.root)
+        if not store.root.is_dir():
             raise Problem(
                 Kind.ENVIRONMENT,
                 "the root is not a folder: zipped packages cannot be patched",
@@ -39,13 +39,13 @@ def preflight(edits: Sequence[Edit]) -> None:
                 hint="install the package unpacked",
             )
         for change in edit.changes:
-            path = shelf.locate(change.path)
+            path = store.locate(change.path)
             node, _content = current(path, change)
             if change.before != change.after:
                 _permitted(path, node)
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
-        _writable(shelf.folder if shelf.exists() else shelf.root)
+        _writable(store.path if store.exists() else store.root)
 
 
 def current(path: Path, change: Change) -> tuple[Node, bytes]:
@@ -55,7 +55,7 @@ def current(path: Path, change: Change) -> tuple[Node, bytes]:
     cannot be read.
     """
     try:
-        node, content = look(path)
+        node, content = observe(path)
         if node is not None and node.link is not None:
             content = read(Path(os.path.realpath(path)))[1]
     except OSError as error:

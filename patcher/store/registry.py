@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     bytecode: Mapping[str, Node] = MappingProxyType({})
 
 
-class State(NamedTuple):
+class Registry(NamedTuple):
     """The registry of a root; ``folders`` is how folders were before the first change (None: not there)."""
 
     records: tuple[Record, ...] = ()
@@ -69,7 +69,7 @@ class Journal(NamedTuple):
     committed: bool = False
 
 
-def state_text(state: State) -> bytes:
+def registry_text(registry: Registry) -> bytes:
     """The registry as it lies on the disk."""
     files = {
         path: {
@@ -77,10 +77,10 @@ def state_text(state: State) -> bytes:
             "pristine": entry.pristine._asdict(),
             "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
         }
-        for path, entry in state.files.items()
+        for path, entry in registry.files.items()
     }
-    records = [{**record._asdict(), "patch": list(record.patch)} for record in state.records]
-    return _text({"records": records, "files": files, "folders": _folders_text(state.folders)})
+    records = [{**record._asdict(), "patch": list(record.patch)} for record in registry.records]
+    return _text({"records": records, "files": files, "folders": _folders_text(registry.folders)})
 
 
 def journal_text(journal: Journal) -> bytes:
@@ -114,9 +114,9 @@ def _folders_text(folders: Mapping[str, Folder | None]) -> dict[str, Any]:
     return {path: kept and kept._asdict() for path, kept in folders.items()}
 
 
-def read_state(content: bytes) -> State:
+def read_registry(content: bytes) -> Registry:
     """The registry from its text; raises ValueError with the reason when it is not one."""
-    return _read(content, _state)
+    return _read(content, _registry)
 
 
 def read_records(content: bytes) -> tuple[Record, ...]:
@@ -154,7 +154,7 @@ def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _state(top: dict[str, Any]) -> State:
+def _registry(top: dict[str, Any]) -> Registry:
     files = {
         _path(path): Entry(
             digest=_digest(entry["digest"]),
@@ -163,7 +163,7 @@ def _state(top: dict[str, Any]) -> State:
         )
         for path, entry in top["files"].items()
     }
-    return State(_records(top), files, _folders(top["folders"]))
+    return Registry(_records(top), files, _folders(top["folders"]))
 
 
 def _records(top: dict[str, Any]) -> tuple[Record, ...]:

@@ -20,11 +20,11 @@ from typing import NamedTuple
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files, lock
-from patcher.store.files import BYTECODE, Node, digest, look, place, remove, same, sync
+from patcher.store.files import BYTECODE, Node, digest, observe, put, remove, same, sync
+from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import Recovered, settle
 from patcher.store.preflight import current, preflight
-from patcher.store.registry import Entry, Journal, Move, State, journal_text, state_text
-from patcher.store.shelf import IGNORE, JOURNAL, NEXT, Shelf
+from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
 
 __all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
 
@@ -49,11 +49,11 @@ class Draft(NamedTuple):
     their original.
     """
 
-    shelf: Shelf
+    store: StoreFolder
     moves: tuple[Move, ...]
     contents: dict[str, bytes]
     backups: tuple[tuple[bytes, int], ...]
-    state: State
+    registry: Registry
     back: dict[str, files.Folder | None]
     ahead: dict[str, files.Folder | None]
 
@@ -73,14 +73,14 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     roots = [edit.root for edit in edits]
     try:
         ended += recover(roots, wait=wait, on_wait=on_wait)
-        merged = [(shelf, edit) for shelf, edit in _merged(edits) if not _idle(shelf, edit)]
+        merged = [(store, edit) for store, edit in _merged(edits) if not _idle(store, edit)]
         if not merged:
             return Outcome(recovered=tuple(ended))
-        preflight([edit for _shelf, edit in merged])
-        shelves = [shelf for shelf, _edit in merged]
-        with _locked(shelves, wait, on_wait, make=True):
-            ended += settle(shelves, roots)
-            written = _transact([_draft(shelf, edit) for shelf, edit in merged])
+        preflight([edit for _store, edit in merged])
+        stores = [store for store, _edit in merged]
+        with _locked(stores, wait, on_wait, make=True):
+            ended += settle(stores, roots)
+            written = _transact([_draft(store, edit) for store, edit in merged])
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
     except OSError as error:
@@ -97,12 +97,12 @@ def records(root: Path) -> tuple[Record, ...]:
 
     Raises Problem(ENVIRONMENT) when the registry is damaged.
     """
-    return Shelf(root).records()
+    return StoreFolder(root).records()
 
 
 def pending(root: Path) -> bool:
     """Whether an interrupted run, or one that is still on its way, has left something below ``root``."""
-    return Shelf(root).unfinished()
+    return StoreFolder(root).unfinished()
 
 
 def recover(
@@ -114,13 +114,13 @@ def recover(
     written. Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
     ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
     """
-    shelves = list({shelf.root: shelf for shelf in map(Shelf, roots)}.values())
-    while any(pending(shelf.root) for shelf in shelves):
-        present = [shelf for shelf in shelves if shelf.exists()]
+    stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
+    while any(pending(store.root) for store in stores):
+        present = [store for store in stores if store.exists()]
         try:
             with _locked(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
-                if present == [shelf for shelf in shelves if shelf.exists()]:
+                if present == [store for store in stores if store.exists()]:
                     with _shielded():
                         return settle(present, roots)
         except _Gone:  # the owner of the lock has ended it and removed the store
@@ -142,13 +142,13 @@ def _failed(error: BaseException) -> Problem:
     )
 
 
-def _incomplete(error: BaseException, shelves: Sequence[Shelf]) -> Problem:
+def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     if isinstance(error, Problem):
         return Problem(Kind.ROLLBACK_INCOMPLETE, error.cause, error.where, error.hint, error.notes)
     return Problem(
         Kind.ROLLBACK_INCOMPLETE,
         f"{_reason(error)}; an unfinished change is still there",
-        where=", ".join(str(shelf.root) for shelf in shelves),
+        where=", ".join(str(store.root) for store in stores),
         hint="rlpatch recover",
     )
 
@@ -158,27 +158,29 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _locked(shelves: Sequence[Shelf], wait: float, on_wait: Callable[[str], None], *, make: bool) -> Iterator[None]:
-    """Hold the locks of all shelves, and leave no store behind that has nothing to remember."""
+def _locked(
+    stores: Sequence[StoreFolder], wait: float, on_wait: Callable[[str], None], *, make: bool
+) -> Iterator[None]:
+    """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
-        for shelf in sorted(shelves, key=lambda shelf: str(shelf.root)):  # two commands must not cross
-            prepare = shelf.prepare if make else _present(shelf)
-            stack.enter_context(lock.hold(shelf.folder, prepare=prepare, wait=wait, on_wait=on_wait))
-            stack.callback(_sweep, shelf)
+        for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross
+            prepare = store.prepare if make else _present(store)
+            stack.enter_context(lock.hold(store.path, prepare=prepare, wait=wait, on_wait=on_wait))
+            stack.callback(_sweep, store)
         yield
 
 
-def _present(shelf: Shelf) -> Callable[[], None]:
+def _present(store: StoreFolder) -> Callable[[], None]:
     def check() -> None:
-        if not shelf.exists():
+        if not store.exists():
             raise _Gone
 
     return check
 
 
-def _sweep(shelf: Shelf) -> None:
+def _sweep(store: StoreFolder) -> None:
     with _shielded(), contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
-        shelf.sweep()
+        store.sweep()
 
 
 @contextlib.contextmanager
@@ -197,25 +199,25 @@ def _shielded() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _merged(edits: Sequence[Edit]) -> list[tuple[Shelf, Edit]]:
+def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     """One edit per root, sorted by the root's real name."""
-    found: dict[Path, tuple[Shelf, Edit]] = {}
+    found: dict[Path, tuple[StoreFolder, Edit]] = {}
     for edit in edits:
-        shelf = Shelf(edit.root)
-        if shelf.root in found:
-            shelf, first = found[shelf.root]
+        store = StoreFolder(edit.root)
+        if store.root in found:
+            store, first = found[store.root]
             edit = Edit(first.root, first.changes + edit.changes, first.add + edit.add, first.remove + edit.remove)
-        found[shelf.root] = (shelf, edit)
+        found[store.root] = (store, edit)
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _idle(shelf: Shelf, edit: Edit) -> bool:
+def _idle(store: StoreFolder, edit: Edit) -> bool:
     """Whether nothing would change; raises Problem(FOREIGN_EDIT) when a file is not as planned."""
     for change in edit.changes:
-        current(shelf.locate(change.path), change)
+        current(store.locate(change.path), change)
     if any(change.before != change.after for change in edit.changes):
         return False
-    now = shelf.records()
+    now = store.records()
     return _undated(_registered(now, edit)) == _undated(now)
 
 
@@ -229,15 +231,15 @@ def _registered(now: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
     return tuple(kept.values())
 
 
-def _key(shelf: Shelf, path: Path) -> str:
-    return path.relative_to(shelf.root).as_posix()
+def _key(store: StoreFolder, path: Path) -> str:
+    return path.relative_to(store.root).as_posix()
 
 
 @dataclass
 class _Sheet:
     """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need."""
 
-    shelf: Shelf
+    store: StoreFolder
     entries: dict[str, Entry]
     sources: list[Move]
     caches: list[Move]
@@ -246,26 +248,26 @@ class _Sheet:
     pristine_now: set[str]
 
 
-def _draft(shelf: Shelf, edit: Edit) -> Draft:
+def _draft(store: StoreFolder, edit: Edit) -> Draft:
     """Everything that will be done below one root; compares every file with what planning read."""
-    state = shelf.state()
-    sheet = _Sheet(shelf, dict(state.files), [], [], {}, [], set())
+    registry = store.registry()
+    sheet = _Sheet(store, dict(registry.files), [], [], {}, [], set())
     for change in edit.changes:
         _enter(sheet, change)
-    applied = _registered(state.records, edit)
+    applied = _registered(registry.records, edit)
     touched = {move.path for move in sheet.sources}
     # Without any patch, an entry that is left is of a file that was upgraded under us.
     entries = sheet.entries if applied else {k: entry for k, entry in sheet.entries.items() if k in touched}
     # How a folder was at first is remembered as long as a file in it carries lines of ours without a break.
-    alive = _folders(state.files.keys() - sheet.pristine_now) & state.folders.keys()
-    now = {name: files.folder(_at(shelf, name)) for name in _folders(touched) | _folders(entries.keys())}
-    first = {name: state.folders[name] if name in alive else now[name] for name in now}
+    alive = _folders(registry.files.keys() - sheet.pristine_now) & registry.folders.keys()
+    now = {name: files.folder(_at(store, name)) for name in _folders(touched) | _folders(entries.keys())}
+    first = {name: registry.folders[name] if name in alive else now[name] for name in now}
     return Draft(
-        shelf=shelf,
+        store=store,
         moves=(*sheet.sources, *sheet.caches),
         contents=sheet.contents,
         backups=tuple(sheet.backups),
-        state=State(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
+        registry=Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
         back={name: now[name] for name in _folders(touched)},
         ahead={name: first[name] for name in _folders(touched)},
     )
@@ -273,8 +275,8 @@ def _draft(shelf: Shelf, edit: Edit) -> Draft:
 
 def _enter(sheet: _Sheet, change: Change) -> None:
     """Work one change out: its file, its bytecode, and what the registry will remember of them."""
-    path = sheet.shelf.locate(change.path)
-    key = _key(sheet.shelf, path)
+    path = sheet.store.locate(change.path)
+    key = _key(sheet.store, path)
     if key in sheet.contents:
         raise ValueError(f"{change.path}: two changes of one file")
     node, _content = current(path, change)
@@ -290,7 +292,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         entry = Entry(digest(change.pristine), plain._replace(digest=digest(change.pristine), mtime_ns=None))
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
-    readers = _readers(sheet.shelf, path, plain.mode)
+    readers = _readers(sheet.store, path, plain.mode)
     if not reverts:
         sheet.entries[key] = entry
         sheet.backups.append((change.pristine, readers))
@@ -306,16 +308,16 @@ def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
     """The bytecode of ``source`` that is there, its bytes kept for the way back."""
     found = {}
     for path in bytecode.beside(source):
-        node, content = look(path)
+        node, content = observe(path)
         if node is not None:
-            found[_key(sheet.shelf, path)] = node
-            sheet.backups.append((content, _readers(sheet.shelf, path, node.mode)))
+            found[_key(sheet.store, path)] = node
+            sheet.backups.append((content, _readers(sheet.store, path, node.mode)))
     return found
 
 
-def _readers(shelf: Shelf, path: Path, mode: int) -> int:
+def _readers(store: StoreFolder, path: Path, mode: int) -> int:
     """The mode of a backup, which lies above the folders that may keep group and others from the original."""
-    for folder in path.parents[: len(path.relative_to(shelf.root).parts) - 1]:
+    for folder in path.parents[: len(path.relative_to(store.root).parts) - 1]:
         search = os.stat(folder).st_mode  # noqa: PTH116
         mode &= ~0o077 | (search & 0o010) * 7 | (search & 0o001) * 7
     return mode
@@ -326,8 +328,8 @@ def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[st
     for key in sorted({*there, *wanted}):
         before, after = there.get(key), wanted.get(key)
         if after is not None and after.link is None:
-            content = sheet.shelf.blob(after.digest)
-            if content is None or not sheet.shelf.inside(key).parent.is_dir():
+            content = sheet.store.blob(after.digest)
+            if content is None or not sheet.store.inside(key).parent.is_dir():
                 after = None  # a cache: somebody removed it, and Python makes it again
             else:
                 sheet.contents[key] = content
@@ -351,14 +353,14 @@ def _folders(keys: Iterable[str]) -> set[str]:
     return {str(folder) for parent in parents for folder in (parent, parent / BYTECODE)}
 
 
-def _at(shelf: Shelf, name: str) -> Path:
-    return shelf.root / name
+def _at(store: StoreFolder, name: str) -> Path:
+    return store.root / name
 
 
 def _transact(drafts: Sequence[Draft]) -> list[Path]:
     """Carry the drafts out, or bring everything back; the locks are held."""
-    shelves = [draft.shelf for draft in drafts]
-    roots = [shelf.root for shelf in shelves]
+    stores = [draft.store for draft in drafts]
+    roots = [store.root for store in stores]
     failure: BaseException | None = None
     try:
         for draft in drafts:
@@ -368,42 +370,44 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
             _announce(draft, transaction, tuple(map(str, roots)), index)
         for draft in drafts:
             _perform(draft)
-        for shelf in shelves:
-            shelf.commit()
+        for store in stores:
+            store.commit()
     except BaseException as error:  # also Ctrl-C: it is raised again below
         failure = error
     try:
         with _shielded():
-            ended = settle(shelves, roots)
+            ended = settle(stores, roots)
     except (OSError, Problem) as error:
-        raise _incomplete(error, shelves) from (failure or error)
+        raise _incomplete(error, stores) from (failure or error)
     # An error after the first mark has stopped nothing: the transaction counts and has been ended.
     if failure is not None and not any(one.forward for one in ended):
         raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
-    return [draft.shelf.inside(move.path) for draft in drafts for move in draft.moves if not _cache(move)]
+    return [draft.store.inside(move.path) for draft in drafts for move in draft.moves if not _cache(move)]
 
 
 def _stock(draft: Draft) -> None:
     """Put all that the way back needs, and the registry of after, into the store."""
-    shelf = draft.shelf
-    if shelf.read(IGNORE) is None:
-        shelf.write(IGNORE, b"*\n")
+    store = draft.store
+    if store.read(IGNORE) is None:
+        store.write(IGNORE, b"*\n")
     for content, mode in draft.backups:
-        shelf.keep(content, mode)
-    if draft.state != State():
-        shelf.write(NEXT, state_text(draft.state))
+        store.keep(content, mode)
+    if draft.registry != Registry():
+        store.write(NEXT, registry_text(draft.registry))
 
 
 def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], index: int) -> None:
-    journal = Journal(transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.state == State())
-    draft.shelf.write(JOURNAL, journal_text(journal))
-    sync(draft.shelf.folder)
+    journal = Journal(
+        transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.registry == Registry()
+    )
+    draft.store.write(JOURNAL, journal_text(journal))
+    sync(draft.store.path)
 
 
 def _perform(draft: Draft) -> None:
     for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
-        path = draft.shelf.inside(move.path)
-        if not _cache(move) and not same(look(path)[0], move.before):
+        path = draft.store.inside(move.path)
+        if not _cache(move) and not same(observe(path)[0], move.before):
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 "somebody changed the file while rlpatch was at work; everything is as it was",
@@ -413,8 +417,8 @@ def _perform(draft: Draft) -> None:
         if move.after is None:
             remove(path)
         else:
-            place(path, move.after, draft.contents.get(move.path, b""))
-    for folder in {draft.shelf.inside(move.path).parent for move in draft.moves}:
+            put(path, move.after, draft.contents.get(move.path, b""))
+    for folder in {draft.store.inside(move.path).parent for move in draft.moves}:
         sync(folder)
 
 

@@ -87,8 +87,8 @@ def discover(
     _option(path, python)
     targets: list[Target] = []
     problems: list[Problem] = []
-    looked: list[str] = []
-    places: list[Path] = []
+    searched: list[str] = []
+    folders: list[Path] = []
 
     def collect(search: Callable[[Project], Target | None]) -> None:
         for project in projects:
@@ -102,48 +102,48 @@ def discover(
 
     if path is not None:
         folder = _folder(path)
-        looked.append(f"--path {path}")
-        places += [folder, *(folder / project.checkout for project in projects)]
-        places += [folder.parent for project in projects if folder.name == project.package]
-        places += _editable_roots(projects, [str(folder)])
+        searched.append(f"--path {path}")
+        folders += [folder, *(folder / project.checkout for project in projects)]
+        folders += [folder.parent for project in projects if folder.name == project.package]
+        folders += _editable_roots(projects, [str(folder)])
         collect(partial(_at, path=path, git=git))
     else:
-        for environment in _environments(projects, python, looked, only_if_traces=True):
-            looked.append(environment.name)
-            places += [Path(entry) for entry in environment.path]
-            places += _editable_roots(projects, environment.path)
+        for environment in _environments(projects, python, searched, only_if_traces=True):
+            searched.append(environment.name)
+            folders += [Path(entry) for entry in environment.path]
+            folders += _editable_roots(projects, environment.path)
             collect(partial(_imported, environment=environment, git=git))
-    places += [target.root for target in targets]
-    stores = dict.fromkeys(Path(os.path.realpath(place)) for place in places if (place / STORE).is_dir())
-    return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(looked))
+    folders += [target.root for target in targets]
+    stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
+    return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))
 
 
 def _first(project: Project, command: str) -> Target:
-    looked: list[str] = []
-    for environment in _environments([project], None, looked):
+    searched: list[str] = []
+    for environment in _environments([project], None, searched):
         try:
             target = _imported(project, environment)
         except Problem as problem:
             if problem.kind is not Kind.NO_TARGET:
                 raise
-            looked.append(f"{environment.name}: {problem.cause}")
+            searched.append(f"{environment.name}: {problem.cause}")
             continue
         if target is not None:
             return target
         although = _although(project, map(Path, environment.path))
-        looked.append(f"{environment.name}: no {project.package}{although}")
+        searched.append(f"{environment.name}: no {project.package}{although}")
     raise Problem(
         Kind.NO_TARGET,
         f"{project.name} is in none of the environments that were looked at",
         hint=f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR",
-        notes=tuple(looked),
+        notes=tuple(searched),
     )
 
 
 def _environments(
-    projects: Sequence[Project], python: str | None, looked: list[str], *, only_if_traces: bool = False
+    projects: Sequence[Project], python: str | None, searched: list[str], *, only_if_traces: bool = False
 ) -> Iterator[Environment]:
-    """The environments to look at, one after the other; ``looked`` is told of those that did not answer.
+    """The environments to look at, one after the other; ``searched`` is told of those that did not answer.
 
     ``only_if_traces`` does not start an interpreter whose folders hold nothing of ``projects``.
     """
@@ -156,12 +156,12 @@ def _environments(
     seen = {os.path.realpath(environment.prefix)}
     for name, exe in interpreters.others():
         if only_if_traces and not _traces(projects, interpreters.site_folders(exe)):
-            looked.append(f"{name}: nothing that rlpatch knows")
+            searched.append(f"{name}: nothing that rlpatch knows")
             continue
         try:
             environment = interpreters.ask(exe, packages, name)
         except Problem as problem:
-            looked.append(f"{name}: {problem.cause}")
+            searched.append(f"{name}: {problem.cause}")
             continue
         if os.path.realpath(environment.prefix) not in seen:
             seen.add(os.path.realpath(environment.prefix))
@@ -212,21 +212,21 @@ def _at(project: Project, path: Path, git: bool = True) -> Target | None:
     """The target below the folder that the user named, None if the package is not there."""
     folder = _folder(path)
     by = f"--path {path}"
-    for place in (folder / project.checkout, folder):
-        if _is_package(place / project.package):
-            return _target(project, place / project.package, by, (), git)
+    for candidate in (folder / project.checkout, folder):
+        if _is_package(candidate / project.package):
+            return _target(project, candidate / project.package, by, (), git)
     # The name that was typed may be a link to a folder of another name, and the other way round.
     for named in (Path(os.path.abspath(path)), folder):  # noqa: PTH100  (keeps the link's own name)
         if named.name == project.package and _is_package(named):
             return _target(project, named, f"{by}, the package folder itself: took its parent", (), git)
     for found in versions.distributions(folder, project.distributions, project.package):
-        for place in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
-            if _is_package(place / project.package):
+        for candidate in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
+            if _is_package(candidate / project.package):
                 by = f"{by}, where {found.folder.name} stands for {found.checkout}"
-                return _target(project, place / project.package, by, (str(folder),), git)
-    for place in (folder / project.checkout, folder):
-        if (place / project.package).is_dir():
-            raise _leftover(project, place / project.package)
+                return _target(project, candidate / project.package, by, (str(folder),), git)
+    for candidate in (folder / project.checkout, folder):
+        if (candidate / project.package).is_dir():
+            raise _leftover(project, candidate / project.package)
     return None
 
 
@@ -266,7 +266,7 @@ def _target(project: Project, package: Path, found_by: str, search: Sequence[str
         project,
         known.version,
         known.root,
-        known.kind,
+        known.installed_as,
         known.version_from,
         found_by,
         known.notes,
@@ -277,8 +277,8 @@ def _target(project: Project, package: Path, found_by: str, search: Sequence[str
 def _although(project: Project, folders: Iterable[Path]) -> str:
     """What contradicts that the package is not there: metadata that an editable install left, say."""
     for found in provenance.distributions(project, folders):
-        place = f", which stands for {found.checkout}" if found.checkout else ""
-        return f", although {found.folder} is there{place}"
+        stands_for = f", which stands for {found.checkout}" if found.checkout else ""
+        return f", although {found.folder} is there{stands_for}"
     return ""
 
 

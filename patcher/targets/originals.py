@@ -13,7 +13,7 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> str:
         recorded = _recorded(target, path)
         if recorded and recorded != _hash(pristine):
             return f"{path} is not the file that was released: {target.version_from}/RECORD has another hash"
-    if target.kind in ("checkout", "editable"):
+    if target.installed_as in ("checkout", "editable"):
         from patcher.targets import checkout  # git takes 0.1 s, and wheels have none
 
         committed = checkout.pristine(target.root, path)

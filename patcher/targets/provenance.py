@@ -22,7 +22,7 @@ class Provenance(NamedTuple):
 
     root: Path
     version: str
-    kind: str
+    installed_as: str
     version_from: str
     notes: tuple[str, ...]
 
@@ -62,16 +62,16 @@ def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Pro
         every = f"as in every release of {project.name}, which tells nothing"
         doubts += tuple(f"{one.says} says {one.version}, {every}" for one in recorded if one not in true)
     if own is not None:
-        kind = "wheel" if own.installed or root.name in _SITES else "unpacked"
+        installed_as = "wheel" if own.installed or root.name in _SITES else "unpacked"
     elif installed is not None or _egg_linked(project, search):
-        kind = "editable"
+        installed_as = "editable"
     elif tree.own:
-        kind = "checkout"
+        installed_as = "checkout"
     else:
-        kind = "wheel" if root.name in _SITES else "unpacked"
+        installed_as = "wheel" if root.name in _SITES else "unpacked"
     shadowed = [d for d in claims if not _beside(d, root) and not _stands_for(d, root)]
     notes += tuple(f"this folder shadows what {d.folder} stands for" for d in shadowed)
-    return Provenance(root, believed.version, kind, believed.says, notes + ambiguous + tree.notes + doubts)
+    return Provenance(root, believed.version, installed_as, believed.says, notes + ambiguous + tree.notes + doubts)
 
 
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:

@@ -15,7 +15,8 @@ class Project(NamedTuple):
     ``name`` is what the user types, ``package`` what Python imports, ``distributions`` the names under which
     the same package is published, ``checkout`` where the package lies in a git checkout (``""``: at the top);
     ``version_files`` are text files below the root that hold just the version, and ``files`` those in which
-    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release.
+    patches may stand, by any release. ``placeholders`` are versions that its metadata bears whatever the release,
+    ``releases`` those that were published, as far as they are known, oldest first.
     """
 
     name: str
@@ -25,20 +26,21 @@ class Project(NamedTuple):
     version_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     placeholders: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
 
 
 class Target(NamedTuple):
     """A project that is there.
 
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
-    ``kind`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
+    ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
     known; ``search`` are the folders along which its environment imports, as far as they are known.
     """
 
     project: Project
     version: str
     root: Path
-    kind: str
+    installed_as: str
     version_from: str
     found_by: str
     notes: tuple[str, ...] = ()
@@ -63,10 +65,10 @@ class Target(NamedTuple):
 
 class Discovery(NamedTuple):
     """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
-    projects that are there but cannot be patched, and where was looked.
+    projects that are there but cannot be patched, and where was searched.
     """
 
     targets: tuple[Target, ...]
     stores: tuple[Path, ...]
     problems: tuple[Problem, ...]
-    looked: tuple[str, ...]
+    searched: tuple[str, ...]

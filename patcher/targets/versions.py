@@ -128,10 +128,10 @@ def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
     """What PKG-INFO at the root of an unpacked sdist says, or that of an egg-info beside the package."""
     wanted = {normalise(name) for name in names}
     eggs = sorted(e for e in sources.entries(root) if e.endswith(".egg-info") and distribution_name(e) in wanted)
-    for place in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
-        fields = _headers(root / place)
+    for file in ("PKG-INFO", *(f"{egg}/PKG-INFO" for egg in eggs), *eggs):
+        fields = _headers(root / file)
         if normalise(fields.get("name", "")) in wanted and fields.get("version"):
-            return Source(fields["version"], place)
+            return Source(fields["version"], file)
     return None
 
 
@@ -219,13 +219,13 @@ def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
         value = _literal(root / package / name, attributes)
         if value:
             yield Source(value, f"{package}/{name}")
-    for place in more:
+    for file in more:
         try:
-            text = (root / place).read_text(encoding="utf-8", errors="replace").strip()
+            text = (root / file).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             continue
         if text and "\n" not in text:
-            yield Source(text, place)
+            yield Source(text, file)
 
 
 def _literal(path: Path, attributes: tuple[str, ...]) -> str:

@@ -36,7 +36,7 @@ class Recorder:
 
     @classmethod
     def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
-        """The recorder of the worker, made at its first call, after an event; None once nothing is left to record."""
+        """The recorder of the worker, made at its first call, after an event; None once nothing is left."""
         try:
             probe = probe or cls(worker)  # type: ignore[call-arg]
             if not probe.done:

@@ -96,11 +96,11 @@ class Rollout(Placed):
 class SchedulerOutputs(Rollout):
     """Tells decode from prefill by vLLM V1's ``SchedulerOutput`` (``vllm/v1/core/sched/output.py``).
 
-    An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one token
-    long, so the number of tokens tells nothing: the prompt's rest is tracked per request, and an iteration in which no
-    request comes or goes costs a look at a few lengths. A request that was preempted computes its tokens again and
-    prefills until it is given no more than a decode step needs. The second model runner warms up by way of the worker,
-    with requests of its own.
+    An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one
+    token long, so the number of tokens tells nothing: the prompt's rest is tracked per request, and an iteration in
+    which no request comes or goes costs a look at a few lengths. A request that was preempted computes its tokens
+    again and prefills until it is given no more than a decode step needs. The second model runner warms up by way
+    of the worker, with requests of its own.
     """
 
     RESUMED: Settled[str | None] = None  # "objects" before vLLM 0.9.2, "lists" before 0.11.1, then "ids"
@@ -167,8 +167,8 @@ class SchedulerOutputs(Rollout):
 class ModelInputs(Rollout):
     """Tells decode from prefill by vLLM V0's model input (``vllm/worker/model_runner.py``, up to vLLM 0.9).
 
-    The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the requests of the batch
-    that still prefill, a last chunk of one token included.
+    The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the requests of the
+    batch that still prefill, a last chunk of one token included.
     """
 
     live: set[str]

@@ -10,10 +10,10 @@ from patches.probes.rollout import Rollout
 class SglangRollout(Rollout):
     """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
 
-    A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again after
-    retraction. With speculation a decode batch drafts and verifies. What happens is seen in the scheduler's thread.
-    Where the forward has one of its own, it is counted there as soon as the window is near: a queue between the two
-    costs an iteration more than the counting does.
+    A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again
+    after retraction. With speculation a decode batch drafts and verifies. What happens is seen in the scheduler's
+    thread. Where the forward has one of its own, it is counted there as soon as the window is near: a queue between
+    the two costs an iteration more than the counting does.
     """
 
     running = near = False
@@ -77,8 +77,8 @@ class SglangRollout(Rollout):
     def place(self, scheduler: Any) -> tuple[int, int]:
         """The replica and the global rank of a scheduler, which has one accelerator.
 
-        The replicas of data-parallel attention are parts of one world, all others have one each. Where the number of
-        a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
+        The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
+        of a replica stands has changed often; before 0.4.9 only the thread of the forward is told.
         """
         import sys
 

@@ -11,8 +11,9 @@ class Training(Recorder):
     """Counts the units of a stage in each of its calls; a call is a training step.
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
-    ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of micro-batches
-    per mini-batch, and one of mini-batches per epoch. A class of the worker gives ``whose`` and ``framework``.
+    ended. The numbering of the units goes on from loop to loop within a call: an update runs one loop of
+    micro-batches per mini-batch, and one of mini-batches per epoch. A class of the worker gives ``whose`` and
+    ``framework``.
     """
 
     STAGE = "update-policy"

@@ -12,16 +12,22 @@ from hypothesis import strategies as st
 from patcher import engine, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
-from patcher.recipe import Recipe, Site
-from patches.vllm_ascend import V1
+from patcher.recipe import Around, Before, Head, Loop, Recipe, Site
+from patches.vllm_ascend.recipes import V1
 
 PATCH = PatchId("vllm-ascend", "rollout")
 RECIPE = V1._replace(
     class_name="Worker",
     method="run",
     sites=(
-        Site("run", "probe(batch)", "counts", before="output = self.runner.run(...)", parameters=("batch",)),
-        Site("sleep", "ends()", "ends", optional=True),
+        Site(
+            "run",
+            where=Before("output = self.runner.run(...)"),
+            line="probe(batch)",
+            why="counts",
+            parameters=("batch",),
+        ),
+        Site("sleep", where=Head(), line="ends()", why="ends", optional=True),
     ),
 )
 MEMBERS = ("def _probe(self):", "    pass")
@@ -181,7 +187,10 @@ class Worker:
         return metrics
 '''
 LOOP = Site(
-    "update", '{units} = self._rlpatch_stage_units("mini-batch", {units})', "turns", loops_over=("batches", "b")
+    "update",
+    where=Loop(("batches", "b")),
+    line='{units} = self._rlpatch_stage_units("mini-batch", {units})',
+    why="turns",
 )
 
 
@@ -252,7 +261,7 @@ class Worker:
         # what is left
         return used
 """
-AROUND = Site("start", "enter()", "captures", call="self.runner.capture(...)", after="leave()")
+AROUND = Site("start", where=Around("self.runner.capture(...)", after="leave()"), line="enter()", why="captures")
 PAIR = [
     "enter()  # rlpatch: vllm-ascend rollout",
     "used = self.runner.capture()",
@@ -329,13 +338,18 @@ def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str)
 
 def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
     top = START.replace("        for size in sizes:\n            self", "        self")
-    site = Site("start", "enter()", "captures", before="self.runner.dummy(...)", after="leave()")
+    site = Site(
+        "start",
+        where=Around("self.runner.dummy(...)", after="leave()", nested=False),
+        line="enter()",
+        why="captures",
+    )
     after = started(top, site)
     assert (
         "enter()  # rlpatch: vllm-ascend rollout\n        self.runner.dummy(size)\n        leave()  # rlpatch" in after
     )
     assert markers.strip(after.encode()).decode() == top
-    with pytest.raises(Problem, match="0 statements like"):
+    with pytest.raises(Problem, match=r"0 statements of “.*” alone at the top level in start"):
         started(START, site)  # it is nested there
 
 
@@ -348,7 +362,7 @@ def test_a_line_carries_the_name_of_its_patch() -> None:
 
 
 def test_a_site_may_be_for_some_windows_only() -> None:
-    leave = Site("update", "leave()", "ends", before="return ...", windows=("micro-batch",))
+    leave = Site("update", where=Before("return ..."), line="leave()", why="ends", windows=("micro-batch",))
     assert "leave()  # rlpatch" not in updated(UPDATE, LOOP, leave)
     assert "        leave()  # rlpatch: vllm-ascend rollout\n        return metrics" in updated(
         UPDATE, LOOP, leave, unit="micro-batch"
@@ -360,7 +374,7 @@ def test_a_site_may_be_for_some_windows_only() -> None:
     [(("return metrics", "pass"), "0 statements like"), (("    @timed", "    @timed"), "")],
 )
 def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cause: str) -> None:
-    leave = Site("update", "leave()", "ends", before="return ...")
+    leave = Site("update", where=Before("return ..."), line="leave()", why="ends")
     source = UPDATE.replace(*edit)
     if cause:
         with pytest.raises(Problem, match=cause):

@@ -10,7 +10,7 @@ import pytest
 from patcher import markers, plan
 from patcher.capture import Capture, Window
 from patcher.errors import Kind, Problem
-from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
+from patcher.recipe import Gap, Loop, Recipe, Site, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training
 
@@ -21,7 +21,12 @@ WORKER = (
 
 
 def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
-    loop = Site("run", '{units} = self._rlpatch_stage_units("micro-batch", {units})', "turns", loops_over=("batches",))
+    loop = Site(
+        "run",
+        where=Loop(("batches",)),
+        line='{units} = self._rlpatch_stage_units("micro-batch", {units})',
+        why="turns",
+    )
     defaults: dict[str, Any] = {
         "class_name": "Worker", "method": "run", "sites": (loop,), "probe": training.FOREIGN_LOOPS,
         "structures": (Structure("one", ("1.0",), f"toy/{name}.py", (), "a loop"),), "windows": ("micro-batch",),
@@ -79,7 +84,7 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
         ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update works for actor and ref", "--role actor", ()),
         ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", (GAP.reason,)),
         ({"strategy": "fdsp"}, Kind.USAGE, "--strategy fdsp has no --micro-batch", "--strategy fsdp, --strategy later", ()),
-        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place for --micro-batch in update under --strategy later", "rlpatch explain toy", ()),
+        ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place for --micro-batch in update under --strategy later", "rlpatch explain toy", ("left out: Worker: nothing is recorded there without Worker",)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str, hint: str, notes: Any) -> None:
@@ -129,6 +134,39 @@ def test_a_recipe_that_needs_another_is_not_enough_for_an_unknown_release(target
     with pytest.raises(Problem, match="no recipe fits its structure") as caught:
         plan.apply(UPSTREAM, unknown, capture())
     assert any("0 loops over batches" in note for note in caught.value.notes)
+
+
+def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_the_rest_stays(target: Target) -> None:
+    engine = recipe("later", class_name="Engine", needs=("driver",))
+    alone = recipe("values", needs=("later",))  # fits, and needs one that fits and is left out itself
+    driver = recipe("worker", needs=())._replace(name="driver", class_name="Driver")
+    upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), engine, alone, driver))
+    (target.root / "toy" / "later.py").write_text(WORKER.replace("Worker", "Engine"))
+    (target.root / "toy" / "worker.py").unlink()
+    made = plan.apply(upstream, target._replace(version="3.0"), capture())
+    assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
+    assert made.edit.add[0].files == ("toy/fsdp.py",)
+    assert [note for note in made.notes if note.startswith("left out: ")][:2] == [
+        "left out: Engine: nothing is recorded there without Driver",
+        "left out: Worker: nothing is recorded there without Engine",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "said"), [("0.9", True), ("1.0.dev1", True), ("1.5", True), ("", True), ("3.0", False)]
+)
+def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version: str, said: bool) -> None:
+    """If a release before or behind it has it: in those that come after 2.0 it is meant to be another one."""
+    upstream = UPSTREAM._replace(recipes=(recipe("fsdp"), recipe("worker"), RECIPES[2], *OF_ONE_FILE))
+    (target.root / "toy" / "worker.py").write_text(WORKER.replace("def run", "def go"))
+    made = plan.apply(upstream, target._replace(version=version), capture())
+    assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
+    assert [note for note in made.notes if "toy/" in note] == [
+        "left out: toy/worker.py, which is not as in any release: found 0 methods run"
+    ] * said
+
+
+OF_ONE_FILE = (recipe("values"), recipe("values", class_name="Other")._replace(name="values of another release"))
 
 
 def test_an_unknown_release_needs_more_than_what_marks_its_units(target: Target) -> None:

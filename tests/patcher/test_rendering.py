@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from patcher.capture import BACKENDS, WHOLE, Capture, Window
 from patcher.change import SHARED, PatchId
 from patcher.rendering import Rendered, render
-from patches.registry import UPSTREAMS
-from patches.vllm_ascend import V1
+from patches.projects import upstreams
+from patches.vllm_ascend.recipes import V1
 
-RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.probe.members]
+RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.probe.members]
 ROLLOUT = V1
 CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
 

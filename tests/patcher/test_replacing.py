@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from patcher import engine, markers, replacing
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
-from patcher.recipe import Call, Recipe, Site
-from patches.vllm_ascend import V1
+from patcher.recipe import Before, Call, Recipe, Site
+from patches.vllm_ascend.recipes import V1
 
 PATCH, OTHER = PatchId("vllm-ascend", "builtin"), PatchId("vllm-ascend", "rollout")
 RECIPE = V1._replace(
@@ -28,7 +28,9 @@ RECIPE = V1._replace(
     ),
 )
 INSERTING = RECIPE._replace(
-    method="run", calls=(), sites=(Site("run", "probe()", "counts", before="output = self.runner.run(...)"),)
+    method="run",
+    calls=(),
+    sites=(Site("run", where=Before("output = self.runner.run(...)"), line="probe()", why="counts"),),
 )
 SOURCE = '''\
 class Worker(Base):
@@ -212,8 +214,8 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
         (("after = 1", "class Worker: pass"), "2 classes of that name"),
         (("def build", "def make"), "0 methods build; the class has: run, make"),
         (("    def run", "    def build(self): pass\n    def run"), "2 methods build"),
-        (("prof.Config(", "prof.Settings("), "0 calls of prof.Config in it"),
-        (("metrics=None", "metrics=prof.Config()"), "2 calls of prof.Config in it"),
+        (("prof.Config(", "prof.Settings("), "0 calls of prof.Config in build"),
+        (("metrics=None", "metrics=prof.Config()"), "2 calls of prof.Config in build"),
         (("metrics=None", "**more"), "prof.Config with arguments that only the run knows"),
         (("folder))", "*folder))"), "prof.handler with arguments that only the run knows"),
         (("level=prof.Level.One", "prof.Level.One, level=1"), "prof.Config with 1 arguments by position"),

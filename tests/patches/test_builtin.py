@@ -15,7 +15,7 @@ from patcher import replacing
 from patcher.capture import BUILTIN, Capture, Window
 from patcher.change import PatchId
 from patcher.recipe import Recipe
-from patches.vllm_ascend_builtin import RECIPES
+from patches.vllm_ascend.builtin import RECIPES
 
 # One release of every code that builds the profiler, each where its predecessor is reshaped.
 BUILT = (

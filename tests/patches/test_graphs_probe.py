@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from patches import vllm_ascend
+from patches.vllm_ascend import recipes as vllm_ascend
 from tests.patches.standin import Profiler, host
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")

@@ -24,10 +24,10 @@ from patcher.change import SHARED, PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.rendering import render
-from patches.registry import UPSTREAMS
+from patches.projects import upstreams
 
 STAGES = ("rollout", "graph-capture")
-RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.stage in STAGES]
+RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
 CASES = [pytest.param(r, b, id=f"{r.name}-{b}") for r in RECIPES for b in r.probe.backends]
 
 
@@ -193,9 +193,7 @@ def write(file: Path, code: str, folder: Path) -> None:
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     code = inserted(recipe, capture(backend))
     ast.parse(code, feature_version=(3, 8))
-    lines = [
-        (site.method, line.format(units="units")) for site in recipe.sites for line in (site.line, site.after) if line
-    ]
+    lines = [(site.method, line.format(units="units")) for site in recipe.sites for line in site.lines]
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
     old = python_3_8()

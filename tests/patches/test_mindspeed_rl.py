@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.mindspeed_rl import trees
-from patches import mindspeed_rl
+from patches.mindspeed_rl import recipes as mindspeed_rl
+from patches.mindspeed_rl.profiling import PROFILING
 from patches.switches import State
 from tests.patcher.store.tree import picture
 from tests.patches import mindspeed
@@ -162,7 +163,7 @@ def test_it_is_explained(tree: Tree, tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_the_values_mean(values: dict[str, object], state: State) -> None:
-    (switch,) = mindspeed_rl.PROFILING.switches
+    (switch,) = PROFILING.switches
     assert switch.state({key.name: values.get(key.name) for key in switch.keys}) is state
 
 
@@ -240,6 +241,6 @@ def test_as_it_is_installed_it_is_off(newest: Tree, tmp_path: Path) -> None:
 
 
 def test_every_combination_is_known() -> None:
-    (switch,) = mindspeed_rl.PROFILING.switches
+    (switch,) = PROFILING.switches
     for way in itertools.product(*(key.values for key in switch.keys)):
         assert switch.state(dict(zip((key.name for key in switch.keys), way, strict=True))) in State

@@ -26,7 +26,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
-from patches.vllm_ascend import CAPTURE, V0, V1
+from patches.vllm_ascend.recipes import CAPTURE, V0, V1
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 

@@ -12,6 +12,7 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from patches.projects import projects
 from tests.patches.test_releases import run
 
 COMMANDS = sorted(
@@ -23,7 +24,7 @@ COMMANDS = sorted(
         if "--" in line
     }
 )
-NEWEST = {"vllm-ascend": "0.30.0rc2", "vllm": "0.33.0", "verl": "0.9.1", "sglang": "0.5.23"}
+NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
 def test_there_are_commands() -> None:

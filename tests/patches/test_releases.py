@@ -23,8 +23,10 @@ from patcher import markers
 from patcher.capture import WHOLE
 from patcher.cli import rlpatch
 from patcher.recipe import Recipe, Upstream
-from patches import verl, vllm, vllm_ascend
-from patches.registry import UPSTREAMS
+from patches.projects import upstreams
+from patches.verl import recipes as verl
+from patches.vllm import recipes as vllm
+from patches.vllm_ascend import recipes as vllm_ascend
 from tests.patcher.store.tree import age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
@@ -359,7 +361,7 @@ def test_or_not_at_all(environment: Path) -> None:
     assert picture(environment) == pristine
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda upstream: upstream.project.name)
+@pytest.mark.parametrize("upstream", upstreams(), ids=lambda upstream: upstream.project.name)
 def test_every_recipe_is_documented(upstream: Upstream) -> None:
     for recipe in upstream.recipes:
         assert all((recipe.why, recipe.how, recipe.upstream, recipe.remove_when))
@@ -371,7 +373,7 @@ def test_every_recipe_is_documented(upstream: Upstream) -> None:
         assert (one.stage, one.name) != (other.stage, other.name)
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda upstream: upstream.project.name)
+@pytest.mark.parametrize("upstream", upstreams(), ids=lambda upstream: upstream.project.name)
 def test_the_project_names_every_file_that_a_recipe_patches(upstream: Upstream) -> None:
     patched = {structure.file for recipe in upstream.recipes for structure in recipe.structures}
     assert set(upstream.project.files) == patched

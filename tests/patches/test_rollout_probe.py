@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from patches import vllm_ascend
 from patches.probes.backends import Npu, Torch
+from patches.vllm_ascend import recipes as vllm_ascend
 from tests.patches.standin import Profiler, host
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")

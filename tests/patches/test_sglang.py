@@ -13,10 +13,10 @@ import pytest
 
 from fixtures import releases
 from patcher.engine import fingerprint
-from patcher.guards.look import look, worst
-from patches import sglang
+from patcher.guards.detect import detect, worst
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
+from patches.sglang import recipes as sglang
 from patches.switches import State
 from tests.patches.standin import Profiler, host
 from tests.patches.test_releases import install, run, there_and_back
@@ -137,7 +137,7 @@ DIRECTORY = {"SGLANG_TORCH_PROFILER_DIR": "/tmp/traces"}
 )
 @pytest.mark.parametrize("version", ["0.4.0", "0.5.5", "0.5.23"])
 def test_guards(environ: dict[str, str], command: str, state: State, version: str) -> None:
-    found = look(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
+    found = detect(sglang.UPSTREAM.switches, version=version, environ=environ, command=command.split())
     assert worst(found) is state
 
 

@@ -8,9 +8,17 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from patches.switches import SWITCHES, VERL, VLLM, VLLM_ASCEND, Form, State, Switch
+from patches.projects import upstreams
+from patches.switches import Form, State, Switch
+from patches.verl.switches import SWITCHES as VERL
+from patches.vllm.switches import SWITCHES as VLLM
+from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
-ALL = [pytest.param(one, id=f"{target} {one.name} {one.releases}") for target in SWITCHES for one in SWITCHES[target]]
+ALL = [
+    pytest.param(one, id=f"{upstream.project.name} {one.name} {one.releases}")
+    for upstream in upstreams()
+    for one in upstream.switches
+]
 
 
 @pytest.mark.parametrize("switch", ALL)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from patches import verl
 from patches.probes.members import ForeignLoops
+from patches.verl import recipes as verl
 from tests.patches.standin import Profiler, host
 from tests.patches.test_rollout_probe import V1Worker, batch
 

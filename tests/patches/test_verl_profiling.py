@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from fixtures import releases
-from patcher.guards.look import exists
-from patches.switches import VERL as VARIABLES
+from patcher.guards.detect import exists
 from patches.switches import ConfigSwitch, State
-from patches.verl_profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.switches import SWITCHES as VARIABLES
 
 OFF, ARMED, ON = State.OFF, State.ARMED, State.ON
 ALL = [

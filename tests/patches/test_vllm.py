@@ -9,7 +9,7 @@ import pytest
 
 from fixtures import releases
 from patcher.capture import WHOLE
-from patches import vllm
+from patches.vllm import recipes as vllm
 from tests.patches.test_releases import install, run, there_and_back
 
 

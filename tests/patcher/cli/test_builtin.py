@@ -182,8 +182,8 @@ def test_a_structure_that_is_not_there_is_named_and_nothing_is_written(run, tmp_
     site = release(tmp_path / "own", source=SOURCE.replace("torch_npu.profiler.profile(", "make("))
     pristine = picture(site)
     done = run("apply", "vllm-ascend", *LEVEL, "--path", site, code=4)
-    assert "looked for the profiler in NPUWorker._init_profiler" in done.stderr
-    assert "0 calls of torch_npu.profiler.profile in it" in done.stderr
+    assert "looked for NPUWorker._init_profiler as in" in done.stderr
+    assert "0 calls of torch_npu.profiler.profile in _init_profiler" in done.stderr
     assert f"at {site / WORKER}:20" in done.stderr
     assert picture(site) == pristine
 

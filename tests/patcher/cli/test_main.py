@@ -20,8 +20,8 @@ APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--path", "site")
 KILLED = """
 import os, sys
 from patcher.cli import rlpatch
-from patcher.store.shelf import Shelf
-Shelf.commit = lambda self: os._exit(9)
+from patcher.store.folder import StoreFolder
+StoreFolder.commit = lambda self: os._exit(9)
 rlpatch()
 """
 

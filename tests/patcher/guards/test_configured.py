@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from fixtures import releases
 from patcher.errors import Kind, Problem
 from patcher.guards.configured import findings
+from patcher.guards.detect import Finding, State, detect
 from patcher.guards.hydra import Start, configuration
-from patcher.guards.look import Finding, State, look
 from patches.switches import MSMONITOR
-from patches.switches import VERL as VARIABLES
-from patches.verl_profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
+from patches.verl.switches import SWITCHES as VARIABLES
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 PPO = "python3 -m verl.trainer.main_ppo "
@@ -39,7 +39,7 @@ def guard(
     environ: dict[str, str] | None = None,
     root: Path | None = None,
 ) -> dict[str, Finding]:
-    found = look(
+    found = detect(
         VARIABLES,
         version=version,
         environ=environ or {},
@@ -317,7 +317,7 @@ def test_an_installed_file_that_was_edited(tmp_path: Path) -> None:
 
 def test_where_verl_is_not_here_only_a_start_is_spoken_of(tmp_path: Path) -> None:
     def ask(command: list[str]) -> set[State]:
-        found = look((), version="", environ={}, command=command, guards=[partial(findings, PROFILING)])
+        found = detect((), version="", environ={}, command=command, guards=[partial(findings, PROFILING)])
         return {one.state for one in found if one.profiler in {VERL, MEGATRON, SERVER, MEMORY}}
 
     assert ask([]) == set()

@@ -15,7 +15,7 @@ import pytest
 
 from patcher.guards.hydra import Configuration, Start, configuration, typed, unknown
 from patcher.guards.launch import read
-from patcher.guards.scope import RUN_TIME, Argument, Setting, Settings
+from patcher.guards.scope import RUN_TIME, Argument, Assignment, Variables
 
 KEYS = ("tool", "steps", "worker.tool", "worker.active", "worker.deep.size", "extra.name", "home", "missing", "absent")
 FILES = {
@@ -77,11 +77,11 @@ def root(tmp_path: Path) -> Path:
 
 
 def compose(
-    root: Path | None, words: Sequence[Argument] = (), *, start: Start | None = None, settings: Settings | None = None
+    root: Path | None, words: Sequence[Argument] = (), *, start: Start | None = None, variables: Variables | None = None
 ) -> Configuration:
     folder = root / "conf" if root else None
     start = start or Start("run.sh:1", True, tuple(words), {"A": ()}, folder, "main", root)
-    return configuration(start._replace(settings=settings or start.settings), root, "conf", "verl", KEYS)
+    return configuration(start._replace(variables=variables or start.variables), root, "conf", "verl", KEYS)
 
 
 ALIKE: list[list[str]] = [
@@ -109,7 +109,7 @@ def test_the_values_are_those_that_the_application_gets(root: Path, words: list[
     command = [sys.executable, str(root / "app.py"), *relative, f"hydra.run.dir={sub}"]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, cwd=root)
     assert done.returncode == 0, done.stderr
-    ours = compose(root, relative, settings={"PROFILE_HOME": (Setting("/here", "", ""),)})
+    ours = compose(root, relative, variables={"PROFILE_HOME": (Assignment("/here", "", ""),)})
     assert ours.reason == ""
     assert ours.values == json.loads(done.stdout)
 
@@ -132,7 +132,7 @@ def test_the_values_are_those_that_the_application_gets(root: Path, words: list[
 def test_what_only_the_run_tells_reaches_the_keys_that_use_it(
     root: Path, words: list[str], open_keys: set[str]
 ) -> None:
-    values = compose(root, words, settings={"PROFILE_HOME": (Setting("/here", "", ""),)}).values
+    values = compose(root, words, variables={"PROFILE_HOME": (Assignment("/here", "", ""),)}).values
     assert {key for key in KEYS if unknown(values[key])} == open_keys
 
 
@@ -182,22 +182,22 @@ def test_words_that_stand_there_perhaps_make_their_keys_unknown(root: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("settings", "value"),
+    ("variables", "value"),
     [
-        ({"PROFILE_HOME": (Setting("/a", "", ""),)}, "/a"),
-        ({"PROFILE_HOME": (Setting("", "", ""),)}, ""),
-        ({"PROFILE_HOME": (Setting("/a", "", "", exported=False),)}, "nowhere"),
-        ({"OTHER": (Setting("/a", "", ""),)}, "nowhere"),
-        ({"PROFILE_HOME": (Setting("/a", "", ""), Setting("/b", "", ""))}, None),
-        ({"PROFILE_HOME": (Setting(None, "", ""),)}, None),
-        ({"*": (Setting(None, "", ""),)}, None),
+        ({"PROFILE_HOME": (Assignment("/a", "", ""),)}, "/a"),
+        ({"PROFILE_HOME": (Assignment("", "", ""),)}, ""),
+        ({"PROFILE_HOME": (Assignment("/a", "", "", exported=False),)}, "nowhere"),
+        ({"OTHER": (Assignment("/a", "", ""),)}, "nowhere"),
+        ({"PROFILE_HOME": (Assignment("/a", "", ""), Assignment("/b", "", ""))}, None),
+        ({"PROFILE_HOME": (Assignment(None, "", ""),)}, None),
+        ({"*": (Assignment(None, "", ""),)}, None),
     ],
 )
 def test_variables_are_those_of_the_start(
-    root: Path, settings: Settings, value: str | None, monkeypatch: pytest.MonkeyPatch
+    root: Path, variables: Variables, value: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROFILE_HOME", "/ours")
-    home = compose(root, settings=settings).values["home"]
+    home = compose(root, variables=variables).values["home"]
     assert unknown(home) if value is None else home == value
     from omegaconf import OmegaConf
 

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
+from patcher.guards.detect import detect
 from patcher.guards.launch import read
-from patcher.guards.look import look
 from patcher.guards.scope import RUN_TIME, Placed, quoted
 from patcher.guards.shell import Heredoc, Word, tokens
-from patches.switches import MSPROF, VLLM_ASCEND, State
+from patches.switches import MSPROF, State
+from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
 P = "export PROFILING_MODE=true\n"
@@ -21,7 +22,7 @@ def state(
     script: Path | None = None, environ: dict[str, str] | None = None, command: tuple[str, ...] = ()
 ) -> tuple[State, str]:
     """The state of msprof, whose variable is on as soon as it is set, and the place."""
-    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ=environ or {}, script=script, command=command)
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ=environ or {}, script=script, command=command)
     found = [one for one in findings if one.profiler == MSPROF]
     assert len(found) == 1, found
     where = found[0].where
@@ -214,7 +215,7 @@ ENGINE_CALLS = [
 @pytest.mark.parametrize(("text", "expected"), ENGINE_CALLS)
 def test_engine_calls_in_python(tmp_path: Path, text: str, expected: State) -> None:
     script = write(tmp_path, "run.py", text + "\n")
-    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=script)
+    findings = detect(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=script)
     assert max(findings, key=lambda one: one.state.severity).state is expected
 
 
@@ -307,14 +308,14 @@ MAYBE = [
 
 @pytest.mark.parametrize("text", MAYBE)
 def test_options_that_may_be_given_are_unknown(tmp_path: Path, text: str) -> None:
-    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n"))
+    findings = detect(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n"))
     (found,) = [one for one in findings if one.state is not OFF]
     assert (found.state, found.found[:17]) == (UNKNOWN, "--profiler-config")
 
 
 def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
     text = 'A=(--profiler-config.profiler=torch)\nif x; then A+=(-b); else A+=(-c); fi\nvllm serve m "${A[@]}"\n'
-    findings = look(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
+    findings = detect(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
     assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
 
 
@@ -409,7 +410,9 @@ def test_a_python_word_keeps_its_key_too(tmp_path: Path) -> None:
 def test_a_variable_whose_value_is_partly_known_is_not_known(tmp_path: Path, command: str) -> None:
     script = write(tmp_path, "run.sh", command + "\n")
     assert state(script)[0] is UNKNOWN
-    (finding,) = [one for one in look(VLLM_ASCEND, version="0.11.0", environ={}, script=script) if one.state is UNKNOWN]
+    (finding,) = [
+        one for one in detect(VLLM_ASCEND, version="0.11.0", environ={}, script=script) if one.state is UNKNOWN
+    ]
     assert finding.found.endswith("PROFILING_MODE=…")
 
 

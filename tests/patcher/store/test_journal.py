@@ -14,7 +14,7 @@ from patcher.errors import Kind, Problem
 from patcher.store import journal, registry
 from patcher.store import transaction as store
 from patcher.store.files import digest
-from patcher.store.shelf import Shelf
+from patcher.store.folder import StoreFolder
 from tests.patcher.store.tree import (
     OURS,
     PRISTINE,
@@ -64,22 +64,22 @@ def leave(monkeypatch):
     """Leave a transaction behind as a killed process would: with ``marks`` commit marks set."""
 
     def run(edits: list[Edit], marks: int) -> None:
-        real = store.Shelf.commit
+        real = store.StoreFolder.commit
         left = [None] * marks
 
-        def mark(shelf):
+        def mark(folder):
             if not left:
                 raise OSError(errno.EIO, "killed")
             left.pop()
-            real(shelf)
+            real(folder)
 
-        def stop(shelves, given):
-            if any(store.pending(shelf.root) and shelf.journal() for shelf in shelves):
+        def stop(folders, given):
+            if any(store.pending(folder.root) and folder.journal() for folder in folders):
                 raise OSError(errno.EIO, "killed")
             return []
 
         with monkeypatch.context() as patch:
-            patch.setattr(store.Shelf, "commit", mark)
+            patch.setattr(store.StoreFolder, "commit", mark)
             patch.setattr(store, "settle", stop)
             with pytest.raises(Problem) as caught:
                 store.commit(edits)
@@ -307,7 +307,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
     for call in (
         store.records,
-        lambda root: Shelf(root).backup(WORKER),
+        lambda root: StoreFolder(root).backup(WORKER),
         lambda root: store.commit([reverting(root)]),
     ):
         with pytest.raises(Problem, match=r"state\.json cannot be read") as caught:
@@ -318,8 +318,8 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
 
 def test_the_registry_survives_its_text(two: list[Path]) -> None:
     store.commit([applying(two[0])])
-    state = store.Shelf(two[0]).state()
-    assert registry.read_state(registry.state_text(state)) == state
+    state = store.StoreFolder(two[0]).registry()
+    assert registry.read_registry(registry.registry_text(state)) == state
     assert state.files[str(WORKER)].digest == digest(PRISTINE)
     assert state.folders.keys() == {"pkg", "pkg/__pycache__"}
 

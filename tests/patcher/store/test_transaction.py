@@ -19,7 +19,7 @@ from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.store import files
 from patcher.store import transaction as store
-from patcher.store.shelf import Shelf
+from patcher.store.folder import StoreFolder
 from tests.patcher.store.tree import (
     OLD,
     OURS,
@@ -64,7 +64,7 @@ def test_apply_writes_the_bytes_keeps_mode_and_owner_and_registers(root: Path) -
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o640, os.getuid())
     assert status.st_mtime_ns > OLD + 10**9
     assert [one.patch for one in store.records(root)] == [ROLLOUT]
-    assert Shelf(root).backup(WORKER) == PRISTINE
+    assert StoreFolder(root).backup(WORKER) == PRISTINE
     assert not store.pending(root)
     assert (root / ".rlpatch" / ".gitignore").read_bytes() == b"*\n"
 
@@ -122,7 +122,7 @@ def test_two_patches_in_one_file_reverted_in_either_order(root: Path) -> None:
     assert [one.patch for one in store.records(root)] == [ROLLOUT, UPDATE]
     store.commit([Edit(root, (Change(WORKER, patched(both), patched(), PRISTINE),), remove=(UPDATE,))])
     assert (root / WORKER).read_bytes() == patched()
-    assert Shelf(root).backup(WORKER) == PRISTINE
+    assert StoreFolder(root).backup(WORKER) == PRISTINE
     store.commit([reverting(root)])
     assert picture(root) == before
 
@@ -147,7 +147,7 @@ def test_replacing_a_patch_keeps_its_place_and_its_pristine_backup(root: Path) -
         (ROLLOUT, "other = 1  # rlpatch\n"),
         (UPDATE, "30:60"),
     ]
-    assert Shelf(root).backup(WORKER) == PRISTINE
+    assert StoreFolder(root).backup(WORKER) == PRISTINE
 
 
 def test_nothing_to_do_writes_nothing(root: Path) -> None:
@@ -193,7 +193,7 @@ def test_reading_the_registry_writes_nothing(root: Path) -> None:
     assert store.records(root) == ()
     assert store.records(root / "nowhere") == ()
     assert (store.pending(root), store.recover([root, root / "nowhere"])) == (False, [])
-    assert Shelf(root).backup(WORKER) is None
+    assert StoreFolder(root).backup(WORKER) is None
     store.commit([applying(root)])
     before = picture(root)
     assert len(store.records(root)) == 1
@@ -254,10 +254,10 @@ def test_a_failed_change_puts_the_symlink_back(root: Path, tmp_path: Path, monke
     age(root)
     before = picture(root)
 
-    def refuse(shelf):
+    def refuse(folder):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(store.Shelf, "commit", refuse)
+    monkeypatch.setattr(store.StoreFolder, "commit", refuse)
     fails(Kind.ROLLED_BACK, [applying(root)], "Input/output error")
     assert picture(root) == before
 
@@ -271,7 +271,7 @@ def test_a_symlink_within_the_root_means_the_file_behind_it(root: Path) -> None:
     outcome = store.commit([applying(root, path=PurePosixPath("build/worker.py"))])
     assert outcome.written == (root / WORKER,)
     assert link.is_symlink()
-    assert Shelf(root).backup(PurePosixPath("build/worker.py")) == PRISTINE
+    assert StoreFolder(root).backup(PurePosixPath("build/worker.py")) == PRISTINE
     store.commit([reverting(root, path=PurePosixPath("build/worker.py"))])
     assert picture(root) == before
 
@@ -326,7 +326,7 @@ def test_an_upgraded_file_gets_a_backup_of_its_own(root: Path) -> None:
     os.utime(root / WORKER, ns=(OLD + 5, OLD + 5))
     change = Change(WORKER, NEWER, NEWER + OURS, NEWER)
     store.commit([Edit(root, (change,), add=(record(),))])
-    assert Shelf(root).backup(WORKER) == NEWER
+    assert StoreFolder(root).backup(WORKER) == NEWER
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == NEWER
     assert (root / WORKER).stat().st_mtime_ns == OLD + 5
@@ -358,7 +358,7 @@ def test_an_edit_of_others_under_a_patch_that_stays_renews_the_backup(root: Path
     (root / WORKER).write_bytes(NEWER + OURS)
     change = Change(WORKER, NEWER + OURS, NEWER + b"b = 1  # rlpatch\n", NEWER)
     store.commit([Edit(root, (change,), add=(record(window="1:2"),))])
-    assert Shelf(root).backup(WORKER) == NEWER
+    assert StoreFolder(root).backup(WORKER) == NEWER
 
 
 def test_a_record_without_its_file_can_be_removed(root: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_lost_store_is_made_again_by_the_next_apply(root: Path) -> None:
     shutil.rmtree(root / ".rlpatch")
     again = Edit(root, (Change(WORKER, patched(), patched(), PRISTINE),), add=(record(),))
     assert store.commit([again]).written == ()
-    assert Shelf(root).backup(WORKER) == PRISTINE
+    assert StoreFolder(root).backup(WORKER) == PRISTINE
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert not (root / ".rlpatch").exists()
@@ -387,7 +387,7 @@ def test_lost_backups_do_not_stop_a_revert(root: Path) -> None:
     for path in (root / ".rlpatch").iterdir():
         if len(path.name) == 64:
             path.write_bytes(b"damaged")
-    assert Shelf(root).backup(WORKER) is None
+    assert StoreFolder(root).backup(WORKER) is None
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert (root / WORKER).stat().st_mtime_ns == OLD
@@ -565,8 +565,8 @@ def test_a_group_that_cannot_be_kept_is_not_fatal(root: Path, monkeypatch) -> No
 
     monkeypatch.setattr(os, "fchown", refuse)
     monkeypatch.setattr(os, "chown", refuse)
-    files.place(root / "file", node, b"x")
-    files.place(root / "link", files.Node("", "file", 0o777, os.getuid() + 1, 0), b"")
+    files.put(root / "file", node, b"x")
+    files.put(root / "link", files.Node("", "file", 0o777, os.getuid() + 1, 0), b"")
     assert (root / "link").read_bytes() == b"x"
 
 
@@ -674,14 +674,14 @@ def test_a_failing_rollback_says_recover_and_recover_ends_it(two: list[Path], mo
 
 
 def test_an_error_after_the_mark_stops_nothing(two: list[Path], monkeypatch) -> None:
-    real = store.Shelf.commit
+    real = store.StoreFolder.commit
 
-    def interrupted(shelf):
-        real(shelf)
+    def interrupted(folder):
+        real(folder)
         raise KeyboardInterrupt
 
     edits = [applying(root) for root in two]
-    monkeypatch.setattr(store.Shelf, "commit", interrupted)
+    monkeypatch.setattr(store.StoreFolder, "commit", interrupted)
     assert len(store.commit(edits).written) == 2
     assert all(len(store.records(root)) == 1 and not store.pending(root) for root in two)
 
@@ -774,7 +774,7 @@ def test_only_an_empty_bytecode_folder_is_removed(root: Path, name: str) -> None
 def test_bytecode_that_vanishes_while_it_is_read_is_none(root: Path, monkeypatch) -> None:
     monkeypatch.setattr("patcher.store.bytecode.beside", lambda _source: [root / "pkg" / "gone.pyc"])
     store.commit([applying(root)])
-    assert store.Shelf(root).state().files[str(WORKER)].bytecode == {}
+    assert store.StoreFolder(root).registry().files[str(WORKER)].bytecode == {}
 
 
 def test_a_ctrl_c_while_waiting_changes_nothing(root: Path, monkeypatch) -> None:
@@ -827,11 +827,11 @@ def test_a_store_that_comes_while_a_lock_is_waited_for_is_locked_too(two: list[P
 
 
 def test_a_backup_that_is_lost_during_the_run_is_said(root: Path, monkeypatch) -> None:
-    def spoil(shelf):
-        (shelf.folder / files.digest(PRISTINE)).unlink()
+    def spoil(folder):
+        (folder.path / files.digest(PRISTINE)).unlink()
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(store.Shelf, "commit", spoil)
+    monkeypatch.setattr(store.StoreFolder, "commit", spoil)
     problem = fails(Kind.ROLLBACK_INCOMPLETE, [applying(root)], "its backup is gone")
     assert problem.where == str(root / WORKER)
 
@@ -844,11 +844,11 @@ def test_a_second_ctrl_c_does_not_stop_the_way_back(root: Path, monkeypatch) -> 
         pressed.append(signal.raise_signal(signal.SIGINT))
         real(path, kept)
 
-    def stop(_shelf):
+    def stop(_folder):
         raise KeyboardInterrupt
 
     edit = applying(root)
-    monkeypatch.setattr(store.Shelf, "commit", stop)
+    monkeypatch.setattr(store.StoreFolder, "commit", stop)
     monkeypatch.setattr(files, "rewind", rewind)
     fails(Kind.INTERRUPTED, [edit])
     assert pressed

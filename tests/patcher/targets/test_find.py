@@ -142,7 +142,7 @@ def test_path_is_a_link_named_like_the_package(tmp_path: Path) -> None:
 def test_path_of_a_checkout_with_the_package_below(tmp_path: Path, given: str) -> None:
     repository(tmp_path, tag="v0.5.3", below="python", name="sglang")
     target = targets.find(SGLANG, path=tmp_path / given, version="0.5.3")
-    assert (target.root, target.kind) == (tmp_path / "python", "checkout")
+    assert (target.root, target.installed_as) == (tmp_path / "python", "checkout")
 
 
 def test_a_checkout_named_like_its_package(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_path_of_site_packages_with_an_editable_install(tmp_path: Path) -> None:
     package(source / "python", "sglang")
     info = dist_info(site, "0.5.3", name="sglang", lists="x.pth", editable=source)
     target = targets.find(SGLANG, path=site)
-    assert (target.root, target.kind, target.version) == (source / "python", "editable", "0.5.3")
+    assert (target.root, target.installed_as, target.version) == (source / "python", "editable", "0.5.3")
     assert target.found_by == f"--path {site}, where {info.name} stands for {source}"
 
 
@@ -228,7 +228,7 @@ def test_python_finds_a_wheel(tmp_path: Path) -> None:
     exe = interpreter(tmp_path)
     wheel(tmp_path / "site-packages")
     target = targets.find(ASCEND, python=exe, version="0.11.0rc1")
-    assert (target.root, target.kind) == (tmp_path / "site-packages", "wheel")
+    assert (target.root, target.installed_as) == (tmp_path / "site-packages", "wheel")
     assert target.found_by == f"--python {exe}"
     assert not list(tmp_path.rglob("imported"))
     with pytest.raises(Problem) as raised:
@@ -243,7 +243,7 @@ def test_python_finds_an_editable_install_by_its_finder(tmp_path: Path) -> None:
     exe = interpreter(tmp_path, FINDER.format(source=str(source), name="vllm_ascend"))
     dist_info(tmp_path / "site-packages", "0.11.0rc1", lists="x.pth", editable=source)
     target = targets.find(ASCEND, python=exe)
-    assert (target.root, target.kind, target.version) == (source, "editable", "0.11.0rc1")
+    assert (target.root, target.installed_as, target.version) == (source, "editable", "0.11.0rc1")
     assert target.notes[0].startswith("git: ")
 
 
@@ -326,7 +326,7 @@ def test_discover_below_a_path(tmp_path: Path) -> None:
     assert [target.project.name for target in found.targets] == ["vllm-ascend", "verl"]
     assert found.stores == (tmp_path / "python",)
     assert ["leftover" in problem.cause for problem in found.problems] == [True]
-    assert found.looked == (f"--path {tmp_path}",)
+    assert found.searched == (f"--path {tmp_path}",)
     with pytest.raises(Problem, match="there is no folder"):
         targets.discover(ALL, path=tmp_path / "none")
 
@@ -369,7 +369,7 @@ def test_discover_goes_on_for_the_projects_that_are_missing(tmp_path: Path, monk
         ("vllm-ascend", "0.11.0rc1", f"the interpreter that runs rlpatch ({sys.executable})"),
         ("verl", "", "env"),
     ]
-    assert found.looked[-1] == "env"
+    assert found.searched[-1] == "env"
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_discover_starts_an_interpreter_only_for_a_reason(
 
     monkeypatch.setattr(interpreters, "ask", ask)
     also(monkeypatch, other="/p/bin/python")
-    looked = targets.discover(ALL).looked
+    looked = targets.discover(ALL).searched
     assert asked == (["/p/bin/python"] if started else [])
     assert looked[-1] == ("other" if started else "other: nothing that rlpatch knows")
 
@@ -404,7 +404,7 @@ def test_discover_may_leave_git_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     repository(tmp_path, tag="v0.11.0rc1")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     (target,) = targets.discover(ALL, path=tmp_path, git=False).targets
-    assert (target.kind, target.version, target.notes) == ("checkout", "", ())
+    assert (target.installed_as, target.version, target.notes) == ("checkout", "", ())
 
 
 MODES = {"finder": [], "static": ["editable_mode=compat"], "strict": ["editable_mode=strict"]}
@@ -435,5 +435,5 @@ def test_a_real_editable_install(tmp_path: Path, mode: str) -> None:
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": tools}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     target = targets.find(ASCEND, python=str(env), version="0.11.0rc1")
-    assert (target.root, target.kind) == (source, "editable")
+    assert (target.root, target.installed_as) == (source, "editable")
     assert not list(tmp_path.rglob("imported"))

@@ -15,7 +15,7 @@ def of(folder: Path, *search: Path, git: bool = True) -> provenance.Provenance:
 
 
 def facts(found: provenance.Provenance) -> tuple[str, str, str]:
-    return found.kind, found.version, found.version_from
+    return found.installed_as, found.version, found.version_from
 
 
 @pytest.mark.parametrize(
@@ -64,14 +64,14 @@ def test_an_editable_install(tmp_path: Path) -> None:
 def test_an_editable_install_without_direct_url(tmp_path: Path) -> None:
     package(tmp_path / "src")
     dist_info(tmp_path / "site", "0.11.0rc1", lists="__editable__.vllm_ascend.pth")
-    assert of(tmp_path / "src", tmp_path / "site").kind == "editable"
+    assert of(tmp_path / "src", tmp_path / "site").installed_as == "editable"
 
 
 def test_setup_py_develop(tmp_path: Path) -> None:
     package(tmp_path / "src")
     write(tmp_path / "src/vllm_ascend.egg-info/PKG-INFO", "Name: vllm-ascend\nVersion: 0.7.1rc1\n")
     write(tmp_path / "site/other.egg-link")
-    assert of(tmp_path / "src", tmp_path / "site").kind == "unpacked"
+    assert of(tmp_path / "src", tmp_path / "site").installed_as == "unpacked"
     write(tmp_path / "site/vllm-ascend.egg-link", f"{tmp_path}/src\n.")
     assert facts(of(tmp_path / "src", tmp_path / "site")) == (
         "editable",
@@ -140,7 +140,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
     commit(source)
     dist_info(site, "0.11.0rc1", lists="x.pth", editable=source)
     found = of(source, site)
-    assert (found.kind, found.version_from) == ("editable", "git describe, after v0.13.0")
+    assert (found.installed_as, found.version_from) == ("editable", "git describe, after v0.13.0")
     assert found.version.startswith("0.13.1.dev1+g")
     assert "vllm_ascend-0.11.0rc1.dist-info says 0.11.0rc1" in found.notes[-1]
 
@@ -148,7 +148,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
 def test_a_checkout_with_the_package_below_python(tmp_path: Path) -> None:
     repository(tmp_path, tag="v0.5.3", below="python", name="sglang")
     found = provenance.of(SGLANG, tmp_path / "python/sglang", [], True)
-    assert (found.kind, found.version, found.root) == ("checkout", "0.5.3", tmp_path / "python")
+    assert (found.installed_as, found.version, found.root) == ("checkout", "0.5.3", tmp_path / "python")
 
 
 @pytest.mark.parametrize("tracked", [True, False])
@@ -188,7 +188,7 @@ def test_strict_editable_links_lead_to_the_checkout(tmp_path: Path, tagged: bool
     links(package(source), source / "build/__editable__.vllm_ascend-0.11.0rc1-py3-none-any")
     dist_info(site, "0.11.0rc1", lists="x.pth", editable=source)
     found = of(source / "build/__editable__.vllm_ascend-0.11.0rc1-py3-none-any", site)
-    assert (found.root, found.kind) == (source, "editable")
+    assert (found.root, found.installed_as) == (source, "editable")
     assert "holds links into" in found.notes[0]
 
 
@@ -210,7 +210,7 @@ def test_links_into_a_cache_are_not_followed(tmp_path: Path, cache: str) -> None
     else:
         write(tmp_path / "uv/CACHEDIR.TAG")
     found = of(site)
-    assert (found.root, found.kind) == (site, "wheel")
+    assert (found.root, found.installed_as) == (site, "wheel")
     assert found.notes == (f"its files are links into the installer's cache {archive}",)
 
 
@@ -224,7 +224,7 @@ def test_links_into_a_checkout_are_followed(tmp_path: Path, tagged: bool) -> Non
     (site / "vllm_ascend").symlink_to(source / "vllm_ascend")
     if tagged:
         write(tmp_path / "env/CACHEDIR.TAG")
-    assert (of(site).root, of(site).kind) == (source, "checkout")
+    assert (of(site).root, of(site).installed_as) == (source, "checkout")
 
 
 def test_a_link_to_a_folder_of_another_name(tmp_path: Path) -> None:

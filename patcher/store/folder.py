@@ -24,8 +24,8 @@ from typing import NoReturn
 from patcher.change import Record
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE, registry
-from patcher.store.files import TEMPORARY, Node, digest, place, read, remove, sync
-from patcher.store.registry import Journal, State
+from patcher.store.files import TEMPORARY, Node, digest, put, read, remove, sync
+from patcher.store.registry import Journal, Registry
 
 STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
     "state.json",
@@ -38,28 +38,28 @@ _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
 
 
-class Shelf:
+class StoreFolder:
     """The store folder of one root. Nothing in it is followed if it is a symlink."""
 
     def __init__(self, root: Path) -> None:
         self.given = Path(os.path.abspath(root))
         self.root = Path(os.path.realpath(root))
-        self.folder = self.root / STORE
+        self.path = self.root / STORE
 
     def exists(self) -> bool:
         """Whether the folder is there; raises Problem(ENVIRONMENT) when something else has its name."""
         try:
-            status = os.lstat(self.folder)
+            status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return False
         if not stat.S_ISDIR(status.st_mode):
-            _refuse(self.folder, "is not a folder of its own")
+            _refuse(self.path, "is not a folder of its own")
         return True
 
     def unfinished(self) -> bool:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
         try:
-            names = set(os.listdir(self.folder)) if self.exists() else None
+            names = set(os.listdir(self.path)) if self.exists() else None
         except FileNotFoundError:  # its last user has removed it this very moment
             names = None
         if names is None:
@@ -67,7 +67,7 @@ class Shelf:
         if names & {JOURNAL, COMMITTED}:
             return True
         if STATE in names:
-            return any(map(_ours, names - self.state().digests()))
+            return any(map(_ours, names - self.registry().digests()))
         return all(name in _STANDING or _ours(name) for name in names)
 
     def prepare(self) -> None:
@@ -77,14 +77,14 @@ class Shelf:
         root = os.stat(self.root)
         # Another may make it first, or sweep it away empty: the lock's loop looks again.
         with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.mkdir(self.folder, 0o700)
+            os.mkdir(self.path, 0o700)
             os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
             # Not the umask's business: whoever can write here can have any text put into the target.
-            os.chmod(self.folder, 0o700 | root.st_mode & 0o755)
+            os.chmod(self.path, 0o700 | root.st_mode & 0o755)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
-        path = self.folder / name
+        path = self.path / name
         if not self.exists():
             return None
         try:
@@ -98,15 +98,15 @@ class Shelf:
 
     def write(self, name: str, content: bytes, mode: int = 0o644) -> None:
         """Put one file into the store; raises OSError."""
-        place(self.folder / name, Node("", None, mode, os.geteuid(), os.getegid()), content)
+        put(self.path / name, Node("", None, mode, os.geteuid(), os.getegid()), content)
 
     def keep(self, content: bytes, mode: int) -> str:
         """Back ``content`` up, with the permissions of the original or fewer; gives its digest."""
         name = digest(content)
         if self.blob(name) is None:
             self.write(name, content, mode & 0o777)
-        elif (there := os.stat(self.folder / name).st_mode & 0o777) & ~mode:
-            os.chmod(self.folder / name, there & mode)  # meanwhile fewer people may read the original
+        elif (there := os.stat(self.path / name).st_mode & 0o777) & ~mode:
+            os.chmod(self.path / name, there & mode)  # meanwhile fewer people may read the original
         return name
 
     def blob(self, name: str) -> bytes | None:
@@ -140,16 +140,16 @@ class Shelf:
 
         Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
         """
-        entry = self.state().files.get(self.locate(path).relative_to(self.root).as_posix())
+        entry = self.registry().files.get(self.locate(path).relative_to(self.root).as_posix())
         return None if entry is None else self.blob(entry.digest)
 
-    def state(self) -> State:
+    def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
         content = self.read(STATE)
         try:
-            return State() if content is None else registry.read_state(content)
+            return Registry() if content is None else registry.read_registry(content)
         except ValueError as error:
-            _refuse(self.folder / STATE, f"cannot be read: {error}")
+            _refuse(self.path / STATE, f"cannot be read: {error}")
 
     def records(self) -> tuple[Record, ...]:
         """The applied patches alone, quickly.
@@ -160,7 +160,7 @@ class Shelf:
         try:
             found = () if content is None else registry.read_records(content)
         except ValueError as error:
-            _refuse(self.folder / STATE, f"cannot be read: {error}")
+            _refuse(self.path / STATE, f"cannot be read: {error}")
         for file in {file for record in found for file in record.files}:
             self.inside(file)
         return found
@@ -173,13 +173,13 @@ class Shelf:
                 if content is not None:
                     return registry.read_journal(content, committed=name == COMMITTED)
             except ValueError as error:
-                _refuse(self.folder / name, f"cannot be read: {error}")
+                _refuse(self.path / name, f"cannot be read: {error}")
         return None
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""
-        os.rename(self.folder / JOURNAL, self.folder / COMMITTED)
-        sync(self.folder)
+        os.rename(self.path / JOURNAL, self.path / COMMITTED)
+        sync(self.path)
 
     def inside(self, text: str) -> Path:
         """The path that a text of the store means; Problem(ENVIRONMENT) if it leads out of the root."""
@@ -193,18 +193,18 @@ class Shelf:
         """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""
         if not self.exists() or self.journal() is not None:
             return
-        state = self.state()
-        needed = state.digests()
-        empty = state == State()
-        for name in os.listdir(self.folder):
+        registered = self.registry()
+        needed = registered.digests()
+        empty = registered == Registry()
+        for name in os.listdir(self.path):
             if name not in needed and _ours(name):
-                remove(self.folder / name)
+                remove(self.path / name)
         if empty:
             root = os.stat(self.root)
             for name in (STATE, IGNORE, CLAIM, LOCK):
-                remove(self.folder / name)
+                remove(self.path / name)
             with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
-                os.rmdir(self.folder)
+                os.rmdir(self.path)
                 os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
 
 

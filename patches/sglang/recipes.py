@@ -1,41 +1,13 @@
-"""SGLang: the rollout engine of verl, slime and AReaL on NPUs and GPUs."""
+"""SGLang: where a rollout is recorded."""
 
 from __future__ import annotations
 
-from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Probe, Recipe, Site, Structure, Upstream
 from patches import rollout
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
-from patches.projects import SGLANG
-from patches.switches import SGLANG as SWITCHES
-
-# fmt: off
-_A = (
-    "0.4.0", "0.4.0.post1", "0.4.0.post2", "0.4.1", "0.4.1.post1", "0.4.1.post2", "0.4.1.post3", "0.4.1.post4",
-    "0.4.1.post5", "0.4.1.post6", "0.4.1.post7", "0.4.2", "0.4.2.post1", "0.4.2.post2", "0.4.2.post3", "0.4.2.post4",
-    "0.4.3", "0.4.3.post1", "0.4.3.post2", "0.4.3.post3", "0.4.3.post4", "0.4.4", "0.4.4.post1", "0.4.4.post2",
-    "0.4.4.post3", "0.4.4.post4", "0.4.5", "0.4.5.post1", "0.4.5.post2", "0.4.5.post3", "0.4.6", "0.4.6.post1",
-    "0.4.6.post2", "0.4.6.post3", "0.4.6.post4", "0.4.6.post5", "0.4.7",
-)
-_B = (
-    "0.4.7.post1", "0.4.8", "0.4.8.post1", "0.4.9", "0.4.9.post1", "0.4.9.post2", "0.4.9.post3", "0.4.9.post4",
-    "0.4.9.post5", "0.4.9.post6", "0.4.10", "0.4.10.post1", "0.4.10.post2", "0.5.0rc0", "0.5.0rc1", "0.5.0rc2",
-    "0.5.1", "0.5.1.post1", "0.5.1.post2", "0.5.1.post3", "0.5.2rc0", "0.5.2rc1", "0.5.2rc2", "0.5.2", "0.5.3rc0",
-    "0.5.3rc2", "0.5.3",
-)
-_C = (
-    "0.5.3.post1", "0.5.3.post2", "0.5.3.post3", "0.5.4", "0.5.4.post1", "0.5.4.post2", "0.5.4.post3", "0.5.5",
-    "0.5.5.post1", "0.5.5.post2", "0.5.5.post3", "0.5.6", "0.5.6.post1", "0.5.6.post2",
-)
-_D = (
-    "0.5.7", "0.5.8", "0.5.8.post1", "0.5.9", "0.5.10rc0", "0.5.10", "0.5.10.post1", "0.5.11", "0.5.12",
-    "0.5.12.post1",
-)
-_E = (
-    "0.5.13", "0.5.13.post1", "0.5.14", "0.5.15", "0.5.15.post1", "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20",
-    "0.5.21", "0.5.22", "0.5.23",
-)
-# fmt: on
+from patches.sglang import PROJECT, RELEASES
+from patches.sglang.switches import SWITCHES
 
 _SCHEDULER = "sglang/srt/managers/scheduler.py"
 _THREAD = "sglang/srt/managers/tp_worker_overlap_thread.py"
@@ -60,8 +32,8 @@ SCHEDULER = Recipe(
     sites=(
         Site(
             "run_batch",
-            'self._rlpatch_stage("schedule", batch)',
-            before="self.forward_ct += 1",
+            where=Before("self.forward_ct += 1"),
+            line='self._rlpatch_stage("schedule", batch)',
             parameters=("batch",),
             why="once per engine iteration in every event loop, and never for a draft model: ModelRunner.forward, which"
             " it leads to, also runs those, several times in a decode step with speculation, and does not know when"
@@ -69,18 +41,31 @@ SCHEDULER = Recipe(
         ),
         Site(
             "process_input_requests",
-            'self._rlpatch_stage("receive", recv_reqs)',
+            where=Head(),
+            line='self._rlpatch_stage("receive", recv_reqs)',
             parameters=("recv_reqs",),
             why="requests to the engine itself come by here: release_memory_occupation(), with which verl ends a"
             " rollout, and start_profile(), before which our window closes, since two profilers lose data or crash",
         ),
-        Site("check_memory", 'self._rlpatch_stage("idle")', f"{_IDLE}; up to 0.4.7 the only such place", optional=True),
-        Site("maybe_sleep_on_idle", 'self._rlpatch_stage("idle")', _IDLE, optional=True),
+        Site(
+            "check_memory",
+            where=Head(),
+            line='self._rlpatch_stage("idle")',
+            why=f"{_IDLE}; up to 0.4.7 the only such place",
+            optional=True,
+        ),
+        Site(
+            "maybe_sleep_on_idle",
+            where=Head(),
+            line='self._rlpatch_stage("idle")',
+            why=_IDLE,
+            optional=True,
+        ),
     ),
     structures=(
         Structure(
             "A",
-            _A,
+            RELEASES.until("0.4.7"),
             _SCHEDULER,
             (
                 *("ab86172dd5cc", "8c0cbf63b790", "c76502afc49a", "dea51886c08e", "be54d75f1980", "42b9b85720cd"),
@@ -90,14 +75,14 @@ SCHEDULER = Recipe(
         ),
         Structure(
             "B",
-            _B,
+            RELEASES.between("0.4.7.post1", "0.5.3"),
             _SCHEDULER,
             ("33524fb791db", "c795120cc35d", "b27275f4e0f5", "dd0bab4f3f7e"),
             "A, with maybe_sleep_on_idle() at the end of each idle turn",
         ),
         Structure(
             "C",
-            _C,
+            RELEASES.between("0.5.3.post1", "0.5.6.post2"),
             _SCHEDULER,
             (
                 *("9e0ed41ede39", "e4de0663762b", "84179b893908", "ca21f9cd26cf", "ad998207a9bf", "fa3d76190476"),
@@ -107,14 +92,14 @@ SCHEDULER = Recipe(
         ),
         Structure(
             "D",
-            _D,
+            RELEASES.between("0.5.7", "0.5.12.post1"),
             _SCHEDULER,
             ("f11c63c63184", "e14fd4c07b19", "ee9150018266", "04801cb0d4c9", "feaff6219d90"),
             "C, with pp_proxy_tensors, and batches that were prefilled by another server return before the forward",
         ),
         Structure(
             "E",
-            _E,
+            RELEASES.since("0.5.13"),
             _SCHEDULER,
             (
                 *("a4fbfbc30e52", "8fa82b1427a9", "4e47a0d715e0", "dc0460f42fb4", "5e71c4e771de", "26690fd8d9b9"),
@@ -126,7 +111,7 @@ SCHEDULER = Recipe(
     why=_WHY,
     how="one line before the count of run_batch(), one at the head of process_input_requests() and of what an idle turn"
     " calls; the probe is one nested class at the end of Scheduler",
-    upstream=f"{_SCHEDULER}, 0.4.0 to 0.5.23",
+    upstream=f"{_SCHEDULER}, from 0.4.0 on",
     remove_when="SGLang's own profiler takes a window of decode steps, per rollout and rank",
     notes=(_WARM_UP,),
 )
@@ -141,8 +126,8 @@ FORWARD_THREAD = Recipe(
     sites=(
         Site(
             "__init__",
-            "self._rlpatch_stage_listen(dp_rank)",
-            before="self.forward_thread.start()",
+            where=Before("self.forward_thread.start()"),
+            line="self._rlpatch_stage_listen(dp_rank)",
             parameters=("dp_rank",),
             why="a profiler must start and stop in the thread whose operators it records: what the scheduler sees goes"
             " through the queue of the batches, in their order",
@@ -151,7 +136,7 @@ FORWARD_THREAD = Recipe(
     structures=(
         Structure(
             "A",
-            (*_A, *_B),
+            RELEASES.until("0.5.3"),
             _THREAD,
             (
                 *("d0b6f8e52006", "b1e0deeb5b20", "c3a501a1dca6", "27ea9fd9184a", "c76a1d4ae24d", "1de6093175c7"),
@@ -183,9 +168,9 @@ _OTHER_THREAD = (
 )
 
 UPSTREAM = Upstream(
-    SGLANG,
-    (SCHEDULER, FORWARD_THREAD),
-    SWITCHES,
+    PROJECT,
+    recipes=(SCHEDULER, FORWARD_THREAD),
+    switches=SWITCHES,
     backend="torch",
     processes=("sglang",),
     builtin={

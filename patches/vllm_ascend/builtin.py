@@ -6,7 +6,7 @@ from patcher.capture import BUILTIN, WHOLE
 from patcher.recipe import Recipe, Structure
 from patches import builtin
 from patches.switches import ENGINE
-from patches.vllm_ascend_releases import WITH_V0, between
+from patches.vllm_ascend import RELEASES
 
 _V1_INIT = Recipe(
     name="V1 profiler, __init__",
@@ -21,7 +21,7 @@ _V1_INIT = Recipe(
     structures=(
         Structure(
             "",
-            between("0.7.3rc2", "0.7.3.post1"),
+            RELEASES.between("0.7.3rc2", "0.7.3.post1"),
             "vllm_ascend/worker/worker_v1.py",
             ("e7ecc4905257", "7e2fade8d4c5"),
             "built in __init__() where VLLM_TORCH_PROFILER_DIR is set; Level0 with stacks, modules and memory",
@@ -47,7 +47,7 @@ _V0_INIT = _V1_INIT._replace(
         ),
         Structure(
             "",
-            between("0.7.3rc1", "0.9.2rc1", of=WITH_V0),
+            RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("668771cb171f", "267b4446e5d3", "00e12211101b", "8965a2e27228", "4037aa2fdaea"),
             "as 0.7.1rc1 in another file, torch_npu is imported there; from 0.9.0rc1 on Level1 without them",
@@ -62,7 +62,7 @@ _INIT_PROFILER = _V1_INIT._replace(
     structures=(
         Structure(
             "",
-            between("0.8.4rc1", "0.12.0rc1"),
+            RELEASES.between("0.8.4rc1", "0.12.0rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("9828375f173a", "f6d36b545402", "525ed6af61d1", "6c70d618b12a"),
             "built by _init_profiler() where VLLM_TORCH_PROFILER_DIR is set; from 0.9.0rc1 on Level1, from 0.10.1rc1 on"
@@ -70,7 +70,7 @@ _INIT_PROFILER = _V1_INIT._replace(
         ),
         Structure(
             "",
-            between("0.13.0rc1", "0.15.0rc1"),
+            RELEASES.between("0.13.0rc1", "0.15.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("6c70d618b12a", "95830d6f8f5d", "ad3ae248c156", "a4afd4985cb0", "bbcab2f1bf71"),
             "as 0.12.0rc1 in another file; from 0.14.0rc1 on where --profiler-config names a directory",
@@ -85,7 +85,7 @@ _CREATE_PROFILER = _V1_INIT._replace(
     structures=(
         Structure(
             "",
-            between("0.16.0rc1", "0.19.1rc1"),
+            RELEASES.between("0.16.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("d1218db687f6", "b2155e19eeb6"),
             "built by _create_profiler() in the first profile()",
@@ -101,7 +101,7 @@ _WRAPPER = _V1_INIT._replace(
     structures=(
         Structure(
             "",
-            between("0.20.2rc1", "0.30.0rc2"),
+            RELEASES.since("0.20.2rc1"),
             "vllm_ascend/profiler/torch_npu_profiler.py",
             ("5acebbc0d28c", "60f9b2f6a95a", "7912a9f441c5"),
             "built by a wrapper that counts delay and maximum of --profiler-config",

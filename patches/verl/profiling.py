@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patches.switches import VERL as VARIABLES
 from patches.switches import Application, ConfigSwitch, Form, Key, State, Switch
+from patches.verl.switches import SWITCHES
 
 VERL = "verl's own profiler"
 MEGATRON = "Megatron's profiler in verl"
@@ -243,6 +243,6 @@ PROFILING = Application(
     extra="verl",
     switches=(
         *(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
-        *(_handed_on(switch) for switch in VARIABLES if switch.form is Form.VARIABLE),
+        *(_handed_on(switch) for switch in SWITCHES if switch.form is Form.VARIABLE),
     ),
 )

@@ -1,20 +1,18 @@
-"""MindSpeed-RL: decode steps of its rollout, micro-batches and mini-batches of its training stages."""
+"""MindSpeed-RL: where its rollout and its training stages are recorded, on git checkouts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Loop, Probe, Recipe, Site, Structure, Upstream
 from patches import rollout, training
+from patches.mindspeed_rl import PROJECT, RELEASES
+from patches.mindspeed_rl.profiling import PROFILING
+from patches.mindspeed_rl.switches import SWITCHES
 from patches.probes.members import HostedWorker, ScheduledLoop
 from patches.probes.mindspeed import HostedRollout, StageOfWorker
-from patches.projects import MINDSPEED_RL
-from patches.switches import MINDSPEED_RL as SWITCHES
-from patches.switches import Application, ConfigSwitch, Key, State
+from patches.releases import Releases
 from patches.training import MICRO, MINI, ROLES, UPDATES
 
-_ALL = ("2.1.0", "2.2.0", "2.3.0")
-_WITH_CRITIC = _ALL[1:]
+_WITH_CRITIC = RELEASES.since("2.2.0")
 
 _LOGGER = "mindspeed_rl.rlpatch"
 _REMOVE = "MindSpeed-RL's own profiler takes a window of decode steps, micro-batches and mini-batches"
@@ -45,15 +43,18 @@ _ROLLOUT = Recipe(
     sites=(
         Site(
             "__init__",
-            "self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
-            before="self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()",
+            where=Before(
+                "self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()"
+            ),
+            line="self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)",
             why="the executor calls execute_model() of this one worker once per iteration, in the forward's thread; it"
             " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
             " forward and its sampling",
         ),
         Site(
             "free_cache_engine",
-            'self._rlpatch_stage("end_rollout", "free_cache_engine()")',
+            where=Head(),
+            line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
             why="every way to generate ends with it: generate_sequences(), and the worker after asynchronous and"
             " multi-turn rollouts; no empty batch follows the last request in one process",
         ),
@@ -61,7 +62,7 @@ _ROLLOUT = Recipe(
     structures=(
         Structure(
             "",
-            _ALL,
+            RELEASES,
             _ENGINE_FILE,
             ("c129b23eb8f0", "88d96061bc2f"),
             "vllm.LLM with the external_launcher, V1 engine of vLLM 0.9.1 (0.11.0 on the master branch)",
@@ -70,7 +71,7 @@ _ROLLOUT = Recipe(
     why=_WHY,
     how="one line where the engine is built, one at the head of free_cache_engine(); the probe is one nested class at"
     " the end of VLLMInferEngine",
-    upstream=f"{_ENGINE_FILE}, 2.1.0 to 2.3.0",
+    upstream=f"{_ENGINE_FILE}, from {RELEASES[0]} on",
     remove_when=_REMOVE,
     notes=(_DISPATCH,),
 )
@@ -84,27 +85,28 @@ _SCHEDULE = Probe(members=(ScheduledLoop,), summary=training.summary)
 def _engine(stage: str) -> Recipe:
     """The loops of ``BaseTrainingEngine``, whose role and training step its worker knows."""
     update = stage in UPDATES
+    releases = _WITH_CRITIC if ROLES[stage] == ("critic",) else RELEASES
     minis = Site(
         "update",
-        'mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
-        "each turn is a mini-batch with its optimizer step",
-        loops_over=("mini_batches",),
+        where=Loop(("mini_batches",)),
+        line='mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
+        why="each turn is a mini-batch with its optimizer step",
     )
     micros = (
         Site(
             "_forward_backward_batch",
-            'batches = self._rlpatch_stage_units("micro-batch", batches)',
-            "without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
+            where=Before("data_iter = iter(batches)"),
+            line='batches = self._rlpatch_stage_units("micro-batch", batches)',
+            why="without pipeline parallelism Megatron's schedule takes a micro-batch, goes forward and, in updates,"
             " backward, and takes the next one",
-            before="data_iter = iter(batches)",
             windows=(MICRO,),
         ),
         Site(
             "_forward_backward_batch",
-            "self._rlpatch_stage_ended(data_iter)",
-            "the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
+            where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
+            line="self._rlpatch_stage_ended(data_iter)",
+            why="the schedule takes as many as there are and never finds the end; the last one ends here, the reduction"
             " of the gradients with it",
-            before="if self.use_dynamic_bsz and forward_only and post_process: ...",
             windows=(MICRO,),
         ),
     )
@@ -119,7 +121,7 @@ def _engine(stage: str) -> Recipe:
         structures=(
             Structure(
                 "",
-                _WITH_CRITIC if ROLES[stage] == ("critic",) else _ALL,
+                releases,
                 _TRAINING_ENGINE,
                 ("e335852afe4a", "7a56bbeb4d29"),
                 "micro-batches in Megatron's schedule" + ", mini-batches in a loop over the epochs" * update,
@@ -128,7 +130,7 @@ def _engine(stage: str) -> Recipe:
         why=_WHY,
         how="what the schedule iterates over, and the loop over the mini-batches, run wrapped by the worker: the"
         " wrapper starts, steps and saves the profiler between two turns, and saves it also where one of them raises",
-        upstream=f"{_TRAINING_ENGINE}, {'2.2.0' if ROLES[stage] == ('critic',) else '2.1.0'} to 2.3.0",
+        upstream=f"{_TRAINING_ENGINE}, from {releases[0]} on",
         remove_when=_REMOVE,
         strategies=("megatron",),
         roles=ROLES[stage],
@@ -138,9 +140,9 @@ def _engine(stage: str) -> Recipe:
 
 
 def _worker(
-    stage: str, role: str, class_name: str, method: str, ends_before: str, structures: tuple[Structure, ...]
+    *, stage: str, role: str, class_name: str, method: str, ends: Before, structures: tuple[Structure, ...]
 ) -> Recipe:
-    """The method of a worker that is the stage of one role."""
+    """The method of a worker that is the stage of one role, which ``ends`` before this statement."""
     return Recipe(
         name=f"{'reference' if role == 'ref' else role} worker",
         stage=stage,
@@ -151,17 +153,23 @@ def _worker(
         sites=(
             Site(
                 method,
-                f'self._rlpatch_stage("enter", "{role}")',
-                "a training step begins: the engine does not know it, for it gets the batch in parts of"
+                where=Head(),
+                line=f'self._rlpatch_stage("enter", "{role}")',
+                why="a training step begins: the engine does not know it, for it gets the batch in parts of"
                 " *_dispatch_size; the passes for image embeddings are other methods and not counted",
             ),
-            Site(method, 'self._rlpatch_stage("leave")', "all parts have been through the engine", before=ends_before),
+            Site(
+                method,
+                where=ends,
+                line='self._rlpatch_stage("leave")',
+                why="all parts have been through the engine",
+            ),
         ),
         structures=structures,
         why=_WHY,
         how="one line at the head of the stage and one at its end; the probe is one nested class at the end of"
         f" {class_name}, from which the Ray actors inherit, and wraps the loops of the engine",
-        upstream=f"{structures[-1].file}, {structures[0].releases[0]} to 2.3.0",
+        upstream=f"{structures[-1].file}, from {structures[0].releases[0]} on",
         remove_when=_REMOVE,
         strategies=("megatron",),
         roles=(role,),
@@ -173,94 +181,65 @@ _ACTOR_FILE = "mindspeed_rl/workers/actor_hybrid_worker.py"
 _CRITIC_FILE = "mindspeed_rl/workers/critic_worker.py"
 
 
-def _whole(file: str, releases: tuple[str, ...], fingerprints: tuple[str, ...]) -> tuple[Structure, ...]:
-    return (Structure("", releases, file, fingerprints, "a loop that fetches the parts of the batch"),)
+def _whole(file: str, releases: Releases, *fingerprints: str) -> Structure:
+    return Structure("", releases, file, fingerprints, "a loop that fetches the parts of the batch")
 
 
 _RECIPES = (
     _ROLLOUT,
     _worker(
-        "update-policy",
-        "actor",
-        "ActorHybridWorkerBase",
-        "update",
-        "profiler_step(actor_update_profiler)",
-        _whole(_ACTOR_FILE, _ALL, ("745bfac9756f", "34c146ca11b8")),
+        stage="update-policy",
+        role="actor",
+        class_name="ActorHybridWorkerBase",
+        method="update",
+        ends=Before("profiler_step(actor_update_profiler)"),
+        structures=(_whole(_ACTOR_FILE, RELEASES, "745bfac9756f", "34c146ca11b8"),),
     ),
     _engine("update-policy"),
     _worker(
-        "compute-log-prob",
-        "actor",
-        "ActorHybridWorkerBase",
-        "compute_log_prob",
-        "profiler_step(actor_compute_log_prob_profiler)",
-        _whole(_ACTOR_FILE, _ALL, ("ae851cfac40a", "6811f9fa3eeb", "43d7ef8bdd20")),
+        stage="compute-log-prob",
+        role="actor",
+        class_name="ActorHybridWorkerBase",
+        method="compute_log_prob",
+        ends=Before("profiler_step(actor_compute_log_prob_profiler)"),
+        structures=(_whole(_ACTOR_FILE, RELEASES, "ae851cfac40a", "6811f9fa3eeb", "43d7ef8bdd20"),),
     ),
     _worker(
-        "compute-log-prob",
-        "ref",
-        "ReferenceWorkerBase",
-        "compute_ref_log_prob",
-        "parallel_state = get_parallel_state()",
-        (
-            *_whole("mindspeed_rl/workers/reference_woker.py", _ALL[:1], ("c9a15d0f0e9e",)),
-            *_whole("mindspeed_rl/workers/reference_worker.py", _ALL[1:], ("dac6a1093596",)),
+        stage="compute-log-prob",
+        role="ref",
+        class_name="ReferenceWorkerBase",
+        method="compute_ref_log_prob",
+        ends=Before("parallel_state = get_parallel_state()"),
+        structures=(
+            _whole("mindspeed_rl/workers/reference_woker.py", RELEASES.until("2.1.0"), "c9a15d0f0e9e"),
+            _whole("mindspeed_rl/workers/reference_worker.py", RELEASES.since("2.2.0"), "dac6a1093596"),
         ),
     ),
     _engine("compute-log-prob"),
     _worker(
-        "update-critic",
-        "critic",
-        "CriticWorkerBase",
-        "update",
-        "profiler_step(critic_update_profiler)",
-        _whole(_CRITIC_FILE, _WITH_CRITIC, ("1fd95a4a3d9e",)),
+        stage="update-critic",
+        role="critic",
+        class_name="CriticWorkerBase",
+        method="update",
+        ends=Before("profiler_step(critic_update_profiler)"),
+        structures=(_whole(_CRITIC_FILE, _WITH_CRITIC, "1fd95a4a3d9e"),),
     ),
     _engine("update-critic"),
     _worker(
-        "compute-values",
-        "critic",
-        "CriticWorkerBase",
-        "compute_values",
-        "profiler_step(critic_compute_values_profiler)",
-        _whole(_CRITIC_FILE, _WITH_CRITIC, ("01e78f73a14e",)),
+        stage="compute-values",
+        role="critic",
+        class_name="CriticWorkerBase",
+        method="compute_values",
+        ends=Before("profiler_step(critic_compute_values_profiler)"),
+        structures=(_whole(_CRITIC_FILE, _WITH_CRITIC, "01e78f73a14e"),),
     ),
     _engine("compute-values"),
 )
 
-# --- its own profiler ---
-
-_OWN = "profiler_config.integrated"
-
-
-def _own(values: Mapping[str, object]) -> State:
-    if values[f"{_OWN}.profile"]:
-        return State.ON
-    return State.ARMED if values[f"{_OWN}.mstx"] else State.OFF
-
-
-PROFILING = Application(
-    packages=("mindspeed_rl",),
-    folder="configs",
-    defaults=("grpo_qwen25_7b_A3", "dapo_qwen25_32b_A3", "ppo_qwen25_32b_A3", "dpo_qwen3_30b_a3b_A3"),
-    extra="mindspeed-rl",
-    switches=(
-        ConfigSwitch(
-            "MindSpeed-RL's own profiler",
-            (Key(f"{_OWN}.profile", (False, True)), Key(f"{_OWN}.mstx", (False, True))),
-            _own,
-            "the workers record whole stages with torch_npu, from profile_step_start up to profile_step_end",
-            "mindspeed_rl/utils/utils.py get_grpo_profiler, mindspeed_rl/config_cls/mindstudio_config.py, 2.1.0 to"
-            " 2.3.0; cli/train_dpo.py hands it to Megatron",
-            armed="mstx marks ranges for a recording, but profile is not set, so nothing records",
-        ),
-    ),
-)
-
 UPSTREAM = Upstream(
-    MINDSPEED_RL,
-    _RECIPES,
-    SWITCHES,
+    PROJECT,
+    recipes=_RECIPES,
+    switches=SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else
     application=PROFILING,

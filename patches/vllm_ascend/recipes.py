@@ -1,18 +1,18 @@
-"""vllm-ascend: the rollout engine of verl on Ascend NPUs."""
+"""vllm-ascend: where a rollout and the capture of graphs are recorded, in the V0 and the V1 engine."""
 
 from __future__ import annotations
 
-from patcher.recipe import Recipe, Site, Structure, Upstream
-from patches import graphs, rollout, vllm_ascend_builtin, vllm_engine
+from patcher.recipe import Before, Head, Recipe, Site, Structure, Upstream
+from patches import graphs, rollout, vllm_engine
 from patches.probes.members import PreparedInputs
 from patches.probes.rollout import VllmV0Rollout, VllmV1Rollout
-from patches.projects import VLLM_ASCEND
-from patches.switches import VLLM_ASCEND as SWITCHES
-from patches.vllm_ascend_releases import WITH_V0, between
+from patches.vllm_ascend import PROJECT, RELEASES, builtin
+from patches.vllm_ascend.switches import SWITCHES
 
 _SLEEP = Site(
     "sleep",
-    'self._rlpatch_stage("end_rollout", "sleep()")',
+    where=Head(),
+    line='self._rlpatch_stage("end_rollout", "sleep()")',
     why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last request",
     optional=True,
 )
@@ -29,8 +29,8 @@ V1 = Recipe(
     sites=(
         Site(
             "execute_model",
-            'self._rlpatch_stage("step", scheduler_output)',
-            before="output = self.model_runner.execute_model(...)",
+            where=Before("output = self.model_runner.execute_model(...)"),
+            line='self._rlpatch_stage("step", scheduler_output)',
             parameters=("scheduler_output",),
             why="once per engine iteration, in the forward's thread, with no return before it; a unit reaches from"
             " here to here, so it holds its forward and its sampling although sample_tokens() is called later",
@@ -38,8 +38,8 @@ V1 = Recipe(
         _SLEEP,
         Site(
             "profile",
-            'self._rlpatch_stage("yield_to", is_start)',
-            before="if is_start: ...",
+            where=Before("if is_start: ..."),
+            line='self._rlpatch_stage("yield_to", is_start)',
             parameters=("is_start",),
             why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
         ),
@@ -47,21 +47,21 @@ V1 = Recipe(
     structures=(
         Structure(
             "A",
-            between("0.7.3rc2", "0.9.1"),
+            RELEASES.between("0.7.3rc2", "0.9.1"),
             "vllm_ascend/worker/worker_v1.py",
             ("50827d6b1b32", "ccbd84ddeb6c"),
             "the call and one return",
         ),
         Structure(
             "B",
-            between("0.9.2rc1", "0.10.2rc1"),
+            RELEASES.between("0.9.2rc1", "0.10.2rc1"),
             "vllm_ascend/worker/worker_v1.py",
             ("2cfae7ddc7c9", "2ece83809f86", "25d9c3961d34", "35f127731067"),
             "receives from the pipeline before the call, two to four returns after it",
         ),
         Structure(
             "C",
-            between("0.11.0rc0", "0.11.0"),
+            RELEASES.between("0.11.0rc0", "0.11.0"),
             "vllm_ascend/worker/worker_v1.py",
             ("10fbe039bb25",),
             "B, with msMonitor's dp.step() at the head",
@@ -75,21 +75,21 @@ V1 = Recipe(
         ),
         Structure(
             "D",
-            between("0.13.0rc1", "0.19.1rc1"),
+            RELEASES.between("0.13.0rc1", "0.19.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("c7819df00f71", "578418072c11", "1e2f9090d76b", "2af447a378ca"),
             "as 0.12.0rc1 in another file; the pipeline sends asynchronously from 0.17.0rc1 on",
         ),
         Structure(
             "E",
-            between("0.20.2rc1", "0.26.0rc1"),
+            RELEASES.between("0.20.2rc1", "0.26.0rc1"),
             "vllm_ascend/worker/worker.py",
             ("bdca4a5a15af", "b69c043857f9", "c97329d75da0"),
             "D, with a step() of the engine's own profiler just before the call",
         ),
         Structure(
             "F",
-            between("0.27.1rc1", "0.30.0rc2"),
+            RELEASES.since("0.27.1rc1"),
             "vllm_ascend/worker/worker.py",
             ("51499718846d", "1a4b9b57fc99"),
             "E, with branches for the second model runner after the call",
@@ -109,13 +109,12 @@ V0 = Recipe(
     class_name="NPUWorker",
     method="execute_worker",
     windows=rollout.WINDOWS,
-    probe=rollout.probe(
-        VllmV0Rollout, members=(PreparedInputs,), traits=vllm_engine.parallel, logger=_LOGGER
-    ),
+    probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), traits=vllm_engine.parallel, logger=_LOGGER),
     sites=(
         Site(
             "execute_worker",
-            'self._rlpatch_stage("step", worker_input)',
+            where=Head(),
+            line='self._rlpatch_stage("step", worker_input)',
             parameters=("worker_input",),
             why="vLLM's LocalOrDistributedWorkerBase.execute_model calls it once per iteration, just before the model"
             " runner, which runs the forward and the sampling",
@@ -123,14 +122,14 @@ V0 = Recipe(
         _SLEEP,
         Site(
             "start_profile",
-            'self._rlpatch_stage("yield_to", True)',
-            before="self.profiler.start()",
+            where=Before("self.profiler.start()"),
+            line='self._rlpatch_stage("yield_to", True)',
             why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
         ),
         Site(
             "stop_profile",
-            'self._rlpatch_stage("yield_to", False)',
-            before="self.profiler.stop()",
+            where=Before("self.profiler.stop()"),
+            line='self._rlpatch_stage("yield_to", False)',
             why="after it the next rollout may be recorded again",
         ),
     ),
@@ -144,7 +143,7 @@ V0 = Recipe(
         ),
         Structure(
             "V0",
-            between("0.7.3rc1", "0.9.2rc1", of=WITH_V0),
+            RELEASES.between("0.7.3rc1", "0.9.2rc1"),
             "vllm_ascend/worker/worker.py",
             ("3da1437e272b", "45665f4d48e4"),
             "as 0.7.1rc1 in another file",
@@ -176,7 +175,7 @@ CAPTURE = Recipe(
     structures=(
         Structure(
             "A",
-            between("0.8.4rc2", "0.12.0rc1"),  # without graphs before, as V1 says in a warning
+            RELEASES.between("0.8.4rc2", "0.12.0rc1"),  # without graphs before, as V1 says in a warning
             "vllm_ascend/worker/worker_v1.py",
             (
                 "e2ae64058779", "4e40d03c390c", "2a7261731766", "56f01453401e", "a4abb976f517", "b754ecd30920",
@@ -186,7 +185,7 @@ CAPTURE = Recipe(
         ),
         Structure(
             "A",
-            between("0.13.0rc1", "0.30.0rc2"),
+            RELEASES.since("0.13.0rc1"),
             "vllm_ascend/worker/worker.py",
             (
                 "34983f4a46bf", "734df3d07836", "bbdf0478a753", "e3d56db44f87", "09a1bba0f224", "1a91113c943b",
@@ -218,9 +217,9 @@ CAPTURE = Recipe(
 )  # fmt: skip
 
 UPSTREAM = Upstream(
-    VLLM_ASCEND,
-    (V1, V0, CAPTURE, *vllm_ascend_builtin.RECIPES),
-    SWITCHES,
+    PROJECT,
+    recipes=(V1, V0, CAPTURE, *builtin.RECIPES),
+    switches=SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else
     processes=("vllm", "VLLM::"),

@@ -9,14 +9,14 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from patcher.guards.launch import read
-from patcher.guards.scope import Argument, Launch, Setting, quoted
+from patcher.guards.scope import Argument, Assignment, Invocation, quoted
 from patches.switches import Form, State, Switch
 
-__all__ = ["Finding", "Guard", "State", "Subject", "Switch", "exists", "look", "worst"]
+__all__ = ["Finding", "Guard", "State", "Subject", "Switch", "detect", "exists", "worst"]
 
 
 class Finding(NamedTuple):
-    """What is known of one profiler at one place.
+    """What is known of one profiler at one line.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
     if nothing was; ``off`` what to type or change.
@@ -32,13 +32,13 @@ class Finding(NamedTuple):
 
 class Subject(NamedTuple):
     """What a guard looks at: a target's version and root (None if it is not here), a configuration file that the user
-    names, and the launches.
+    names, and the invocations.
     """
 
     version: str
     root: Path | None
     config: Path | None
-    launches: tuple[Launch, ...]
+    invocations: tuple[Invocation, ...]
 
 
 # A check of one project that no variable or option can express, such as a Hydra configuration: it answers
@@ -46,7 +46,7 @@ class Subject(NamedTuple):
 Guard = Callable[[Subject], Iterable[Finding]]
 
 
-def look(
+def detect(
     switches: Iterable[Switch],
     *,
     version: str,
@@ -57,21 +57,21 @@ def look(
     config: Path | None = None,
     guards: Iterable[Guard] = (),
 ) -> tuple[Finding, ...]:
-    """One finding per profiler and place, the severest first; a profiler that is off everywhere gives one
+    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one
     OFF.
 
     ``version`` and ``root`` are the target's; with one that is no version every switch counts. ``guards`` are asked
     besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
     """
     declared = tuple(switches)
-    launches = read(environ, script, command)
-    places = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
+    invocations = read(environ, script, command)
+    searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
         active = [one for one in declared if one.profiler == profiler and exists(one.releases, version)]
-        found += _profiler(profiler, active, launches, ", ".join(places))
+        found += _profiler(profiler, active, invocations, ", ".join(searched))
     for guard in guards:
-        found += guard(Subject(version, root, config, launches))
+        found += guard(Subject(version, root, config, invocations))
     severe = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
@@ -97,17 +97,19 @@ def exists(releases: str, version: str) -> bool:
         return True
 
 
-def _profiler(profiler: str, switches: Sequence[Switch], launches: Sequence[Launch], places: str) -> list[Finding]:
-    by_place: dict[str, Finding] = {}
+def _profiler(
+    profiler: str, switches: Sequence[Switch], invocations: Sequence[Invocation], searched: str
+) -> list[Finding]:
+    by_line: dict[str, Finding] = {}
     for switch in switches:
-        asked = _asked(switch, launches)
-        for launch in launches:
-            for hit in _hits(switch, launch):
+        asked = _asked(switch, invocations)
+        for invocation in invocations:
+            for hit in _hits(switch, invocation):
                 finding = _if_asked(hit, asked)
-                known = by_place.get(finding.where)
+                known = by_line.get(finding.where)
                 if known is None or known.state.severity < finding.state.severity:
-                    by_place[finding.where] = finding
-    findings = list(by_place.values())
+                    by_line[finding.where] = finding
+    findings = list(by_line.values())
     severe = [finding for finding in findings if finding.state is not State.OFF]
     if severe:
         return severe
@@ -115,23 +117,23 @@ def _profiler(profiler: str, switches: Sequence[Switch], launches: Sequence[Laun
         return findings[:1]
     # Not seen anywhere: the reasons of the first switch stand for the profiler.
     why = switches[0].why if switches else "no switch of it exists in this release"
-    return [Finding(profiler, State.OFF, places, "", "nothing to do", why)]
+    return [Finding(profiler, State.OFF, searched, "", "nothing to do", why)]
 
 
-def _asked(switch: Switch, launches: Sequence[Launch]) -> Launch | None:
-    """The launch that makes an armed profiler record; one that surely runs before one that may."""
+def _asked(switch: Switch, invocations: Sequence[Invocation]) -> Invocation | None:
+    """The invocation that makes an armed profiler record; one that surely runs before one that may."""
     asking = [
-        launch
-        for launch in launches
+        invocation
+        for invocation in invocations
         if any(
-            all(any(word and re.fullmatch(pattern, word) for word in launch.argv) for pattern in patterns)
+            all(any(word and re.fullmatch(pattern, word) for word in invocation.argv) for pattern in patterns)
             for patterns in switch.asked_by
         )
     ]
-    return next((launch for launch in asking if launch.sure), asking[0] if asking else None)
+    return next((invocation for invocation in asking if invocation.sure), asking[0] if asking else None)
 
 
-def _if_asked(finding: Finding, asked: Launch | None) -> Finding:
+def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
     if asked is None or finding.state is not State.ARMED:
         return finding
     call = f"{quoted(asked.argv)[:200]} at {asked.where}"
@@ -142,39 +144,43 @@ def _if_asked(finding: Finding, asked: Launch | None) -> Finding:
     return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why)
 
 
-def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
+def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
     if switch.form is Form.VARIABLE:
-        settings = launch.settings.get(switch.name)
-        if settings is None:
-            settings = launch.settings.get("*", ())
-        return [_variable(switch, settings)] if settings else []
+        variables = invocation.variables.get(switch.name)
+        if variables is None:
+            variables = invocation.variables.get("*", ())
+        return [_variable(switch, variables)] if variables else []
     if switch.form is Form.OPTION:
-        return [_option(switch, launch, words) for words in _values(switch, launch.argv)]
+        return [_option(switch, invocation, words) for words in _values(switch, invocation.argv)]
     if switch.form is Form.REQUEST:
-        state = _at_most(switch.otherwise, launch.sure)
+        state = _at_most(switch.otherwise, invocation.sure)
         return (
-            [_finding(switch, state, launch.where, quoted(launch.argv)[:300], "")] if _asked(switch, [launch]) else []
+            [_finding(switch, state, invocation.where, quoted(invocation.argv)[:300], "")]
+            if _asked(switch, [invocation])
+            else []
         )
-    programs = [word for word in launch.argv[:1] if word is not None and PurePath(word).name == switch.name]
-    return [_finding(switch, _at_most(switch.otherwise, launch.sure), launch.where, word, "") for word in programs]
+    programs = [word for word in invocation.argv[:1] if word is not None and PurePath(word).name == switch.name]
+    return [
+        _finding(switch, _at_most(switch.otherwise, invocation.sure), invocation.where, word, "") for word in programs
+    ]
 
 
 def _at_most(state: State, sure: bool) -> State:
     return state if sure or state is State.OFF else State.UNKNOWN
 
 
-def _variable(switch: Switch, settings: Sequence[Setting]) -> Finding:
-    """The state of a variable that may be any of ``settings``."""
+def _variable(switch: Switch, variables: Sequence[Assignment]) -> Finding:
+    """The state of a variable that may be any of ``variables``."""
     states = {
-        setting: switch.state(setting.text) if setting.present and setting.exported else State.OFF
-        for setting in settings
+        assignment: switch.state(assignment.text) if assignment.present and assignment.exported else State.OFF
+        for assignment in variables
     }
     state, reason = max(states.values(), key=lambda one: one.severity), ""
-    # The place to change is where the severest setting stands, the latest if there are several.
-    shown = [setting for setting, one in states.items() if one is state][-1]
+    # The place to change is where the severest assignment stands, the latest if there are several.
+    shown = [assignment for assignment, one in states.items() if one is state][-1]
     if len(set(states.values())) > 1:
         state, reason = State.UNKNOWN, "it depends on the branch that the script takes"
-    elif state is not State.OFF and any(setting.depth for setting in settings):
+    elif state is not State.OFF and any(assignment.depth for assignment in variables):
         state, reason = State.UNKNOWN, "it is set in a branch, a loop or a function that may not run"
     elif state is State.UNKNOWN:
         reason = "the value is only known when it runs" if shown.text is None else "nobody documents this value"
@@ -186,15 +192,15 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
     if state is State.OFF:
         off = "nothing to do"
     elif where != "environment":
-        place = where.replace("command after", "the command after")
+        line = where.replace("command after", "the command after")
         variable = switch.form is Form.VARIABLE
-        off = f"take it out at {place}, or {switch.off} behind it" if variable else f"{switch.off} at {place}"
+        off = f"take it out at {line}, or {switch.off} behind it" if variable else f"{switch.off} at {line}"
     why = f"{switch.why} ({reason})" if reason else switch.why
     return Finding(switch.profiler, state, where, found, off, why)
 
 
 class _Value(NamedTuple):
-    """What one launch says about the deciding keys of an option: their values, and the words that say so."""
+    """What one invocation says about the deciding keys of an option: their values, and the words that say so."""
 
     texts: tuple[Argument, ...]
     found: str
@@ -240,7 +246,7 @@ def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
     return dict.fromkeys(switch.keys)
 
 
-def _option(switch: Switch, launch: Launch, value: _Value) -> Finding:
+def _option(switch: Switch, invocation: Invocation, value: _Value) -> Finding:
     states = [switch.state(text) for text in value.texts]
     # A key that is known to arm decides, whatever the others may turn out to be.
     known = [one for one in states if one is not State.UNKNOWN]
@@ -250,6 +256,6 @@ def _option(switch: Switch, launch: Launch, value: _Value) -> Finding:
     reason = ""
     if state is State.UNKNOWN:
         reason = "the value is no JSON object, or only known when it runs"
-    elif not launch.sure and state is not State.OFF:
+    elif not invocation.sure and state is not State.OFF:
         reason = "it stands in a branch, a loop or a function that may not run"
-    return _finding(switch, _at_most(state, launch.sure), launch.where, value.found, reason)
+    return _finding(switch, _at_most(state, invocation.sure), invocation.where, value.found, reason)

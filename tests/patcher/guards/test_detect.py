@@ -11,8 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from patcher.errors import Problem
-from patcher.guards.look import Finding, Subject, look, worst
-from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, SWITCHES, VLLM, VLLM_ASCEND, State
+from patcher.guards.detect import Finding, Subject, detect, worst
+from patches.projects import upstreams
+from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, State
+from patches.vllm.switches import SWITCHES as VLLM
+from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+
+SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 
@@ -31,7 +36,7 @@ def in_script(
 ) -> tuple[Finding, ...]:
     script = tmp_path / name
     script.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return look(VLLM_ASCEND, version=version, environ=environ or {}, script=script)
+    return detect(VLLM_ASCEND, version=version, environ=environ or {}, script=script)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,7 @@ def in_script(
     ],
 )
 def test_environment(variable: str, value: str, profiler: str, state: State) -> None:
-    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ={variable: value, "PATH": "/bin"})
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={variable: value, "PATH": "/bin"})
     finding = one(findings, profiler)
     assert (finding.state, finding.where, finding.found) == (state, "environment", f"{variable}={value}")
     assert finding.off == ("nothing to do" if state is OFF else f"unset {variable}")
@@ -65,7 +70,7 @@ def test_environment(variable: str, value: str, profiler: str, state: State) -> 
 
 
 def test_off_everywhere_gives_one_finding_per_profiler() -> None:
-    findings = look(VLLM_ASCEND, version="0.11.0rc1", environ={})
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={})
     assert [finding.profiler for finding in findings] == [ENGINE, MSMONITOR, DYNAMIC, MSPROF]
     assert {finding.state for finding in findings} == {OFF}
     assert all(finding.why and finding.off for finding in findings)
@@ -79,7 +84,7 @@ def test_off_everywhere_gives_one_finding_per_profiler() -> None:
      ("no version", ARMED)],
 )  # fmt: skip
 def test_the_engine_variable_by_release(version: str, state: State) -> None:
-    findings = look(VLLM_ASCEND, version=version, environ={"VLLM_TORCH_PROFILER_DIR": "/tmp/p"})
+    findings = detect(VLLM_ASCEND, version=version, environ={"VLLM_TORCH_PROFILER_DIR": "/tmp/p"})
     assert one(findings, ENGINE).state is state
 
 
@@ -103,7 +108,7 @@ OPTIONS = [
 @pytest.mark.parametrize(("version", "exists"), [("0.13.0", False), ("0.14.0rc1", True), ("0.30.0rc2", True)])
 def test_profiler_config(words: list[str], state: State, version: str, exists: bool) -> None:
     command = ["vllm", "serve", "m", *words]
-    finding = one(look(VLLM_ASCEND, version=version, environ={}, command=command), ENGINE)
+    finding = one(detect(VLLM_ASCEND, version=version, environ={}, command=command), ENGINE)
     assert finding.state is (state if exists else OFF)
     if exists and state is not OFF:
         assert finding.where == "command after --"
@@ -123,7 +128,7 @@ def test_profiler_config(words: list[str], state: State, version: str, exists: b
 )
 def test_additional_config(value: str, version: str, state: State) -> None:
     command = ["vllm", "serve", "m", "--additional-config", value]
-    assert one(look(VLLM_ASCEND, version=version, environ={}, command=command), MSMONITOR).state is state
+    assert one(detect(VLLM_ASCEND, version=version, environ={}, command=command), MSMONITOR).state is state
 
 
 X = "export VLLM_TORCH_PROFILER_DIR=/t\n"
@@ -157,7 +162,7 @@ def test_armed_becomes_on_when_somebody_asks(tmp_path: Path, text: str, profiler
 
 
 def test_asked_from_a_command_with_the_directory_in_the_environment() -> None:
-    findings = look(
+    findings = detect(
         VLLM_ASCEND,
         version="0.11.0",
         environ={"VLLM_TORCH_PROFILER_DIR": "/t"},
@@ -203,15 +208,15 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
         assert (finding.state, reason in finding.why) == (UNKNOWN, True), text
 
 
-def test_a_guard_of_a_project_is_asked_with_the_launches() -> None:
+def test_a_guard_of_a_project_is_asked_with_the_invocations() -> None:
     def hydra(subject: Subject) -> list[Finding]:
-        words = [word for launch in subject.launches for word in launch.argv if word and "profiler.steps" in word]
+        words = [word for one in subject.invocations for word in one.argv if word and "profiler.steps" in word]
         why = f"{subject.version} {subject.root} {subject.config}"
-        return [Finding("verl", ON, subject.launches[0].where, words[0], "null", why)]
+        return [Finding("verl", ON, subject.invocations[0].where, words[0], "null", why)]
 
     command = ["python", "-m", "verl.trainer.main_ppo", "global_profiler.steps=[1]"]
     root, config = Path("/site-packages"), Path("my.yaml")
-    findings = look((), version="0.6.0", environ={}, command=command, root=root, config=config, guards=[hydra])
+    findings = detect((), version="0.6.0", environ={}, command=command, root=root, config=config, guards=[hydra])
     why = f"0.6.0 {root} {config}"
     assert findings == (Finding("verl", ON, "command after --", "global_profiler.steps=[1]", "null", why),)
 
@@ -222,20 +227,20 @@ def test_a_profiler_is_off_only_if_switches_and_guards_say_so(environ: dict[str,
     def hydra(_subject: Subject) -> list[Finding]:
         return [Finding(MSPROF, answer, "a.yaml", "", "", "")]
 
-    findings = look(VLLM_ASCEND, version="0.11.0", environ=environ, guards=[hydra])
+    findings = detect(VLLM_ASCEND, version="0.11.0", environ=environ, guards=[hydra])
     found = [one.state for one in findings if one.profiler == MSPROF]
     assert found == ([*([ON] if environ else []), *([ARMED] if answer is ARMED else [])] or [OFF])
 
 
 def test_vllm_itself() -> None:
     environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "KINETO_USE_DAEMON": "1"}
-    states = {one.profiler: one.state for one in look(VLLM, version="0.12.0", environ=environ)}
+    states = {one.profiler: one.state for one in detect(VLLM, version="0.12.0", environ=environ)}
     assert states == {ENGINE: ARMED, MSMONITOR: ARMED}
 
 
 def test_the_severest_comes_first() -> None:
     environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "MSMONITOR_USE_DAEMON": "yes"}
-    states = [one.state for one in look(VLLM_ASCEND, version="0.11.0", environ=environ)]
+    states = [one.state for one in detect(VLLM_ASCEND, version="0.11.0", environ=environ)]
     assert states == [ON, UNKNOWN, ARMED, OFF]
     for some in itertools.permutations([ARMED, OFF, UNKNOWN]):
         assert worst([Finding("", state, "", "", "", "") for state in some]) is UNKNOWN
@@ -258,7 +263,7 @@ def test_no_script_makes_it_raise_anything_but_a_problem(tmp_path: Path, text: s
     script = tmp_path / name
     script.write_bytes(text.encode("utf-8", "surrogatepass"))
     with suppress(Problem):
-        findings = look(VLLM_ASCEND, version="0.20.2rc1", environ={}, script=script)
+        findings = detect(VLLM_ASCEND, version="0.20.2rc1", environ={}, script=script)
         assert {finding.profiler for finding in findings} == {ENGINE, MSMONITOR, DYNAMIC, MSPROF}
 
 
@@ -267,7 +272,7 @@ def test_no_script_makes_it_raise_anything_but_a_problem(tmp_path: Path, text: s
 def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], value: str) -> None:
     with suppress(Problem):
         for target, switches in SWITCHES.items():
-            look(switches, version=value, environ={"PROFILING_MODE": value, target: value}, command=command)
+            detect(switches, version=value, environ={"PROFILING_MODE": value, target: value}, command=command)
 
 
 @pytest.mark.parametrize(
@@ -281,5 +286,5 @@ def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], va
     ],
 )
 def test_a_request_alone_starts_sglangs_profiler(command: tuple[str, ...], version: str, state: State) -> None:
-    found = look(SWITCHES["sglang"], version=version, environ={}, command=command)
+    found = detect(SWITCHES["sglang"], version=version, environ={}, command=command)
     assert [one.state for one in found if one.profiler == "the engine's own profiler"] == [state]

@@ -1,0 +1,42 @@
+"""How other profilers are switched on beside SGLang: its own, which a request starts, and those of torch_npu."""
+
+from __future__ import annotations
+
+from patches.switches import ENGINE, TORCH_NPU, Form, State, Switch
+
+_SGLANG_START = (
+    (r"start_profile|(.*[/.])start_profile([?/#].*)?",),
+    (r"(.*/)?bench_\w+\.py", "--profile"),
+    (r"sglang\.bench_\w+", "--profile"),
+    (r"sglang\.profiler|(.*/)?sglang/profiler\.py",),
+)
+_SGLANG = Switch(
+    profiler=ENGINE,
+    form=Form.VARIABLE,
+    name="SGLANG_TORCH_PROFILER_DIR",
+    otherwise=State.ARMED,
+    why="each scheduler builds a profiler when it starts, and records from /start_profile to /stop_profile",
+    source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
+    off="unset SGLANG_TORCH_PROFILER_DIR",
+    asked_by=_SGLANG_START,
+)
+
+SWITCHES: tuple[Switch, ...] = (
+    _SGLANG._replace(
+        form=Form.REQUEST,
+        name="/start_profile",
+        otherwise=State.ON,
+        releases=">=0.4.3.post3",
+        why="the schedulers record from this request on, into /tmp where no directory is set",
+        source="sglang/srt/managers/scheduler.py from 0.4.3.post3; sglang/profiler.py, bench_serving.py --profile",
+        off="leave out what asks for /start_profile",
+    ),
+    _SGLANG._replace(releases="<0.4.3.post3"),
+    _SGLANG._replace(
+        releases=">=0.4.3.post3",
+        why="it is where /start_profile and Engine.start_profile() write to, who record without it, too, below /tmp",
+        source="sglang/srt/managers/scheduler.py from 0.4.3.post3, scheduler_profiler_mixin.py from 0.4.10,"
+        " scheduler_components/profiler_manager.py from 0.5.13",
+    ),
+    *TORCH_NPU,
+)

@@ -1,0 +1,57 @@
+"""``python -m patches.survey vllm-ascend==0.31.0``: what has to be added for a release, and ``--readme``.
+
+It downloads the release, or looks into ``--path DIR``, says for each recipe whether its structure is there and its
+fingerprint known, and prints the lines to add. ``--readme`` writes the table of the README anew from the recipes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from patcher.errors import Kind, Problem
+from patches.survey import fits, readme
+
+AGAIN = "python -m patches.survey"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("release", required=False, metavar="TARGET==VERSION")
+@click.option("--path", type=click.Path(path_type=Path), metavar="DIR", help="Look into this folder, download nothing.")
+@click.option("--readme", "table", is_flag=True, help="Write the table of README.md anew from the recipes.")
+def main(release: str | None, path: Path | None, table: bool) -> None:
+    """Say what rlpatch has to learn for a release that it does not know, and print the lines to add."""
+    try:
+        if table:
+            click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / "README.md"))
+        elif release:
+            for line in _survey(release, path):
+                click.echo(line)
+        else:
+            hint = f"{AGAIN} vllm-ascend==0.31.0, or {AGAIN} --readme"
+            raise Problem(Kind.USAGE, "no release to look at", hint=hint)
+    except Problem as problem:
+        click.echo(f"Error: {problem}", err=True)
+        sys.exit(problem.kind.exit_code)
+
+
+def _survey(word: str, path: Path | None) -> list[str]:
+    from patcher.targets import find
+    from patches.projects import upstreams
+
+    name, version = find.parse(word, [upstream.project for upstream in upstreams()])
+    upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)
+    if path is None and version is None:
+        hint = f"{AGAIN} {name}=={upstream.project.releases[-1]}, or {AGAIN} {name} --path DIR"
+        raise Problem(Kind.USAGE, f"{word}: which release?", hint=hint)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = path or fits.fetch(upstream.project, version or "", Path(scratch) / "release")
+        target = find.find(upstream.project, path=folder, version=version, again=lambda text: f"{AGAIN} {text}")
+        return fits.report(upstream, target)
+
+
+if __name__ == "__main__":
+    main()

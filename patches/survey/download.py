@@ -1,0 +1,128 @@
+"""A release as published: downloaded by pip, unpacked, never built and never imported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from patcher.errors import Kind, Problem
+
+Wanted = Callable[[str, int], bool]
+"""Whether the file of this path, relative to the root, and of this size is wanted."""
+
+# Wheels of any glibc do: the files are read, not run. Naming a platform lets a machine of another kind read them, too.
+_GLIBC = ("2_35", "2_34", "2_31", "2_28", "2_24", "2_17", "2014", "1")
+_NAMES = tuple(f"manylinux{'_' if '_' in glibc else ''}{glibc}" for glibc in _GLIBC)
+_WHEEL = (
+    *("--no-deps", "--only-binary=:all:", "--python-version=3.11", "--implementation=cp"),
+    *(f"--platform={name}_{machine}" for name in _NAMES for machine in ("x86_64", "aarch64")),
+)
+
+
+def download(distributions: Sequence[str], version: str, folder: Path, *, parts: Sequence[str], wanted: Wanted) -> None:
+    """Fill ``folder`` with the ``wanted`` files of a release whose path begins with one of ``parts`` (none: any).
+
+    ``distributions`` are the names under which it may be published, the first that has the release is taken; its
+    wheel, or its source archive if it has none. Raises :class:`Problem` (ENVIRONMENT) where none can be had.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        here, said = Path(scratch), ""
+        for name in distributions:
+            if parts and _members(name, version, folder, parts):
+                return
+            for unpack in (_wheel, _sdist):
+                said = unpack(name, version, here, folder, lambda path, size: _part(path, parts) and wanted(path, size))
+                if not said:
+                    return
+    raise _unavailable(distributions[0], version, said)
+
+
+def _part(path: str, parts: Sequence[str]) -> bool:
+    return not parts or path.startswith(tuple(parts))
+
+
+def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
+    """What pip said; "" where all went well."""
+    done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
+    wheels = list(scratch.glob("*.whl"))
+    if len(wheels) != 1:
+        return done.stderr or "no wheel"
+    with zipfile.ZipFile(wheels[0]) as archive:
+        for item in archive.infolist():
+            if not item.is_dir() and wanted(item.filename, item.file_size):
+                archive.extract(item, folder)
+    return ""
+
+
+def _members(name: str, version: str, folder: Path, parts: Sequence[str]) -> bool:
+    # A wheel is a zip archive: an index that serves ranges gives its directory and a few members in 1 MB of 400.
+    words = [f"{name}=={version}", str(folder), " ".join(parts), *_WHEEL]
+    return not subprocess.run([sys.executable, "-c", _RANGES, *words], capture_output=True).returncode
+
+
+# As pip itself reads the metadata of a wheel with --use-feature=fast-deps.
+_RANGES = """
+import sys, zipfile
+from pip._internal.cli.cmdoptions import make_target_python
+from pip._internal.commands import create_command
+from pip._internal.network.lazy_wheel import LazyZipOverHTTP
+from pip._vendor.packaging.requirements import Requirement
+wanted, folder, parts, *target = sys.argv[1:]
+command = create_command("download")
+options, _ = command.parse_args(target)
+with command.main_context():
+    session = command.get_default_session(options)
+    finder = command._build_package_finder(options, session, make_target_python(options))
+    requirement = Requirement(wanted)
+    wheel = finder.find_best_candidate(requirement.name, requirement.specifier).best_candidate
+    with zipfile.ZipFile(LazyZipOverHTTP(wheel.link.url, session)) as archive:
+        for item in archive.infolist():
+            if item.filename.startswith(tuple(parts.split())) and item.file_size <= 1_000_000:
+                archive.extract(item, folder)
+"""
+
+
+def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
+    """What pip said; "" where all went well."""
+    # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
+    # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked
+    # archive.
+    refusal = scratch / "refusal"
+    refusal.mkdir(exist_ok=True)
+    (refusal / "setuptools.py").write_text("raise ImportError('only the sources are wanted')\n")
+    target = ["--no-clean", "--no-build-isolation", f"--no-binary={name}", "--dest", str(scratch)]
+    done = _pip_download([*target, f"{name}=={version}"], scratch, PYTHONPATH=str(refusal))
+    trees = [path.parent for path in scratch.glob("pip-*/*/PKG-INFO")]
+    if len(trees) != 1:
+        return done.stderr or "no source archive"
+    for path in (path for path in trees[0].rglob("*") if path.is_file() and not path.is_symlink()):
+        inside = path.relative_to(trees[0]).as_posix()
+        if wanted(inside, path.stat().st_size):
+            (folder / inside).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, folder / inside)
+    return ""
+
+
+def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--retries=2", *arguments]
+    environment = {**os.environ, "TMPDIR": str(scratch), **variables}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def _unavailable(name: str, version: str, said: str) -> Problem:
+    errors = [line for line in said.splitlines() if line.startswith("ERROR")]
+    nothing = "(from versions: none)" in said
+    cause = "no package index answers, or none has it" if nothing else "pip download failed"
+    return Problem(
+        Kind.ENVIRONMENT,
+        f"{name} {version} cannot be downloaded: {cause}",
+        notes=tuple((errors or said.splitlines())[-2:]),
+        hint=f"look at what there is: {Path(sys.executable).name} -m pip download --no-deps {name}=={version};"
+        f" or unpack it yourself and name the folder: {name}=={version} --path DIR",
+    )

@@ -1,0 +1,174 @@
+"""Which structures of the recipes a release has, and what has to be added for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from packaging.version import Version
+
+from patcher import engine, replacing
+from patcher.change import PatchId
+from patcher.errors import Kind, Problem
+from patcher.plan import published
+from patcher.recipe import Recipe, Structure, Upstream
+from patcher.targets.target import Project, Target
+from patches.survey.download import download
+
+
+class Finding(NamedTuple):
+    """What a recipe has in the release.
+
+    ``structure`` is the one that the release should have by its place among the others (None: none of the recipe);
+    ``file`` is where the recipe fits ("" for nowhere), ``fingerprint`` that of its method there, and ``reason`` says
+    what was found where it does not fit.
+    """
+
+    recipe: Recipe
+    structure: Structure | None
+    file: str
+    fingerprint: str
+    reason: str
+
+    @property
+    def known(self) -> bool:
+        """Whether the method is one of those that were seen in releases of this structure."""
+        return self.structure is not None and self.fingerprint in self.structure.fingerprints
+
+    @property
+    def new(self) -> bool:
+        """Whether the recipes have to learn something."""
+        return bool(self.file) != (self.structure is not None) or bool(self.file and not self._as_before)
+
+    @property
+    def _as_before(self) -> bool:
+        return self.known and self.structure is not None and self.structure.file == self.file
+
+
+def fetch(project: Project, version: str, folder: Path) -> Path:
+    """``folder`` with the files of a release that recipes and versions are read from; Problem (ENVIRONMENT)."""
+    folder.mkdir(parents=True)
+    metadata = (f"{name.replace('-', '_')}-" for name in project.distributions)
+    own = (f"{project.package}/{name}.py" for name in ("__init__", "version", "_version"))
+    parts = (*project.files, *own, *project.version_files, *metadata, "PKG-INFO")
+    download(project.distributions, version, folder, parts=parts, wanted=lambda _path, _size: True)
+    return folder
+
+
+def report(upstream: Upstream, target: Target) -> list[str]:
+    """What each recipe finds in ``target``, and the lines to add; Problem (VERSION) for a target without a version."""
+    name, version = upstream.project.name, target.version
+    if not version:
+        hint = "unpack a release, which says it in its metadata"
+        raise Problem(Kind.VERSION, f"nothing says which release of {name} this is", str(target.root), hint)
+    findings = _findings(upstream, target)
+    known = published(upstream, version)
+    lines = [f"{name} {version}: {'a release that is known' if known else 'a release that is not known'}"]
+    lines += [line for finding in findings if (line := _said(finding))]
+    todo = list(dict.fromkeys(line for finding in findings for line in _todo(upstream, finding, version)))
+    if not known:
+        todo[:0] = _listed(upstream, version)
+    if not todo:
+        return [*lines, "", "nothing to add: every structure fits, and every fingerprint is known"]
+    steps = ["python -m patches.survey --readme", f"pytest tests/patches --all-releases -k '{name} or {version}'"]
+    return [*lines, "", "to add:", *(f"  {line}" for line in todo), "", "then:", *(f"  {step}" for step in steps)]
+
+
+def expected(upstream: Upstream, recipe: Recipe, version: str) -> Structure | None:
+    """The structure of a release: its own if it is known, else that of the newest one before it."""
+    release = published(upstream, version) or _before(upstream, version)
+    return recipe.structure(release)
+
+
+def _before(upstream: Upstream, version: str) -> str:
+    older = [release for release in upstream.project.releases if Version(release) < Version(version)]
+    return older[-1] if older else ""
+
+
+def _findings(upstream: Upstream, target: Target) -> list[Finding]:
+    """What each recipe finds, but for those of other releases that lack what they need here."""
+    findings = [_find(upstream, recipe, target) for recipe in upstream.recipes]
+    fits = {finding.recipe.name for finding in findings if finding.file}
+    return [
+        finding
+        for finding in findings
+        if finding.structure or not finding.recipe.needs or fits.intersection(finding.recipe.needs)
+    ]
+
+
+def _find(upstream: Upstream, recipe: Recipe, target: Target) -> Finding:
+    structure = expected(upstream, recipe, target.version)
+    files = [structure.file] if structure else []
+    reason = ""
+    for file in dict.fromkeys([*files, *(other.file for other in reversed(recipe.structures))]):
+        try:
+            source = target.read(PurePosixPath(file))
+            _try(recipe, source, file)
+        except Problem as problem:
+            reason = reason or problem.cause.rpartition("; found ")[2]
+        else:
+            return Finding(recipe, structure, file, engine.fingerprint(source, recipe.class_name, recipe.method), "")
+    return Finding(recipe, structure, "", "", reason)
+
+
+def _try(recipe: Recipe, source: bytes, file: str) -> None:
+    """Raise :class:`Problem` where a line of the recipe, or one of its calls, has no place in ``source``."""
+    if recipe.calls:
+        replacing.present(source, recipe, where=file)
+        return
+    units = {unit for site in recipe.sites for unit in site.windows} | {*recipe.windows}
+    patch = PatchId("survey", recipe.stage)
+    block = (patch, ("def _rlpatch_survey(self):", "    pass"))
+    after = engine.insert(source, recipe, [block], "0", units=units, where=file)
+    ast.parse(after)
+
+
+def _said(finding: Finding) -> str:
+    """A line on what was found; "" for a recipe of other releases that is not here either."""
+    recipe, structure = finding.recipe, finding.structure
+    name = f"  {recipe.stage}: {recipe.name}"
+    if finding.file:
+        shape = f"structure {structure.name}" if structure and structure.name else "its structure"
+        state = "known" if finding.known else "new"
+        fits = f"fits {shape}" if structure else "fits, though none of its structures has this release,"
+        return f"{name}: {fits} in {finding.file}, fingerprint {finding.fingerprint} ({state})"
+    return f"{name}: does not fit: {finding.reason}" if structure else ""
+
+
+def _listed(upstream: Upstream, version: str) -> Iterator[str]:
+    before = _before(upstream, version)
+    where = f"behind {before!r}" if before else "first"
+    file, line = _written(upstream, [before]) if before else (f"patches/{upstream.project.package}/__init__.py", 0)
+    yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
+
+
+def _todo(upstream: Upstream, finding: Finding, version: str) -> Iterator[str]:
+    recipe, structure = finding.recipe, finding.structure
+    if not finding.new:
+        return
+    if structure is None:
+        file, line = _written(upstream, recipe.structures[-1].fingerprints)
+        yield f'{file}:{line}, {recipe.name}: a structure that has {version}, fingerprint "{finding.fingerprint}"'
+        return
+    file, line = _written(upstream, structure.fingerprints)
+    if not finding.file or finding.file != structure.file:
+        first, last = structure.releases[0], _before(upstream, version)
+        yield f'{file}:{line}, {recipe.name}: the structure ends: RELEASES.between("{first}", "{last}")'
+        if finding.file:
+            yield f'{file}:{line}, {recipe.name}: a structure for {finding.file}: RELEASES.since("{version}"), with'
+            yield f'    fingerprints "{finding.fingerprint}"'
+    elif not finding.known:
+        yield f'{file}:{line}, {recipe.name}, fingerprints: "{finding.fingerprint}",'
+
+
+def _written(upstream: Upstream, words: Iterable[str]) -> tuple[str, int]:
+    """The file and the line in which one of ``words`` stands as a literal, the last of them."""
+    folder = Path(__file__).parents[1] / upstream.project.package
+    found = (f"patches/{folder.name}", 0)
+    for file in sorted(folder.glob("*.py")):
+        for number, text in enumerate(file.read_text("utf-8").splitlines(), 1):
+            if any(f'"{word}"' in text for word in words):
+                found = (f"patches/{folder.name}/{file.name}", number)
+    return found

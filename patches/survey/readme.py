@@ -1,0 +1,82 @@
+"""The table of targets, stages, windows and releases in the README, as the recipes have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.capture import BUILTIN, WHOLE
+from patcher.errors import Kind, Problem
+from patcher.recipe import Recipe, Upstream
+from patches.projects import upstreams
+from patches.rollout import WINDOWS
+from patches.training import MICRO, MINI
+
+HEAD = ("| target | stage | windows | releases |", "|---|---|---|---|")
+_ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
+
+
+class _Row(NamedTuple):
+    """Stages of one project that have the same windows in the same releases."""
+
+    upstream: Upstream
+    stages: tuple[str, ...]
+    windows: tuple[str, ...]
+    releases: tuple[str, ...]
+
+
+def table() -> list[str]:
+    """The lines of the table: rollouts, then training stages, then those that are recorded as a whole."""
+    rows = [row for upstream in upstreams() for row in _rows(upstream)]
+    rows.sort(key=lambda row: (BUILTIN in row.stages, _ORDER.index(row.windows[0])))
+    return [*HEAD, *(_line(row) for row in rows)]
+
+
+def rewrite(file: Path) -> str:
+    """Put the table into ``file`` where it stands now, and say what was done.
+
+    Raises :class:`Problem` (STRUCTURE) where the head of the table does not stand there exactly once.
+    """
+    lines = file.read_text("utf-8").split("\n")
+    if lines.count(HEAD[0]) != 1:
+        cause = f"{lines.count(HEAD[0])} tables that begin with “{HEAD[0]}”"
+        raise Problem(Kind.STRUCTURE, cause, str(file), f"put these two lines where the table goes: {' '.join(HEAD)}")
+    first = lines.index(HEAD[0])
+    end = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
+    after = [*lines[:first], *table(), *lines[end:]]
+    if after == lines:
+        return f"{file} is as the recipes say"
+    file.write_text("\n".join(after), "utf-8")
+    return f"{file} has the table of the recipes now"
+
+
+def _rows(upstream: Upstream) -> Iterator[_Row]:
+    alike: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for stage in dict.fromkeys(recipe.stage for recipe in upstream.recipes):
+        recipes = [recipe for recipe in upstream.recipes if recipe.stage == stage]
+        alike.setdefault((_windows(recipes), _releases(upstream, recipes)), []).append(stage)
+    return (_Row(upstream, tuple(stages), *same) for same, stages in alike.items())
+
+
+def _windows(recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    return tuple(sorted({unit for recipe in recipes for unit in recipe.windows}, key=_ORDER.index))
+
+
+def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
+    known = {release for recipe in recipes for release in recipe.releases}
+    return tuple(release for release in upstream.project.releases if release in known)
+
+
+def _line(row: _Row) -> str:
+    project = row.upstream.project
+    others = [f"`{name}`" for name in project.distributions if name != project.name]
+    target = f"{project.name} (also {', '.join(others)})" if others else project.name
+    stages, windows = ", ".join(row.stages), ", ".join(f"`--{unit}`" for unit in row.windows)
+    if row.windows == (WHOLE,):
+        windows = "none" if row.stages == (BUILTIN,) else "none: as a whole"
+    if row.stages == (BUILTIN,):
+        stages = f"`--{BUILTIN}`: settings of its own profiler"
+    first, *_, last = (*row.releases, row.releases[-1])
+    span = f"{first} … {last} ({len(row.releases)})" if len(row.releases) > 3 else ", ".join(row.releases)
+    return f"| {target} | {stages} | {windows} | {span} |"

@@ -1,0 +1,32 @@
+"""verl: the training stages, from the FSDP and Megatron workers of 0.2 to the engine workers of 0.9."""
+
+from __future__ import annotations
+
+from patcher.targets.target import Project
+from patches.releases import Releases
+
+# fmt: off
+RELEASES = Releases((
+    "0.2", "0.2.0.post1", "0.2.0.post2", "0.3.0.post0", "0.3.0.post1", "0.4.0", "0.4.1", "0.5.0", "0.6.0", "0.6.1",
+    "0.7.0", "0.7.1", "0.8.0", "0.9.0", "0.9.1",
+))
+# fmt: on
+
+PROJECT = Project(
+    "verl",
+    package="verl",
+    distributions=("verl",),
+    version_files=("verl/version/version",),
+    releases=RELEASES,
+    files=(
+        "verl/workers/actor/dp_actor.py",
+        "verl/workers/actor/megatron_actor.py",
+        "verl/workers/critic/dp_critic.py",
+        "verl/workers/critic/megatron_critic.py",
+        "verl/workers/engine_workers.py",
+        "verl/workers/engine/fsdp/transformer_impl.py",
+        "verl/workers/engine/veomni/transformer_impl.py",
+        "verl/workers/engine/torchtitan/transformer_impl.py",
+        "verl/workers/engine/automodel/transformer_impl.py",
+    ),
+)

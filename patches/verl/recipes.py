@@ -1,0 +1,381 @@
+"""verl: where the units of its training stages are recorded, in the workers with loops and in the engine workers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from patcher.recipe import Before, Gap, Head, Loop, Recipe, Site, Structure, Upstream
+from patches import training
+from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer
+from patches.releases import Releases
+from patches.training import MICRO, MINI, ROLES, UPDATES
+from patches.verl import PROJECT, RELEASES
+from patches.verl.profiling import PROFILING
+from patches.verl.switches import SWITCHES
+
+_LEGACY = RELEASES.until("0.7.1")
+_ENGINES = RELEASES.since("0.7.0")
+
+_LOGGER = "verl.rlpatch"
+_REMOVE = "verl's own profiler takes a window of micro-batches, and of mini-batches on NPUs, in every stage"
+_WHY = (
+    "the guides put torch_npu.profiler with a schedule into these loops by hand: off by one, on every rank and for"
+    " every role, and without a trace where a loop has fewer turns than the schedule"
+)
+_DYNAMIC = (
+    "with use_dynamic_bsz verl puts the smallest micro-batches at both ends of the loop (0.6.0 and later), so the first"
+    " one is not representative"
+)
+
+_COUNTED = "calls are counted as training steps, because no global_steps reaches this place in every release"
+
+
+def _loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Site:
+    return Site(
+        method,
+        where=Loop(names),
+        line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
+        why=f"each turn is {_TURNS[unit]}",
+        windows=windows,
+    )
+
+
+_TURNS = {MICRO: "a micro-batch, forward and backward", MINI: "a mini-batch with its optimizer step"}
+
+
+# --- the workers that have the loops themselves: dp_*.py and megatron_*.py, up to 0.7.1 ---
+
+
+class _Loops(NamedTuple):
+    """The loops of a stage in one method, and what can be counted in them."""
+
+    sites: tuple[Site, ...]
+    windows: tuple[str, ...]
+    shape: str
+
+
+def _once(method: str) -> _Loops:
+    return _Loops(
+        (_enter(method), _loop(method, MICRO, "micro_batches", last=True)),
+        (MICRO,),
+        "one loop over the micro-batches",
+    )
+
+
+def _scheduled(method: str) -> _Loops:
+    return _Loops(
+        (_enter(method), _loop(method, MINI, "dataloader", last=True)),
+        (MINI,),
+        "one loop over the mini-batches; Megatron's schedule has the micro-batches",
+    )
+
+
+def _nested(method: str) -> _Loops:
+    return _Loops(
+        (
+            _enter(method),
+            _loop(method, MINI, "mini_batches", "dataloader"),
+            _loop(method, MICRO, "micro_batches", windows=(MICRO,)),
+            Site(
+                method,
+                where=Before("return ..."),
+                line='self._rlpatch_stage("leave")',
+                why="the epochs are over",
+            ),
+        ),
+        (MICRO, MINI),
+        "a loop over the micro-batches in one over the mini-batches, from 0.3.0.post0 on in one over the epochs",
+    )
+
+
+def _enter(method: str) -> Site:
+    return Site(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
+
+
+def _in_loops(
+    name: str,
+    *,
+    stage: str,
+    strategy: str,
+    file: str,
+    class_name: str,
+    method: str,
+    loops: _Loops,
+    role: type,
+    fingerprints: tuple[str, ...],
+) -> Recipe:
+    """A stage of a class that has the loops itself; ``role`` is the part of the probe that knows whose call it is."""
+    return Recipe(
+        name=name,
+        stage=stage,
+        class_name=class_name,
+        method=method,
+        windows=loops.windows,
+        probe=training.probe(role, roles=ROLES[stage], logger=_LOGGER),
+        sites=loops.sites,
+        structures=(Structure("", _LEGACY, file, fingerprints, loops.shape),),
+        why=_WHY,
+        how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
+        " turns, and saves it also where the loop raises",
+        upstream=f"{file}, {_LEGACY[0]} to {_LEGACY[-1]}",
+        remove_when="nobody runs releases below 0.8.0 any more",
+        strategies=(strategy,),
+        roles=ROLES[stage],
+        notes=(_DYNAMIC,) if MICRO in loops.windows else (),
+    )
+
+
+_FSDP_UPDATE_POLICY = _in_loops(
+    "FSDP worker",
+    stage="update-policy",
+    strategy="fsdp",
+    file="verl/workers/actor/dp_actor.py",
+    class_name="DataParallelPPOActor",
+    method="update_policy",
+    loops=_nested("update_policy"),
+    role=OneRole,
+    fingerprints=(
+        "38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
+        "ac72ea292268", "d194a6763b97", "b7a34a566c39",
+    ),
+)  # fmt: skip
+_MEGATRON_UPDATE_POLICY = _in_loops(
+    "Megatron worker",
+    stage="update-policy",
+    strategy="megatron",
+    file="verl/workers/actor/megatron_actor.py",
+    class_name="MegatronPPOActor",
+    method="update_policy",
+    loops=_scheduled("update_policy"),
+    role=MegatronActor,
+    fingerprints=(
+        "1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
+        "6a76258258f3", "9c3a430747f3",
+    ),
+)  # fmt: skip
+_FSDP_LOG_PROB = _in_loops(
+    "FSDP worker",
+    stage="compute-log-prob",
+    strategy="fsdp",
+    file="verl/workers/actor/dp_actor.py",
+    class_name="DataParallelPPOActor",
+    method="compute_log_prob",
+    loops=_once("compute_log_prob"),
+    role=DataParallelActor,
+    fingerprints=(
+        "b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
+        "8eb1ad96921f",
+    ),
+)  # fmt: skip
+_FSDP_UPDATE_CRITIC = _in_loops(
+    "FSDP worker",
+    stage="update-critic",
+    strategy="fsdp",
+    file="verl/workers/critic/dp_critic.py",
+    class_name="DataParallelPPOCritic",
+    method="update_critic",
+    loops=_nested("update_critic"),
+    role=OneRole,
+    fingerprints=(
+        "833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
+        "60cb2d469ff8",
+    ),
+)  # fmt: skip
+_MEGATRON_UPDATE_CRITIC = _in_loops(
+    "Megatron worker",
+    stage="update-critic",
+    strategy="megatron",
+    file="verl/workers/critic/megatron_critic.py",
+    class_name="MegatronPPOCritic",
+    method="update_critic",
+    loops=_scheduled("update_critic"),
+    role=OneRole,
+    fingerprints=("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
+)
+_FSDP_VALUES = _in_loops(
+    "FSDP worker",
+    stage="compute-values",
+    strategy="fsdp",
+    file="verl/workers/critic/dp_critic.py",
+    class_name="DataParallelPPOCritic",
+    method="compute_values",
+    loops=_once("compute_values"),
+    role=OneRole,
+    fingerprints=("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
+)
+
+# --- the engine workers, from 0.7.0 on ---
+
+_WORKER = "verl/workers/engine_workers.py"
+_ENGINE_CLASSES = ("FSDPEngine", "VeOmniEngine", "TorchTitanEngine", "AutomodelEngine")
+_WITH_LOOPS = {
+    "update-policy": ("fsdp", "veomni", "torchtitan", "automodel"),
+    "compute-log-prob": ("fsdp", "veomni", "torchtitan", "automodel"),
+    "update-critic": ("fsdp", "veomni"),
+    "compute-values": ("fsdp", "veomni"),
+}
+_TRAIN = ("27b6701f21f1", "b0b628eadb55", "90bc921b6175", "0f6d507a10b2", "3dfa3f454c44")
+_INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
+
+
+def _worker_name(unit: str) -> str:
+    return f"engine worker, {unit.replace('batch', 'batches')}"
+
+
+def _worker(*, stage: str, unit: str) -> Recipe:
+    """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
+    method = "train_mini_batch" if stage in UPDATES else "infer_batch"
+    lend = Site(
+        method,
+        where=Head(),
+        line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
+        why="the engine has the loop over the micro-batches, the worker knows the role and the training step",
+        windows=(MICRO,),
+    )
+    enter = Site(
+        method,
+        where=Head(),
+        line='self._rlpatch_stage("enter", data)',
+        why=_COUNTED,
+        parameters=("data",),
+    )
+    minis = (_loop(method, MINI, "dataloader", last=True),) if stage in UPDATES else ()
+    return Recipe(
+        name=_worker_name(unit),
+        stage=stage,
+        class_name="TrainingWorker",
+        method=method,
+        windows=(unit,),
+        probe=training.probe(Trainer, shared=Trainer, roles=ROLES[stage], logger=_LOGGER),
+        sites=(lend, enter, *minis),
+        structures=(
+            Structure(
+                "",
+                _ENGINES,
+                _WORKER,
+                _TRAIN if stage in UPDATES else _INFER,
+                "a loop over the mini-batches of all epochs" if stage in UPDATES else "one call of the engine",
+            ),
+        ),
+        why=_WHY,
+        how="one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker",
+        upstream=f"{_WORKER}, from {_ENGINES[0]} on",
+        remove_when=_REMOVE,
+        strategies=_WITH_LOOPS[stage] if unit == MICRO else (*_WITH_LOOPS["update-policy"], "megatron", "mindspeed"),
+        roles=ROLES[stage],
+        needs=_ENGINE_CLASSES if unit == MICRO else (),
+    )
+
+
+def _engine(class_name: str, *, stage: str, strategy: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
+    """The loop of an engine over the micro-batches, which its worker counts."""
+    method, file = "forward_backward_batch", f"verl/workers/engine/{strategy}/transformer_impl.py"
+    return Recipe(
+        name=class_name,
+        stage=stage,
+        class_name=class_name,
+        method=method,
+        windows=(MICRO,),
+        marks=(MINI,) if stage in UPDATES else (),
+        probe=training.FOREIGN_LOOPS,
+        sites=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
+        structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),
+        why=_WHY,
+        how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
+        upstream=f"{file}, from {releases[0]} on",
+        remove_when=_REMOVE,
+        strategies=(strategy,),
+        roles=ROLES[stage],
+        notes=(_DYNAMIC,),
+        needs=(_worker_name(MICRO), _worker_name(MINI)),
+    )
+
+
+def _engines(stage: str) -> tuple[Recipe, ...]:
+    """Every engine that has a model for the roles of the stage, and a loop over the micro-batches."""
+    fsdp = _engine(
+        "FSDPEngine",
+        stage=stage,
+        strategy="fsdp",
+        releases=_ENGINES,
+        fingerprints=("8bd8dc758504", "aa62165bf021", "2091ebdc61d3", "51a0a420b903"),
+    )
+    value_head = ROLES[stage] == ("critic",)
+    veomni = _engine(
+        "VeOmniEngine",
+        stage=stage,
+        strategy="veomni",
+        releases=RELEASES.since("0.8.0") if value_head else _ENGINES,  # with a value head from 0.8.0 on
+        fingerprints=("e6e04cfc8922", "05e7236601a2", "99f9035ff903", "232cd9bffd09")[value_head:],
+    )
+    if value_head:
+        return (fsdp, veomni)
+    torchtitan = _engine(
+        "TorchTitanEngine",
+        stage=stage,
+        strategy="torchtitan",
+        releases=RELEASES.since("0.7.1"),
+        fingerprints=("008d8c133e64", "992e273d8ffb", "ec20d04f3027"),
+    )
+    automodel = _engine(
+        "AutomodelEngine",
+        stage=stage,
+        strategy="automodel",
+        releases=RELEASES.since("0.8.0"),
+        fingerprints=("4df3d433a26a",),
+    )
+    return (fsdp, veomni, torchtitan, automodel)
+
+
+_RECIPES = (
+    _FSDP_UPDATE_POLICY,
+    _MEGATRON_UPDATE_POLICY,
+    _worker(stage="update-policy", unit=MINI),
+    _worker(stage="update-policy", unit=MICRO),
+    *_engines("update-policy"),
+    _FSDP_LOG_PROB,
+    _worker(stage="compute-log-prob", unit=MICRO),
+    *_engines("compute-log-prob"),
+    _FSDP_UPDATE_CRITIC,
+    _MEGATRON_UPDATE_CRITIC,
+    _worker(stage="update-critic", unit=MINI),
+    _worker(stage="update-critic", unit=MICRO),
+    *_engines("update-critic"),
+    _FSDP_VALUES,
+    _worker(stage="compute-values", unit=MICRO),
+    *_engines("compute-values"),
+)
+
+UPSTREAM = Upstream(
+    PROJECT,
+    recipes=_RECIPES,
+    switches=SWITCHES,
+    backend="npu",
+    application=PROFILING,
+    processes=("verl.trainer", "ray::WorkerDict"),
+    gaps=(
+        Gap(
+            "megatron",
+            MICRO,
+            tuple(ROLES),
+            "",
+            "Megatron runs the micro-batches inside its pipeline schedule, where forward and backward of several are"
+            " interleaved: no micro-batch has a beginning and an end there. --mini-batch can be had in updates",
+        ),
+        Gap("mindspeed", MICRO, tuple(ROLES), ">=0.8.0", "its engine inherits Megatron's schedule"),
+    ),
+    builtin={
+        ">=0.4.0,<0.4.1": "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
+        " update_policy with torch.profiler.",
+        ">=0.4.1,<0.6.0": "trainer.profile_steps records whole training steps with nsys, from 0.5.0 on also with"
+        " torch_npu. Megatron's actor.profile with step_start and step_end records a window of mini-batches of"
+        " update_policy with torch.profiler.",
+        ">=0.6.0,<0.9.0": "global_profiler.steps records whole training steps, or with discrete=True one trace for"
+        " each stage: all its micro-batches and mini-batches, or none. Up to 0.7.0 Megatron's actor has step_start and"
+        " step_end for the mini-batches of update_policy, with torch.profiler.",
+        ">=0.9.0": "global_profiler.steps records whole training steps, or with discrete=True one trace for each"
+        " stage; with tool=torch a schedule takes a window of mini-batches of the actor's update. On NPUs its step()"
+        " does nothing, so a trace holds all mini-batches. It has no window of micro-batches, and none at all in"
+        " compute_log_prob, for the reference or for the critic.",
+    },
+)

@@ -1,0 +1,15 @@
+"""How other profilers are switched on beside vLLM: its own, and dynolog's."""
+
+from __future__ import annotations
+
+from patches.switches import ENGINE_DEPRECATED, ENGINE_OPTION, ENGINE_VARIABLE, KINETO_DAEMON, Switch
+
+SWITCHES: tuple[Switch, ...] = (
+    ENGINE_VARIABLE._replace(releases="<0.13.0rc0", source="vllm/v1/worker/gpu_worker.py and vllm/envs.py"),
+    ENGINE_DEPRECATED._replace(releases=">=0.13.0rc0,<0.16.0rc0"),
+    ENGINE_OPTION._replace(releases=">=0.13.0rc0", source="vllm/config/profiler.py, from 0.13.0"),
+    KINETO_DAEMON._replace(
+        why="libkineto registers with the dynolog daemon and records when `dyno gputrace` asks",
+        source="PyTorch's libkineto, KINETO_USE_DAEMON",
+    ),
+)

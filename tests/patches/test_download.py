@@ -1,0 +1,80 @@
+"""A release is downloaded by pip and unpacked: a wheel, or an archive whose build never runs."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from patcher.errors import Kind, Problem
+from patches.survey.download import download
+
+METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
+FILES = {"toy/__init__.py": "", "toy/worker.py": "class Worker: pass\n", "toy/large.py": "#" * 100, "other/x.py": ""}
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for the only index."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    return folder
+
+
+def wheel(index: Path, name: str) -> None:
+    info = f"{name}-1.0.dist-info"
+    about = {
+        f"{info}/METADATA": METADATA.replace("toy", name),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(index / f"{name}-1.0-py3-none-any.whl", "w") as archive:
+        for path, text in {**FILES, **about}.items():
+            archive.writestr(path, text)
+
+
+def source_archive(index: Path, ran: Path) -> None:
+    setup = f"open({str(ran)!r}, 'w').close()\n"
+    with tarfile.open(index / "toy-1.0.tar.gz", "w:gz") as archive:
+        for path, text in {**FILES, "PKG-INFO": METADATA, "setup.py": f"import setuptools\n{setup}"}.items():
+            member = tarfile.TarInfo(f"toy-1.0/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def fetched(folder: Path, *names: str, parts: tuple[str, ...] = ()) -> set[str]:
+    folder.mkdir()
+    download(names or ("toy",), "1.0", folder, parts=parts, wanted=lambda _path, size: size < 100)
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
+
+
+def test_a_wheel_is_unpacked_but_for_what_is_not_wanted(index: Path, tmp_path: Path) -> None:
+    wheel(index, "toy")
+    assert fetched(tmp_path / "all") == {"toy/__init__.py", "toy/worker.py", "other/x.py"}
+    assert fetched(tmp_path / "parts", parts=("toy/w", "toy-")) == {"toy/worker.py"}
+    assert (tmp_path / "parts/toy-1.0.dist-info/METADATA").is_file()
+
+
+def test_without_a_wheel_the_archive_is_unpacked_and_its_build_does_not_run(index: Path, tmp_path: Path) -> None:
+    source_archive(index, tmp_path / "ran")
+    assert fetched(tmp_path / "out", parts=("toy/", "PKG-INFO")) == {"toy/__init__.py", "toy/worker.py"}
+    assert (tmp_path / "out/PKG-INFO").read_text() == METADATA
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_first_name_that_has_the_release_is_taken(index: Path, tmp_path: Path) -> None:
+    wheel(index, "toy_cpu")
+    assert "toy/worker.py" in fetched(tmp_path / "out", "toy", "toy-cpu")
+
+
+def test_what_nobody_has_is_a_problem_with_the_next_command(index: Path, tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"toy 1\.0 cannot be downloaded: no package index answers") as caught:
+        fetched(tmp_path / "out")
+    assert caught.value.kind is Kind.ENVIRONMENT
+    assert "--path DIR" in caught.value.hint

@@ -1,0 +1,186 @@
+"""A new release is one command and one entry: what the survey says, and that everything follows from the entry."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fixtures import releases
+from fixtures.cache import REPOSITORY
+from patches.survey import readme
+from patches.survey.__main__ import main
+
+ASCEND = ("vllm-ascend", "0.30.0rc2")
+INIT = "patches/vllm_ascend/__init__.py"
+
+
+def survey(*words: object, code: int = 0) -> Result:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """rlpatch as somebody has it who adds to it."""
+    for package in ("patcher", "patches"):
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, tmp_path / "rlpatch" / package, ignore=skipped)
+    shutil.copyfile(REPOSITORY / "README.md", tmp_path / "rlpatch" / "README.md")
+    return tmp_path / "rlpatch"
+
+
+def run(folder: Path, *words: object, code: int = 0) -> str:
+    command = [sys.executable, "-m", *map(str, words)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def forget(folder: Path, release: str) -> None:
+    text = (folder / INIT).read_text()
+    assert text.count(f', "{release}"') == 1
+    (folder / INIT).write_text(text.replace(f', "{release}"', ""))
+
+
+def listed(folder: Path) -> set[str]:
+    rows = json.loads(run(folder, "patcher", "list", "--json"))["result"]["targets"]
+    return {row["recipe"] for row in rows if ASCEND[1] in row["releases"]}
+
+
+def to_add(said: str) -> list[str]:
+    return [line.strip() for line in said.partition("to add:\n")[2].partition("\n\n")[0].splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("project", "version", "fits"),
+    [
+        ("vllm-ascend", "0.30.0rc2", 3),
+        ("vllm-ascend", "0.9.1", 5),
+        ("verl", "0.6.1", 6),
+        ("verl", "0.9.1", 18),
+        ("sglang", "0.5.23", 1),
+    ],
+)
+def test_a_release_that_is_known_has_all_that_the_recipes_say(project: str, version: str, fits: int) -> None:
+    said = survey(project, "--path", releases.release(version, project)).stdout
+    assert said.startswith(f"{project} {version}: a release that is known\n")
+    assert said.count(": fits ") == said.count("(known)") == fits
+    assert "does not fit" not in said
+    assert said.endswith("nothing to add: every structure fits, and every fingerprint is known\n")
+
+
+def test_a_release_whose_fingerprints_are_known_is_one_entry_and_everything_follows(copied: Path) -> None:
+    whole = (copied / INIT).read_text()
+    table = (copied / "README.md").read_text()
+    here = listed(copied)
+    forget(copied, ASCEND[1])
+    assert here
+    assert not listed(copied)
+    assert run(copied, "patches.survey", "--readme").endswith("has the table of the recipes now\n")
+    assert "0.30.0rc1 (48)" in (copied / "README.md").read_text()
+
+    said = run(copied, "patches.survey", "vllm-ascend==0.30.0rc2", "--path", releases.release(ASCEND[1]))
+    (entry,) = to_add(said)
+    where, _, word = entry.rpartition(": ")
+    line = int(where.partition(",")[0].removeprefix(f"{INIT}:"))
+    assert (word, where.partition(", ")[2]) == ('"0.30.0rc2",', 'RELEASES, behind "0.30.0rc1"')
+    assert '"0.30.0rc1"' in (copied / INIT).read_text().splitlines()[line - 1]
+
+    (copied / INIT).write_text((copied / INIT).read_text().replace('"0.30.0rc1",', f'"0.30.0rc1", {word}'))
+    assert eval_releases(copied / INIT) == eval_releases(whole)
+    assert listed(copied) == here
+    run(copied, "patches.survey", "--readme")
+    assert (copied / "README.md").read_text() == table
+
+
+def eval_releases(source: Path | str) -> list[str]:
+    text = source.read_text() if isinstance(source, Path) else source
+    return text.partition("Releases((")[2].partition("))")[0].split()
+
+
+def test_a_fingerprint_that_is_new_is_printed_with_the_line_where_it_goes(copied: Path) -> None:
+    forget(copied, ASCEND[1])
+    recipes = copied / "patches/vllm_ascend/recipes.py"
+    recipes.write_text(recipes.read_text().replace("1a4b9b57fc99", "0" * 12))
+    said = run(copied, "patches.survey", "vllm-ascend", "--path", releases.release(ASCEND[1]))
+    assert (
+        "rollout: V1 worker: fits structure F in vllm_ascend/worker/worker.py, fingerprint 1a4b9b57fc99 (new)" in said
+    )
+    _, fingerprint = to_add(said)
+    where, _, word = fingerprint.partition(", V1 worker, fingerprints: ")
+    assert word == '"1a4b9b57fc99",'
+    file, _, line = where.rpartition(":")
+    assert "51499718846d" in (copied / file).read_text().splitlines()[int(line) - 1]
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason", "added"),
+    [
+        (
+            ("output = self.model_runner.execute_model(", "output = self.runner.run("),
+            "rollout: V1 worker: does not fit: 0 statements like",
+            'V1 worker: the structure ends: RELEASES.between("0.27.1rc1", "0.30.0rc2")',
+        ),
+        (
+            ("def compile_or_warm_up_model(", "def warm_up("),
+            "graph-capture: V1 worker, capture: does not fit: 0 methods compile_or_warm_up_model",
+            'V1 worker, capture: the structure ends: RELEASES.between("0.13.0rc1", "0.30.0rc2")',
+        ),
+    ],
+)
+def test_a_structure_that_a_release_does_not_have_any_more_is_to_end(
+    edit: tuple[str, str], reason: str, added: str, tmp_path: Path
+) -> None:
+    shutil.copytree(releases.release(ASCEND[1]), tmp_path / "site")
+    worker = tmp_path / "site/vllm_ascend/worker/worker.py"
+    worker.write_text(worker.read_text().replace(*edit))
+    (tmp_path / "site/PKG-INFO").write_text("Metadata-Version: 2.1\nName: vllm-ascend\nVersion: 0.31.0\n")
+    for version in tmp_path.glob("site/vllm_ascend/_version.py"):
+        version.unlink()
+    said = survey("vllm-ascend==0.31.0", "--path", tmp_path / "site").stdout
+    assert said.startswith("vllm-ascend 0.31.0: a release that is not known\n")
+    assert reason in said
+    assert any(line.endswith(added) for line in to_add(said))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ((), 2, "no release to look at"),
+        (("vllm",), 2, "python -m patches.survey vllm==0.33.0"),
+        (("vlm==1",), 3, "did you mean vllm==1?"),
+        (("vllm==1", "--path", "nowhere"), 3, "there is no folder nowhere"),
+        (("verl==0.9.0", "--path", "SITE"), 3, "verl is 0.9.1 here, not 0.9.0"),
+        (("verl==0.9.0",), 5, "verl 0.9.0 cannot be downloaded: no package index answers"),
+    ],
+)
+def test_errors_say_what_to_type_next(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    site = str(releases.release("0.9.1", "verl"))
+    done = survey(*(word.replace("SITE", site) for word in words), code=code)
+    assert said in done.stderr
+    assert "next: " in done.stderr
+
+
+def test_the_table_of_the_readme_is_that_of_the_recipes(tmp_path: Path) -> None:
+    copy = tmp_path / "README.md"
+    shutil.copyfile(REPOSITORY / "README.md", copy)
+    assert readme.rewrite(copy) == f"{copy} is as the recipes say"
+    assert copy.read_bytes() == (REPOSITORY / "README.md").read_bytes()
+
+
+def test_a_readme_without_the_table_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("# nothing\n")
+    with pytest.raises(Exception, match="0 tables that begin with"):
+        readme.rewrite(tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == "# nothing\n"

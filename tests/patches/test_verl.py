@@ -1,0 +1,62 @@
+"""verl between its releases: what fits is recorded, and what is left out is said with its reason."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from patches.verl import recipes as verl
+from tests.patches.test_releases import install, run
+
+pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
+FSDP = {"update-policy": "actor/dp_actor.py", "update-critic": "critic/dp_critic.py"}
+
+
+def development(release: str, root: Path) -> Path:
+    """The tree of a release under a version that is none, as a fork or the main branch has it."""
+    install(verl.UPSTREAM, release, root)
+    for record in root.glob("*.dist-info"):
+        shutil.rmtree(record)
+    (root / "verl/version/version").write_text("0.6.2.dev0\n")
+    return root
+
+
+@pytest.mark.parametrize("stage", FSDP)
+@pytest.mark.parametrize(
+    ("release", "left_out"),
+    [
+        ("0.6.1", ["FSDPEngine: nothing is recorded there without TrainingWorker"]),
+        (
+            "0.7.0",
+            [
+                "FSDPEngine, VeOmniEngine: nothing is recorded there without TrainingWorker",
+                "verl/workers/engine_workers.py, which is not as in any release: found 0 methods train_mini_batch",
+            ],
+        ),
+    ],
+)
+def test_the_loops_of_the_worker_are_recorded_where_the_engine_worker_is_another(
+    release: str, left_out: list[str], stage: str, tmp_path: Path
+) -> None:
+    """0.6.2.dev0 has engines and no worker that drives them; from 38246890e on it has one, of another structure."""
+    root = development(release, tmp_path / "site")
+    worker = root / "verl/workers/engine_workers.py"
+    if worker.exists():
+        worker.write_text(worker.read_text().replace("def train_mini_batch", "def update"))
+    done = run("apply", "verl", "--stage", stage, "--micro-batch", "0:2", "--json", "--path", root)
+    (target,) = json.loads(done.stdout)["result"]["targets"]
+    assert [file["path"] for file in target["files"]] == [f"verl/workers/{FSDP[stage]}"]
+    said = [note.removeprefix("left out: ") for note in map(str, target["notes"]) if "left out: " in note]
+    assert [note for note in said if "megatron" not in note] == left_out
+    assert b"rlpatch" not in (root / "verl/workers/engine/fsdp/transformer_impl.py").read_bytes()
+
+
+def test_a_strategy_whose_only_place_is_lone_is_refused(tmp_path: Path) -> None:
+    root = development("0.6.1", tmp_path / "site")
+    (root / "verl/workers/actor/dp_actor.py").unlink()
+    said = run("apply", "verl", "--micro-batch", "0:2", "--strategy", "fsdp", "--path", root, code=3)
+    assert "no place for --micro-batch in update-policy under --strategy fsdp" in said.stderr
+    assert "left out: FSDPEngine: nothing is recorded there without TrainingWorker" in said.stderr
