@@ -10,6 +10,7 @@ from patcher import __version__, lines, markers
 from patcher.capture import WHOLE, Capture, option
 from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.targets.target import Target
 
@@ -19,15 +20,19 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report."""
+    """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report.
+
+    ``replaces`` is the record of the same patch with another choice, or of another release.
+    """
 
     target: Target
     patch: PatchId
     capture: Capture
     edit: Edit
     places: tuple[Place, ...] = ()
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
+    replaces: Record | None = None
 
     @property
     def changed(self) -> bool:
@@ -84,7 +89,9 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     if lacking or all(capture.window.unit not in one.place.recipe.windows for one in done):
         problems = [problem for _, problem in failures]
         problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
-        raise _nowhere(target, capture, problems, _lone(upstream, fitting, done))
+        raise _nowhere(
+            target, capture, problems, [line for note in _lone(upstream, fitting, done) for line in note.lines]
+        )
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
     without = (
         *_lone(upstream, fitting, done),
@@ -99,7 +106,18 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
         tuple(one.place for one in done),
         (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *without),
         (*warnings, *(warning for one in done for warning in one.warnings)),
+        _replaced(target, patch, capture, records),
     )
+
+
+def _before(patch: PatchId, records: Sequence[Record]) -> Record | None:
+    return next((record for record in records if record.patch == patch), None)
+
+
+def _replaced(target: Target, patch: PatchId, capture: Capture, records: Sequence[Record]) -> Record | None:
+    """The record of the same patch, if it is of another choice or of another release."""
+    before = _before(patch, records)
+    return before if before and (before.options, before.version) != (capture.words, target.version) else None
 
 
 def _edit(
@@ -112,7 +130,8 @@ def _edit(
         (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
-    earlier = {file for r in records if r.patch == patch for file in r.files}
+    before = _before(patch, records)
+    earlier = set(before.files if before else ())
     gone = _elsewhere(target, patch, earlier.difference(one.place.file for one in done))
     return Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
 
@@ -122,8 +141,8 @@ class _Fitting(NamedTuple):
 
     place: Place
     change: Change
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    notes: tuple[Note, ...]
+    warnings: tuple[Note, ...]
 
 
 def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> _Fitting:
@@ -139,7 +158,7 @@ def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> 
         raise
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if recipe.calls:
         from patcher import replacing
 
@@ -153,12 +172,12 @@ def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> 
         after = engine.insert(without, recipe, blocks, __version__, units=capture.units, where=where)
     warnings = []
     if differing := originals.differs(target, path, pristine):
-        warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
+        detail = f"{differing.detail}; its structure fits, so it is patched"
+        warnings.append(Note(f"{differing.text}: read the diff", detail))
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and seen not in place.structure.fingerprints:
-        warnings.append(
-            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
-        )
+        seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
+        warnings.append(Note(seen_as, f"it stands in {path}"))
     return _Fitting(place, Change(path, before, after, pristine), notes, tuple(warnings))
 
 
@@ -169,21 +188,21 @@ def _not_alone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
     return kept if len(kept) == len(fitting) else _not_alone(kept)
 
 
-def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitting]) -> list[str]:
+def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitting]) -> list[Note]:
     """What is said of the places that fit and would record nothing."""
     lone: dict[str, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
         needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
         lone.setdefault(" or ".join(needed), []).append(recipe.class_name)
     return [
-        f"left out: {', '.join(classes)}: nothing is recorded there without {needed}"
+        Note(f"left out: {', '.join(classes)}: nothing is recorded there without {needed}")
         for needed, classes in lone.items()
     ]
 
 
 def _unlike(
     upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]
-) -> list[str]:
+) -> list[Note]:
     """What is said of the files that no recipe fits, though the release before or the next one has a place there."""
     near, patched = nearest(upstream, target.version), {one.place.file for one in done}
     expected = {
@@ -192,7 +211,7 @@ def _unlike(
         if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
     }
     return [
-        f"left out: {file}, which is not as in any release: found {found}"
+        Note(f"left out: {file}: not as in any release", f"found {found}")
         for file, found in expected.items()
         if file not in patched
     ]
@@ -222,7 +241,12 @@ def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
             Kind.USAGE,
             f"--strategy {capture.strategy} has no --{unit} in {capture.stage}",
             hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
-            notes=tuple(gap.reason for gap in _gaps(upstream, capture) if gap.strategy == capture.strategy),
+            notes=tuple(
+                line
+                for gap in _gaps(upstream, capture)
+                if gap.strategy == capture.strategy
+                for line in gap.reason.lines
+            ),
         )
     return chosen
 
@@ -231,23 +255,27 @@ def _gaps(upstream: Upstream, capture: Capture) -> list[Gap]:
     return [gap for gap in upstream.gaps if capture.window.unit == gap.unit and capture.stage in gap.stages]
 
 
-def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[str]:
-    gaps = [] if capture.strategy else _gaps(upstream, capture)
-    return [f"left out: {gap.strategy}; {gap.reason}" for gap in gaps if gap.exists(target.version)]
+def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[Note]:
+    """A note for each reason why a strategy is left out, with all that have it."""
+    out: dict[Note, list[str]] = {}
+    for gap in [] if capture.strategy else _gaps(upstream, capture):
+        if gap.exists(target.version):
+            out.setdefault(gap.reason, []).append(gap.strategy)
+    return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
 
 
-def _neighbours(upstream: Upstream, target: Target) -> list[str]:
-    return [text for package, text in upstream.neighbours.items() if target.beside(package)]
+def _neighbours(upstream: Upstream, target: Target) -> list[Note]:
+    return [note for package, note in upstream.neighbours.items() if target.beside(package)]
 
 
-def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[str]]:
+def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
     release = published(upstream, target.version)
     if release:
         known = [(r, s) for r in recipes if (s := r.structure(release))]
         return [Place(recipe, structure, structure.file, release) for recipe, structure in known], []
-    warning = (
-        f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with; the place is taken"
-        " by its structure, so read `rlpatch diff` before you trust the trace"
+    warning = Note(
+        f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with: read the diff",
+        "the place is taken by its structure: `rlpatch diff` shows whether you can trust the trace",
     )
     files = dict.fromkeys((r.name, s.file) for r in recipes for s in r.structures)
     by_name = {recipe.name: recipe for recipe in recipes}

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from patcher.notes import Note
+from patcher.processes import Processes
+
 if TYPE_CHECKING:
     from patcher.capture import Capture
     from patcher.guards.detect import Switch
@@ -149,7 +152,7 @@ class Probe(NamedTuple):
     chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
     arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
     layers: Callable[[Capture], tuple[tuple[type, ...], ...]] = lambda _capture: ()
-    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
+    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda _capture, _arguments: ()
 
 
 class Recipe(NamedTuple):
@@ -180,7 +183,7 @@ class Recipe(NamedTuple):
     remove_when: str
     strategies: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     needs: tuple[str, ...] = ()
     together: bool = False
     marks: tuple[str, ...] = ()
@@ -204,7 +207,7 @@ class Gap(NamedTuple):
     unit: str
     stages: tuple[str, ...]
     releases: str
-    reason: str
+    reason: Note
 
     def exists(self, version: str) -> bool:
         """Whether ``version`` has the strategy at all; so it is taken where the version is none."""
@@ -222,7 +225,7 @@ class Upstream(NamedTuple):
 
     The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
     be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be
-    had, ``processes`` are words by which a running engine is known. ``builtin`` maps releases (a version specifier) to
+    had, ``processes`` tells by what a running engine is known. ``builtin`` maps releases (a version specifier) to
     what the project's own profiler can and cannot do there, ``neighbours`` maps packages to what has to be said if one
     lies in the same environment.
 
@@ -234,10 +237,10 @@ class Upstream(NamedTuple):
     recipes: tuple[Recipe, ...]
     switches: tuple[Switch, ...]
     backend: str
-    processes: tuple[str, ...] = ()
+    processes: Processes = Processes()
     gaps: tuple[Gap, ...] = ()
     builtin: Mapping[str, str] = MappingProxyType({})
-    neighbours: Mapping[str, str] = MappingProxyType({})
+    neighbours: Mapping[str, Note] = MappingProxyType({})
     runs_on: Mapping[str, str] = MappingProxyType({"torch_npu": "npu", "torch": "torch"})
     application: Application | None = None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from patcher.errors import Kind, Problem
+from patcher.errors import Kind, Problem, refused
 
 if TYPE_CHECKING:
     from patcher.commands.asked import Launch, Where
@@ -34,7 +34,7 @@ output = together(
     click.option(
         "-q", "--quiet", is_flag=True, help="Print errors, and only what was asked for: a diff, a JSON document."
     ),
-    click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected failure."),
+    click.option("-v", "--verbose", is_flag=True, help="Show details, and the traceback of an unexpected failure."),
     click.option(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
@@ -45,7 +45,7 @@ output = together(
 where = together(
     click.option(
         "--path",
-        type=click.Path(path_type=Path),
+        type=click.Path(readable=False, path_type=Path),  # `find` says more of a folder that is closed
         metavar="DIR",
         help="Site-packages, unpacked wheel or checkout that holds the package.",
     ),
@@ -111,6 +111,8 @@ def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoRe
         report = Report(command, problems=[problem])
     except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows it waits
         report = Report(command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+    except PermissionError as error:
+        report = Report(command, problems=[refused(error)])
     except Exception as error:
         if verbose:
             raise
@@ -119,8 +121,8 @@ def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoRe
             command,
             problems=[Problem(Kind.UNEXPECTED, cause, hint="the same command with -v shows where; please report it")],
         )
-    report.show(as_json=as_json, quiet=quiet, color={"always": True, "never": False}.get(color))
-    sys.exit(report.exit_code)
+    coloured = {"always": True, "never": False}.get(color)
+    sys.exit(report.show(as_json=as_json, quiet=quiet, color=coloured, verbose=verbose))
 
 
 def wait(message: str) -> None:

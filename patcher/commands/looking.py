@@ -24,7 +24,8 @@ def status(words: Sequence[str], where: Where) -> Report:
         nothing(report, words, found)
     for root in roots:
         if root.pending:
-            report.messages.append(f"warning: {root.path} holds an interrupted run; next: rlpatch recover{where.words}")
+            held = f"{root.path} holds an interrupted run"
+            report.warn(f"a root holds an interrupted run; next: rlpatch recover{where.words}", held)
         entries.extend(_state(report, root, record, where) for record in root.records)
     return report
 
@@ -78,13 +79,13 @@ Files = dict[Path, list[tuple[str, bytes, bytes]]]
 
 
 def _planned(report: Report, words: Sequence[str], where: Where, choice: Choice) -> Files:
-    from patcher.commands.applying import plans_for
+    from patcher.commands.applying import notes_of, plans_for
 
     files: Files = {}
     for _, made in plans_for(report, words, where, choice, "diff"):
         changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
         files.setdefault(made.target.root, []).extend(changes)
-        report.messages += [f"warning: {text}" for text in made.warnings] + [f"note: {text}" for text in made.notes]
+        notes_of(report, made)
     return files
 
 
@@ -100,6 +101,6 @@ def _applied(report: Report, words: Sequence[str], where: Where) -> Files:
                 pristine = markers.strip(data, where=str(root.path / file))
                 files.setdefault(root.path, []).append((file, pristine, data))
     if not files:
-        nothing(report, words, found)
-        report.messages += [f"note: {line}" for line in report.lines]
+        what, *looked = nothing(report, words, found)
+        report.note(what, *looked)
     return files

@@ -103,8 +103,11 @@ def _unregistered(root: Root) -> list[Record]:
     return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
 
 
-def nothing(report: Report, words: Sequence[str], found: Discovery) -> None:
-    """Say that no patch was found, and where was looked."""
+def nothing(report: Report, words: Sequence[str], found: Discovery) -> tuple[str, str]:
+    """Say that no patch was found, and where was looked; both come out, too."""
     what = f"no patch of {', '.join(words)}" if words else "nothing is patched"
-    report.lines.append(f"{what}; looked in: {'; '.join(found.searched)}")
-    report.messages += [f"warning: {problem}" for problem in found.problems]
+    looked = f"looked in: {'; '.join(found.searched)}"
+    report.lines.append(f"{what}; {looked}")
+    for problem in found.problems:
+        report.warn(*problem.note)
+    return what, looked
