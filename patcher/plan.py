@@ -7,10 +7,11 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import __version__, markers
-from patcher.capture import WHOLE, Capture, option
+from patcher.capture import WHOLE, Capture, Stage, typed_as
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.recipe import Gap, Recipe, Structure, Upstream
+from patcher.request import recipes_of
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Plan(NamedTuple):
 
     target: Target
     patch: PatchId
-    capture: Capture
+    capture: Capture[Stage]
     edit: Edit
     places: tuple[Place, ...] = ()
     notes: tuple[str, ...] = ()
@@ -56,7 +57,7 @@ class Place(NamedTuple):
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
-def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequence[Record] = ()) -> Plan:
+def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: Sequence[Record] = ()) -> Plan:
     """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
@@ -65,7 +66,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     recipes = _recipes(upstream, capture)
     # A role that is the only one of its stage makes no patch of its own.
     several = any(len(recipe.roles) > 1 for recipe in recipes)
-    patch = PatchId(target.project.name, capture.stage, capture.role if several else "")
+    patch = PatchId(target.project.name, capture.stage.name, capture.stage.role if several else "")
     places, warnings = _places(upstream, target, recipes)
     changes = []
     done: list[Place] = []
@@ -85,7 +86,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     found = {place.recipe.name for place in done}
     lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
     alone = any(place.recipe.needs and found.isdisjoint(place.recipe.needs) for place in done)
-    if lacking or alone or all(capture.window.unit not in place.recipe.windows for place in done):
+    if lacking or alone or all(capture.stage.window.unit not in place.recipe.windows for place in done):
         failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
         raise _nowhere(target, capture, failures)
     files = tuple(place.file for place in done if place.marked)
@@ -108,41 +109,39 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     )
 
 
-def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
+def _recipes(upstream: Upstream, capture: Capture[Stage]) -> list[Recipe]:
     """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
-    name, unit = upstream.project.name, capture.window.unit
-    staged = [recipe for recipe in upstream.recipes if recipe.stage == capture.stage]
-    if not staged:
-        stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
-        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
-    counting = [r for r in staged if unit in r.windows or (capture.markers and unit in r.marks)]
+    stage = capture.stage
+    unit = stage.window.unit
+    staged = recipes_of(upstream, stage.name)
+    counting = [r for r in staged if unit in r.windows or (capture.ranges.markers and unit in r.marks)]
     if not counting:
-        offered = dict.fromkeys(option(unit) for recipe in staged for unit in recipe.windows)
-        raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
+        offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
+        raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
-    if capture.role and capture.role not in roles:
-        cause = f"--role {capture.role}: the stage {capture.stage} works for {' and '.join(roles)}"
+    if stage.role and stage.role not in roles:
+        cause = f"--role {stage.role}: the stage {stage.name} works for {' and '.join(roles)}"
         raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
-    mine = [recipe for recipe in counting if not capture.role or capture.role in recipe.roles]
-    chosen = [recipe for recipe in mine if capture.strategy in ("", *recipe.strategies)]
+    mine = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
+    chosen = [recipe for recipe in mine if stage.strategy in ("", *recipe.strategies)]
     if not chosen:
         known = dict.fromkeys(strategy for recipe in mine for strategy in recipe.strategies)
-        others = {option(unit) for r in staged for unit in r.windows if capture.strategy in r.strategies}
+        others = {typed_as(unit) for r in staged for unit in r.windows if stage.strategy in r.strategies}
         raise Problem(
             Kind.USAGE,
-            f"--strategy {capture.strategy} has no --{unit} in {capture.stage}",
+            f"--strategy {stage.strategy} has no --{unit} in {stage.name}",
             hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
-            notes=tuple(gap.reason for gap in _gaps(upstream, capture) if gap.strategy == capture.strategy),
+            notes=tuple(gap.reason for gap in _gaps(upstream, capture) if gap.strategy == stage.strategy),
         )
     return chosen
 
 
-def _gaps(upstream: Upstream, capture: Capture) -> list[Gap]:
-    return [gap for gap in upstream.gaps if capture.window.unit == gap.unit and capture.stage in gap.stages]
+def _gaps(upstream: Upstream, capture: Capture[Stage]) -> list[Gap]:
+    return [gap for gap in upstream.gaps if capture.stage.window.unit == gap.unit and capture.stage.name in gap.stages]
 
 
-def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[str]:
-    gaps = [] if capture.strategy else _gaps(upstream, capture)
+def _left_out(upstream: Upstream, target: Target, capture: Capture[Stage]) -> list[str]:
+    gaps = [] if capture.stage.strategy else _gaps(upstream, capture)
     return [f"left out: {gap.strategy}; {gap.reason}" for gap in gaps if gap.exists(target.version)]
 
 
@@ -164,13 +163,13 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
-def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem]) -> Problem:
+def _nowhere(target: Target, capture: Capture[Stage], failures: Sequence[Problem]) -> Problem:
     name = target.project.name
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
-        narrowed = f" under --strategy {capture.strategy}" if capture.strategy else ""
-        window = "" if capture.window.unit == WHOLE else f"--{capture.window.unit} in "
-        cause = f"{name} {target.version} has no place for {window}{capture.stage}{narrowed}"
+        narrowed = f" under --strategy {capture.stage.strategy}" if capture.stage.strategy else ""
+        window = "" if capture.stage.window.unit == WHOLE else f"--{capture.stage.window.unit} in "
+        cause = f"{name} {target.version} has no place for {window}{capture.stage.name}{narrowed}"
         return Problem(Kind.NO_RECIPE, cause, str(target.root), hint)
     return Problem(
         Kind.STRUCTURE,
@@ -210,7 +209,7 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _change(
-    place: Place, target: Target, capture: Capture, patch: PatchId, warnings: list[str]
+    place: Place, target: Target, capture: Capture[Stage], patch: PatchId, warnings: list[str]
 ) -> tuple[Change, tuple[Setting, ...], tuple[str, ...]]:
     """The change at ``place``, the arguments in it that were asked for, and notes on what they come to."""
     from patcher import engine
@@ -237,7 +236,7 @@ def _change(
         notes = recipe.probe.resulting(capture, arguments)
     else:
         members = specialise(recipe.probe, capture, patch)
-        after = engine.insert(without, recipe, members, patch, __version__, units=capture.units, where=where)
+        after = engine.insert(without, recipe, members, patch, __version__, units=capture.stage.marked, where=where)
     if differing := originals.differs(target, path, pristine):
         warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)

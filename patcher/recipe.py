@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
@@ -99,14 +99,14 @@ class Probe(NamedTuple):
     """
 
     members: tuple[str, ...]
-    summary: Callable[[Capture], str]
+    summary: Callable[[Capture[Any]], str]
     parts: tuple[str, ...] = ()
     backends: Mapping[str, str] = MappingProxyType({})
-    chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
-    arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
-    layers: Callable[[Capture], tuple[tuple[str, ...], ...]] = lambda _capture: ()
+    chosen: Callable[[Capture[Any]], Mapping[str, object]] = lambda _capture: {}
+    arguments: Callable[[Capture[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
+    layers: Callable[[Capture[Any]], tuple[tuple[str, ...], ...]] = lambda _capture: ()
     constants: Mapping[str, object] = MappingProxyType({})
-    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _arguments: ()
+    resulting: Callable[[Capture[Any], Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _code: ()
 
 
 class Recipe(NamedTuple):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import libcst as cst
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Stage
 from patcher.change import PatchId
 from patcher.engine import Members
 from patcher.recipe import Probe
@@ -16,7 +16,7 @@ from patcher.recipe import Probe
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
 
-def specialise(probe: Probe, capture: Capture, patch: PatchId) -> Members:
+def specialise(probe: Probe, capture: Capture[Stage], patch: PatchId) -> Members:
     """The members that ``probe`` appends to its target class, with the user's choice and the patch's names filled in.
 
     What the user chose ends up as literals, whatever it holds. Raises ``KeyError`` for a class, a constant or a
@@ -24,7 +24,7 @@ def specialise(probe: Probe, capture: Capture, patch: PatchId) -> Members:
     """
     layers = probe.layers(capture)
     names = [*probe.parts, *probe.members, *(name for layer in layers for name in layer)]
-    backend = probe.backends[capture.backend] if probe.parts else None
+    backend = probe.backends[capture.profiler.BACKEND] if probe.parts else None
     classes = _classes([*names, *([backend] if backend else [])], patch)
     first, *others = _flatten([classes[name] for name in probe.members], {})
     if backend is None:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from patcher.capture import ROLLOUT_UNITS, Capture
+from patcher.capture import Capture, Rollout
 from patcher.recipe import Probe
 from patches import recording
 
-WINDOWS = ROLLOUT_UNITS
+WINDOWS = tuple(unit.name for unit in Rollout.UNITS)
 
 KINDS = {"decode": ("decode",), "prefill": ("prefill",), "iterations": ("decode", "prefill")}
 
 
-def chosen(capture: Capture) -> dict[str, object]:
+def chosen(capture: Capture[Rollout]) -> dict[str, object]:
     """The class attributes of ``patches.probes.rollout.Rollouts`` for this capture."""
-    return {**recording.chosen(capture), "KINDS": KINDS[capture.window.unit], "ROLLOUT": str(capture.rollout)}
+    return {
+        **recording.chosen(capture),
+        "KINDS": KINDS[capture.stage.window.unit],
+        "ROLLOUT": str(capture.stage.rollout),
+    }
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Rollout]) -> str:
     """One line for the reader of the patched file."""
-    units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[capture.window.unit]
-    until = "" if capture.repeat == 1 else f" to {capture.rollout + capture.repeat - 1}"
-    return (
-        f"Records {recording.units(capture, units)} of rollout {capture.rollout}{until} on {recording.ranks(capture)}."
-    )
+    units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
+        capture.stage.window.unit
+    ]
+    first, repeat = capture.stage.rollout, capture.stage.repeat
+    until = "" if repeat == 1 else f" to {first + repeat - 1}"
+    return f"Records {recording.units(capture, units)} of rollout {first}{until} on {recording.ranks(capture)}."
 
 
 def probe(*parts: str, members: tuple[str, ...] = (), logger: str) -> Probe:

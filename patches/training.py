@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Training
 from patcher.recipe import Probe
 from patches import recording
 
@@ -20,28 +20,28 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
+def chosen(roles: tuple[str, ...]) -> Callable[[Capture[Training]], dict[str, object]]:
     """The class attributes of ``patches.probes.training.TrainingSteps`` in a stage that works for ``roles``."""
 
-    def attributes(capture: Capture) -> dict[str, object]:
+    def attributes(capture: Capture[Training]) -> dict[str, object]:
         return {
             **recording.chosen(capture),
-            "UNIT": capture.window.unit,
-            "ROLES": (capture.role,) if capture.role else roles,
-            "STEPS": ",".join(map(str, capture.training_steps)),
-            "BETWEEN": "optimizer steps" if capture.stage.startswith("update") else "pauses",
+            "UNIT": capture.stage.window.unit,
+            "ROLES": (capture.stage.role,) if capture.stage.role else roles,
+            "STEPS": ",".join(map(str, capture.stage.training_steps)),
+            "BETWEEN": "optimizer steps" if capture.stage.name.startswith("update") else "pauses",
         }
 
     return attributes
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Training]) -> str:
     """One line for the reader of the patched file."""
-    steps = sorted({step + more for step in capture.training_steps for more in range(capture.repeat)})
-    units = recording.units(capture, capture.window.unit.replace("batch", "batches"))
-    role = f" for the {capture.role}" if capture.role else ""
+    steps = sorted({step + more for step in capture.stage.training_steps for more in range(capture.stage.repeat)})
+    units = recording.units(capture, capture.stage.window.unit.replace("batch", "batches"))
+    role = f" for the {capture.stage.role}" if capture.stage.role else ""
     of = f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
-    return f"Records {units} of {of} in {capture.stage}{role} on {recording.ranks(capture)}."
+    return f"Records {units} of {of} in {capture.stage.name}{role} on {recording.ranks(capture)}."
 
 
 def probe(*parts: str, roles: tuple[str, ...], logger: str) -> Probe:

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
+from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target, upstreams
 from patcher.errors import Kind, Problem
 from patcher.guards.look import Finding, Guard, State, exists, look
 from patcher.recipe import Upstream
 from patcher.report import Report
 
 
-def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
+def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> Report:
     """Look for every other profiler that is, or could be, switched on beside ours."""
     report = Report("check")
     for word in words or [upstream.project.name for upstream in upstreams()]:
-        upstream, version = upstream_of(word)
+        upstream, version = parse_target(word)
         name, root = upstream.project.name, None
         try:
-            target = find(word, where, "check")[1]
+            target = find_target(word, search, "check")[1]
             version, root = target.version, target.root
         except Problem as problem:
             if problem.kind is not Kind.NO_TARGET:
@@ -43,7 +43,7 @@ def guard(
     report: Report,
     upstream: Upstream,
     version: str,
-    launch: Launch,
+    launch: LaunchOptions,
     *,
     force: bool,
     root: Path | None = None,
@@ -73,7 +73,9 @@ def switched_on_by(upstream: Upstream, profiler: str, version: str) -> str:
     return " or ".join(dict.fromkeys(one.name for one in reversed(active)))
 
 
-def _look(report: Report, upstream: Upstream, version: str, root: Path | None, launch: Launch) -> tuple[Finding, ...]:
+def _look(
+    report: Report, upstream: Upstream, version: str, root: Path | None, launch: LaunchOptions
+) -> tuple[Finding, ...]:
     guards: list[Guard] = []
     application = upstream.application
     if application is not None:

@@ -13,20 +13,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.capture import BACKENDS, WHOLE, Capture, Window
+from patcher.capture import BACKENDS, WHOLE, Capture
 from patcher.change import PatchId
 from patcher.specialise import specialise
 from patches.registry import UPSTREAMS
 from patches.vllm_ascend import V1
+from tests.choices import capture as recorded
+from tests.choices import typed
 
 RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.probe.members]
 ROLLOUT = V1
-CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
+CAPTURE = recorded("--decode 30:60")
 
 
-def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", **constants: object) -> str:
+def rendered(recipe: Any, capture: Capture[Any] = CAPTURE, role: str = "", **constants: object) -> str:
     probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
-    members = specialise(probe, capture, PatchId("target", capture.stage, role))
+    members = specialise(probe, capture, PatchId("target", capture.stage.name, role))
     return cst.Module([cst.ClassDef(cst.Name("Target"), cst.IndentedBlock(members))]).code
 
 
@@ -46,8 +48,8 @@ RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_patter
 def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(
     recipe: Any, backend: str, ranges: dict[str, Any]
 ) -> None:
-    window = Window(recipe.windows[0], 30, 60)
-    code = rendered(recipe, Capture(window, "/tmp/traces", stage=recipe.stage, backend=backend, **ranges))
+    window = () if WHOLE in recipe.windows else (f"--{recipe.windows[0]}", "30:60")
+    code = rendered(recipe, recorded((*window, *typed(stage=recipe.stage, backend=backend, **ranges))))
     tree = ast.parse(code, feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -107,7 +109,7 @@ def test_the_constants_read_like_the_command_line() -> None:
     ],
 )
 def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line: str) -> None:
-    assert line in rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
+    assert line in rendered(ROLLOUT, recorded(("--decode", "30:60", *typed(**choice))))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
     choice: dict[str, Any], layers: list[str]
 ) -> None:
     def nested(**choice: Any) -> list[cst.ClassDef]:
-        members = specialise(ROLLOUT.probe, Capture(CAPTURE.window, "/tmp/traces", **choice), PatchId("t", "rollout"))
+        members = specialise(ROLLOUT.probe, recorded(("--decode", "30:60", *typed(**choice))), PatchId("t", "rollout"))
         return [member for member in members if isinstance(member, cst.ClassDef)]
 
     (plain,) = nested(mstx=bool(choice), export_type=("db",) if "module_ranges" in choice else ())
@@ -158,7 +160,9 @@ def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe()
 def test_the_probe_itself_is_code_that_runs() -> None:
     for recipe in RECIPES:
         ranges = {} if WHOLE in recipe.windows else RANGES  # which take a window
-        layers = [name for layer in recipe.probe.layers(Capture(CAPTURE.window, "/t", **ranges)) for name in layer]
+        layers = [
+            name for layer in recipe.probe.layers(recorded(("--decode", "30:60", *typed(**ranges)))) for name in layer
+        ]
         for name in (*recipe.probe.parts, *recipe.probe.members, *recipe.probe.backends.values(), *layers):
             module, _, wanted = name.partition(".")
             assert inspect.isclass(getattr(importlib.import_module(f"patches.probes.{module}"), wanted))
@@ -172,7 +176,7 @@ def test_the_probe_itself_is_code_that_runs() -> None:
     ],
 )
 def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str, str]) -> None:
-    code = rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", stage=stage), role)
+    code = rendered(ROLLOUT, recorded(("--decode", "30:60", "--stage", stage)), role)
     tree = ast.parse(code)
     found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and "lpatch" in node.attr}
     assert found == {f"{names[0]}_probe", names[1], "_rlpatch_recording"}, "and one that all of them share"

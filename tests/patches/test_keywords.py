@@ -20,12 +20,14 @@ import pytest
 from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
-from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, Window
+from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture
 from patcher.change import PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.specialise import specialise
 from patches.registry import UPSTREAMS
+from tests.choices import capture as recorded
+from tests.choices import typed
 
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in UPSTREAMS for recipe in upstream.recipes if recipe.stage in STAGES]
@@ -64,14 +66,14 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 """Said of a capture without npu, whose level and metrics have nothing to choose from."""
 
 
-def inserted(recipe: Recipe, capture: Capture) -> str:
+def inserted(recipe: Recipe, capture: Capture[Any]) -> str:
     """The members that go into the target class, in a class of their own."""
     members = specialise(recipe.probe, capture, PatchId("vllm-ascend", "rollout"))
     return cst.Module([cst.ClassDef(cst.Name("Worker"), cst.IndentedBlock(members))]).code
 
 
-def capture(backend: str = "npu", **options: Any) -> Capture:
-    return Capture(Window("decode", 30, 60), "/tmp/rlpatch_traces", backend=backend, **options)
+def capture(backend: str = "npu", **options: Any) -> Capture[Any]:
+    return recorded(("--decode", "30:60", *typed(save_path="/tmp/rlpatch_traces", **options)), backend)
 
 
 BUILD = """
