@@ -130,7 +130,8 @@ class Word(Notation[str]):
         if word is None and not (self.others and text.strip()):
             why = next((f", which {why}," for name, why in self.missing.items() if plain(name) == plain(text)), "")
             cause = f"{option} {shortened(text)}{why} is not offered"
-            raise Problem(Kind.USAGE, cause, hint=f"one of {', '.join(self.words)}")
+            hint = f"one of {', '.join(self.words)}" if self.words else f"{option} {self.metavar}"
+            raise Problem(Kind.USAGE, cause, hint=hint)
         return text.strip().lower().replace("_", "-") if word is None else "" if word == self.unset else word
 
     def text(self, value: str) -> str:

@@ -15,6 +15,8 @@ from patcher.request import recipes_of
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
+    from packaging.version import Version
+
     from patcher.replacing import Setting
 
 
@@ -71,7 +73,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
     changes = []
     done: list[Place] = []
     notes: dict[str, None] = {}
-    failures: list[Problem] = []
+    failures: list[tuple[Recipe, Problem]] = []
     for place in places:
         try:
             change, settings, said = _change(place, target, capture, patch, warnings)
@@ -82,13 +84,13 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
             # A release that is not in the table is tried with every recipe; one that fits is enough.
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
-            failures.append(problem)
+            failures.append((place.recipe, problem))
     found = {place.recipe.name for place in done}
     lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in found]
     alone = any(place.recipe.needs and found.isdisjoint(place.recipe.needs) for place in done)
     if lacking or alone or all(capture.stage.window.unit not in place.recipe.windows for place in done):
-        failures += [_no_file(target, recipe) for recipe in lacking if done and not failures]
-        raise _nowhere(target, capture, failures)
+        failures += [(recipe, _no_file(target, recipe)) for recipe in lacking if done and not failures]
+        raise _nowhere(target, capture, recipes, failures)
     files = tuple(place.file for place in done if place.marked)
     record = Record(patch, target.version, capture.words, files, _now(), __version__)
     same = any(
@@ -163,22 +165,34 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
-def _nowhere(target: Target, capture: Capture[Stage], failures: Sequence[Problem]) -> Problem:
-    name = target.project.name
+def _nowhere(target: Target, capture: Capture[Stage], recipes: Sequence[Recipe], failures: Failures) -> Problem:
+    name, stage = target.project.name, capture.stage
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
-        narrowed = f" under --strategy {capture.stage.strategy}" if capture.stage.strategy else ""
-        window = "" if capture.stage.window.unit == WHOLE else f"--{capture.stage.window.unit} in "
-        cause = f"{name} {target.version} has no place for {window}{capture.stage.name}{narrowed}"
+        narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
+        window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
+        cause = f"{name} {target.version} has no place for {window}{stage.name}{narrowed}"
         return Problem(Kind.NO_RECIPE, cause, str(target.root), hint)
-    return Problem(
-        Kind.STRUCTURE,
-        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch"
-        " knows, and no recipe fits its structure",
-        str(target.root),
-        hint,
-        tuple(line for problem in failures for line in (problem.cause, f"at {problem.where}")),
+    known = sorted({release for recipe in recipes for release in recipe.releases}, key=_version)
+    cause = (
+        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch knows ({stage.name}:"
+        f" {known[0]} to {known[-1]}), and no recipe fits its structure"
     )
+    # What is looked for is said once, in however many files.
+    found: dict[str, list[str]] = {}
+    for recipe, problem in failures:
+        looked, _, seen = problem.cause.replace(f" as in {recipe.upstream}", "").partition("; found ")
+        found.setdefault(looked, []).append(f"  {problem.where}" + (f": found {_cut(seen)}" if seen else ""))
+    notes = tuple(line for looked, files in found.items() for line in (_cut(looked), *dict.fromkeys(files)))
+    return Problem(Kind.STRUCTURE, cause, str(target.root), hint, notes)
+
+
+Failures = Sequence[tuple[Recipe, Problem]]
+"""Recipes that do not fit, and what each says of it."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:150]} …"
 
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
@@ -195,6 +209,12 @@ def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Cha
             after = markers.strip(before, [patch], where=where)
             changes.append(Change(path, before, after, markers.strip(before, where=where)))
     return [change for change in changes if change.before != change.after]
+
+
+def _version(release: str) -> Version:
+    from packaging.version import Version
+
+    return Version(release)
 
 
 def published(upstream: Upstream, version: str) -> str:

@@ -22,7 +22,7 @@ def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
         recipe = f"{row['recipe']} {row['structure']}".rstrip()
         table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
-    console = Console(width=width or 1000, no_color=True)  # 1000: every column as wide as its widest cell
+    console = Console(width=width or 1000, force_terminal=False)  # 1000: every column as wide as its widest cell
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]

@@ -59,7 +59,8 @@ def upstreams() -> tuple[Upstream, ...]:
 def parse_target(word: str) -> tuple[Upstream, str | None]:
     """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other."""
     known = {upstream.project.name: upstream for upstream in upstreams()}
-    name, version = targets.parse(word, [upstream.project for upstream in known.values()])
+    projects = [upstream.project for upstream in known.values()]
+    name, version = targets.parse(word, projects, lambda name: known[name].releases)
     return known[name], version
 
 

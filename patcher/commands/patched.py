@@ -53,8 +53,8 @@ def patched_roots(names: Sequence[str], search: SearchOptions) -> tuple[list[Pat
 
     wanted = set()
     for word in names:
-        name, version = targets.parse(word, PROJECTS)
-        if version is not None:
+        name, _ = targets.parse(word.partition("==")[0], PROJECTS)
+        if "==" in word:
             cause = f"{word}: what is applied is known by its target, not by a version"
             raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)

@@ -40,6 +40,24 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
         ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),
         ("decode", "0:1", "prefill produces token 0", "--decode 1:2"),
+        ("decode", "0:", "prefill produces token 0", "--decode 1:, or --prefill, or --iterations 0:"),
+        ("decode", "10-20", "not a window", "--decode 10:20"),
+        ("decode", "10,20", "not a window", "--decode 10:20"),
+        ("decode", "10..20", "not a window", "--decode 10:20"),
+        ("decode", "10 20", "not a window", "--decode 10:20"),
+        ("decode", "10 - 20", "not a window", "--decode 10:20"),
+        ("decode", "[10,20)", "not a window", "--decode 10:20"),
+        ("decode", "10 to 20", "not a window", "--decode 10:20"),
+        ("mini-batch", "20-10", "not a window", "--mini-batch 20:21"),
+        ("decode", "0-10", "not a window", "--decode 1:10"),
+        ("decode", "100", "not a window", "--decode 100:130"),
+        ("micro-batch", "5", "not a window", "--micro-batch 5:35"),
+        ("decode", f"30:{10**24}", "no loop has as many units", "--decode 30:"),
+        ("decode", f"{10**24}:30", "no loop has as many units", "--decode 1:"),
+        ("decode", "30:1000000000", "no loop has as many units", "below 1000000000"),
+        ("decode", f"30:{'9' * 5000}", "no loop has as many units", "--decode 30:"),
+        ("decode", "9" * 5000, "not a window", "--decode 30:60"),
+        ("decode", "10-" + "9" * 5000, "not a window", "--decode 10:40"),
     ],
 )
 def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
@@ -47,6 +65,13 @@ def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> N
         Window.parse(unit, text)
     assert caught.value.kind is Kind.USAGE
     assert hint in caught.value.hint
+    assert len(str(caught.value)) < 300
+
+
+def test_a_window_in_two_words_is_seen_in_the_one_that_follows() -> None:
+    with pytest.raises(Problem) as caught:
+        Window.parse("decode", "10", "20")
+    assert caught.value.hint == "--decode 10:20"
 
 
 @pytest.mark.parametrize(
