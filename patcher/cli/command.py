@@ -192,8 +192,7 @@ def reported(
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             raise
-        path = error.ctx.command_path if error.ctx else "rlpatch"
-        failure = Problem(Kind.USAGE, error.format_message(), hint=f"{path} --help")
+        failure = Problem(Kind.USAGE, error.format_message(), hint=f"rlpatch {command} --help".replace("  ", " "))
     except Problem as problem:
         failure = problem
     except KeyboardInterrupt:

@@ -67,7 +67,8 @@ def diff(names: Sequence[str], search: SearchOptions, request: Request | None, *
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
     """
-    from patcher import folding, plan
+    from patcher import plan
+    from patcher.calls import folded
 
     report = Report("diff")
     files = _planned(report, names, search, request) if request else _applied(report, names, search)
@@ -76,7 +77,7 @@ def diff(names: Sequence[str], search: SearchOptions, request: Request | None, *
         raise Problem(Kind.USAGE, "the patched files lie below several roots, and a diff has only one", hint=choose)
     report.raw = b"".join(plan.diff(*file) for below in files.values() for file in below)
     if calls:
-        report.raw = folding.folded(report.raw)
+        report.raw = folded(report.raw)
     report.data = {"root": str(next(iter(files), "")), "diff": report.raw.decode("utf-8", "replace")}
     return report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher import plan
-from patcher.folding import folded
+from patcher.calls import folded
 
 BEFORE = b"class Worker:\n    def run(self):\n        work()\n"
 BLOCK = (
