@@ -247,7 +247,7 @@ class Windowed(Stage):
     ranges: Ranges = NO_RANGES
 
     def __post_init__(self) -> None:
-        if self.window.unit not in {unit.name for unit in self.UNITS}:
+        if kind_of(self.window.unit).UNITS != self.UNITS:
             raise ValueError(f"{self.window.unit} is no unit of a {self.KIND} stage")
 
 
@@ -329,8 +329,14 @@ class Builtin(Stage):
 
 KINDS: tuple[type[Windowed | Whole], ...] = (Rollout, Training, Whole)
 """The kinds of stages that are recorded."""
+_KIND_OF = {unit.name: kind for kind in KINDS for unit in kind.UNITS}
 STAGES = tuple(name for kind in (*KINDS, Builtin) for name in kind.NAMES)
 """The names of the stages that there are recipes for; a recipe may have another one."""
+
+
+def kind_of(unit: str) -> type[Windowed | Whole]:
+    """The kind of the stages that are recorded in a window of ``unit``."""
+    return _KIND_OF.get(unit, Whole)
 
 
 class Profiler:

@@ -20,9 +20,9 @@ from patcher.capture import (
     Stage,
     TorchNpu,
     Training,
-    Whole,
     Window,
     Windowed,
+    kind_of,
     typed_as,
 )
 from patcher.errors import Kind, Problem
@@ -73,11 +73,9 @@ class RecordOptions(NamedTuple):
 
     def request(self) -> Request:
         """What is asked for; :class:`Problem` (USAGE) where no target could record that."""
-        for kind in KINDS:
-            units = {unit.name for unit in kind.UNITS}
-            if len([window for window in self.windows if window.unit in units]) > 1:
-                said = " and ".join(dict.fromkeys(f"--{window.unit}" for window in self.windows))
-                raise Problem(Kind.USAGE, f"{said}: a stage has one window", hint="leave all but one out")
+        if len({kind_of(window.unit) for window in self.windows}) < len(self.windows):
+            said = " and ".join(f"--{window.unit}" for window in self.windows)
+            raise Problem(Kind.USAGE, f"{said}: a stage has one window", hint="leave all but one out")
         others = {name: value for name, value in self.choices.items() if name not in ("stage", "builtin", "backend")}
         stage = self.choices.get("stage", "")
         if "builtin" in self.choices or stage in Builtin.NAMES:
@@ -130,7 +128,7 @@ class Request(NamedTuple):
         )
 
     def _stage(self, name: str, window: Window) -> Stage:
-        kind = next((kind for kind in KINDS if window.unit in {unit.name for unit in kind.UNITS}), Whole)
+        kind = kind_of(window.unit)
         parts = (kind, Ranges) if issubclass(kind, Windowed) else (kind,)
         foreign = self._unlike(options_of(*KINDS, Ranges).keys() - options_of(*parts).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
@@ -174,12 +172,11 @@ def resolve(request: Request, upstream: Upstream, target: Target, everyone: Sequ
         stages = dict.fromkeys(recipe.stage for recipe in recipes_of(upstream, request.stage, everyone))
     for unit in [window.unit for window in request.windows] or [WHOLE]:
         counting = [recipe.stage for recipe in upstream.recipes if unit in recipe.windows and recipe.stage in stages]
-        usual = [kind.NAMES[0] for kind in KINDS if unit in {counted.name for counted in kind.UNITS}]
         if counting:
-            stage = next((name for name in usual if name in counting), counting[0])
-            return request.capture(stage, unit, backend)
-    if request.stage not in stages and request.stage:
-        recipes_of(upstream, request.stage, everyone)
+            usual = kind_of(unit).NAMES[0]
+            return request.capture(usual if usual in counting else counting[0], unit, backend)
+    if request.stage and request.stage not in stages:
+        raise no_stage(request.stage, [upstream], everyone)
     named = request.stage in stages
     offered = dict.fromkeys(unit for recipe in upstream.recipes if recipe.stage in stages for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)

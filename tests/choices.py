@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from patcher.capture import KINDS, WHOLE, Capture
+from patcher.capture import WHOLE, Capture, kind_of
 from patcher.cli.apply import command
 from patcher.cli.recording import RECORD
 from patcher.request import OPTIONS, RecordOptions
@@ -28,8 +28,7 @@ def capture(words: str | Sequence[str], backend: str = "npu") -> Capture[Any]:
     if request.stage != "builtin":
         request = request._replace(choices={"save_path": "/tmp/traces", **request.choices})
     unit = request.windows[0].unit if request.windows else WHOLE
-    usual = next((kind.NAMES[0] for kind in KINDS if unit in {counted.name for counted in kind.UNITS}), "")
-    return request.capture(request.stage or usual, unit, backend)
+    return request.capture(request.stage or kind_of(unit).NAMES[0], unit, backend)
 
 
 def typed(**choices: Any) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from patcher.capture import (
     Training,
     Whole,
     Window,
+    kind_of,
 )
 from patcher.errors import Kind, Problem
 from patcher.option import MOST
@@ -106,7 +107,7 @@ def stage(draw: Any, recipe: Recipe) -> Stage:
             markers=draw(BOOLEANS), module_ranges=modules, module_pattern=draw(PATTERNS) if modules else ""
         ),
     }
-    if unit in {counted.name for counted in Rollout.UNITS}:
+    if kind_of(unit) is Rollout:
         return Rollout(rollout=draw(NUMBERS), **common)
     role, strategy = (draw(st.sampled_from(("", *words))) for words in (recipe.roles, recipe.strategies))
     return Training(role=role, strategy=strategy, training_steps=draw(numbers(COUNTS)), **common)
