@@ -3,20 +3,62 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 
 def main() -> None:
-    """Run the command line; exits with the codes of ``patcher.errors.Kind``."""
-    _check_sibling()
-    # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written, too.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    from patcher.cli import rlpatch
+    """Run the command line; exits with the codes of ``patcher.errors.Kind``, also where a module is only loading."""
+    try:
+        _check_sibling()
+        # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written,
+        # too.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        from patcher.cli import rlpatch
 
-    rlpatch()
+        _run(rlpatch)
+    except KeyboardInterrupt:
+        _stop(130, "interrupted, everything as before: stopped by the keyboard")
+    except BrokenPipeError:  # whoever read the help has read enough
+        _stop(0)
+    except OSError as error:  # a command tells of its own; this is the help, say
+        _stop(5, f"the environment refuses: {error.strerror or error}")
+
+
+def _run(rlpatch: Callable[..., object]) -> None:
+    """Run the command line without click's own answer to Ctrl-C, which is exit 1."""
+    import click
+
+    try:
+        code = rlpatch(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        raise KeyboardInterrupt from None
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop(code: int, message: str = "") -> None:
+    """Leave with ``code``; what a stream still holds goes nowhere, because writing it fails again."""
+    try:
+        if message:
+            print(f"Error: {message}", file=sys.stderr, flush=True)  # noqa: T201  (before click is there)
+    except OSError:
+        pass
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
 
 
 def _check_sibling() -> None:

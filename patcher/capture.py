@@ -12,6 +12,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, RECORDED, WHOSE
+from patcher.notes import Note
 from patcher.option import (
     Flag,
     Folder,
@@ -371,12 +372,13 @@ class Profiler:
         """Whether it records marks alone."""
         return False
 
-    def notes(self, ranges: Ranges) -> tuple[str, ...]:
+    def notes(self, ranges: Ranges) -> tuple[Note, ...]:
         """What the user should know of this choice; it is not wrong."""
-        said = (
-            "--module-ranges: graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run, so"
-            " what runs in one has no ranges; enforce_eager=True switches them off in vLLM"
+        detail = (
+            "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
+            " enforce_eager=True switches them off in vLLM"
         )
+        said = Note("--module-ranges: what runs in a graph has no ranges", detail)
         return (said,) if ranges.module_ranges else ()
 
 
@@ -441,30 +443,30 @@ class TorchNpu(Profiler):
         """The types of export: those asked for, else the ones that what was asked for needs."""
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
-    def notes(self, ranges: Ranges) -> tuple[str, ...]:
+    def notes(self, ranges: Ranges) -> tuple[Note, ...]:
         """What the user should know of this choice; it is not wrong."""
-        said: list[str] = []
+        said: list[Note] = []
         if "npu" not in self.contents:
-            said.append("without npu in --contents torch_npu ignores level, metrics, L2 cache and mstx")
+            said.append(Note("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
         if "db" in self.exports(ranges):
-            said.append("db export: torch_npu 2.1 needs CANN's msprof on PATH when the window opens")
+            said.append(Note("db export: torch_npu 2.1 needs CANN's msprof on PATH", "when the window opens"))
         if len(self.export_type) > 1:
-            said.append("--export-type with two types: torch_npu 2.1 takes one and falls back to text")
+            said.append(Note("--export-type with two types: torch_npu 2.1 takes one, text"))
         if {"module", "stack"} & set(self.contents):
-            said.append("stack and module crash with torch_npu 2.10.0.post4, and slow every release down")
+            said.append(Note("stack and module crash torch_npu 2.10.0.post4, and slow every release"))
         said += super().notes(ranges)
         if ranges.module_ranges:
-            said.append("--module-ranges needs torch_npu 2.7 or later; without it the window is recorded without them")
+            detail = "with an earlier one the window is recorded without ranges"
+            said.append(Note("--module-ranges needs torch_npu 2.7 or later", detail))
             if "cpu" not in self.contents or self.light:
-                said.append(
-                    "module_statistic finds the kernels of a module by its operators: it needs cpu in --contents, and"
-                    " a level that records kernels"
-                )
+                detail = "it finds the kernels of a module by its operators"
+                said.append(Note("module_statistic needs cpu in --contents, and a level with kernels", detail))
         if self.analysis:
-            said.append(
-                "--analysis blocks the run when the window ends, and torch_npu refuses it in daemon processes such as"
-                " vLLM's workers: without it, parse the trace later with torch_npu.profiler.profiler.analyse()"
+            detail = (
+                "torch_npu refuses to parse in daemon processes, such as vLLM's workers; without --analysis, parse the"
+                " trace later: torch_npu.profiler.profiler.analyse()"
             )
+            said.append(Note("--analysis blocks the run when the window ends; vLLM's workers refuse it", detail))
         return tuple(said)
 
 
@@ -520,29 +522,27 @@ class Capture(Generic[StageT_co]):
         return self.stage.ranges if isinstance(self.stage, Windowed) else NO_RANGES
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Note, ...]:
         """What the user should know of this choice; it is not wrong."""
         settings = self.profiler.notes(self.ranges)
         return settings if isinstance(self.stage, Builtin) else (*self._window_notes(), *settings)
 
-    def _window_notes(self) -> tuple[str, ...]:
-        said: list[str] = []
+    def _window_notes(self) -> tuple[Note, ...]:
+        said: list[Note] = []
         stage = self.stage
         if isinstance(stage, Windowed):
             if stage.window.first == 0:
-                said.append(
-                    "the window begins with unit 0, so there is no warm-up: this unit shows the profiler's own start,"
-                    " too"
-                )
+                detail = "the window begins with unit 0, and no unit comes before it to warm up in"
+                said.append(Note("no warm-up: unit 0 shows the profiler's own start, too", detail))
             elif stage.warmup == 0:
-                said.append("without warm-up the first unit shows the profiler's own start")
+                said.append(Note("without warm-up the first unit shows the profiler's own start"))
             if len(stage.window) > LONG_WINDOW and not self.profiler.light:
-                units = "a window without an end takes" if stage.window.open else f"{len(stage.window)} units are"
-                said.append(f"{units} a lot: a trace of more than {LONG_WINDOW} units opens slowly or not at all")
+                units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"
+                said.append(Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all"))
         if not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
-            said.append("torch_npu documents only letters, digits and underscores for the path of a trace")
+            said.append(Note("torch_npu documents only letters, digits and underscores for a path", self.save_path))
         if self.ranks is None:
-            said.append("every rank writes a trace; one rank of each kind mostly shows the same")
+            said.append(Note("every rank writes a trace; one rank of each kind mostly shows the same"))
         return tuple(said)
 
     @property

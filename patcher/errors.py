@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import enum
+import os
+from pathlib import Path
+
+from patcher.notes import Note
 
 
 class Kind(enum.Enum):
@@ -49,10 +53,41 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
 
     def __str__(self) -> str:
         """The whole message on as many lines as it needs."""
-        lines = [f"{self.kind.title}: {self.cause}"]
-        if self.where:
-            lines.append(f"  at {self.where}")
-        lines.extend(f"  {note}" for note in self.notes)
-        if self.hint:
-            lines.append(f"  next: {self.hint}")
-        return "\n".join(lines)
+        return "\n  ".join((f"{self.kind.title}: {self.cause}", *self._rest))
+
+    @property
+    def note(self) -> Note:
+        """What is said of it where the command goes on without."""
+        return Note(f"{self.kind.title}: {self.cause}", "\n".join(self._rest))
+
+    @property
+    def _rest(self) -> tuple[str, ...]:
+        where = (f"at {self.where}",) if self.where else ()
+        return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
+
+
+def refused(error: PermissionError) -> Problem:
+    """What the user can do about a file or a folder that may not be read, searched or written."""
+    path = Path(os.fsdecode(error.filename)) if error.filename else Path()
+    above = [folder for folder in reversed(path.parents) if os.access(folder, os.F_OK) and not _searchable(folder)]
+    if above:
+        cause, where = f"the folder {above[0].name or above[0]} may not be searched", above[0]
+    else:
+        cause, where = f"{path.name} cannot be read: permission denied", path
+    hint = f"run rlpatch as the owner ({_owner(where)}), or let its user in"
+    return Problem(Kind.ENVIRONMENT, cause, str(where), hint)
+
+
+def _searchable(folder: Path) -> bool:
+    try:
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (a Path would drop the dot)
+    except OSError:
+        return False
+    return True
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except (OSError, KeyError):
+        return "another user"

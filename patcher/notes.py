@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+WIDEST = 100
+"""Columns: no line of a report is read that is longer."""
 
 
 class Note(NamedTuple):
@@ -10,3 +14,50 @@ class Note(NamedTuple):
 
     text: str
     detail: str = ""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The text, and the lines of the detail if there is one: for messages that say everything."""
+        return (self.text, *self.detail.splitlines())
+
+
+class Said(NamedTuple):
+    """A note as a report says it: ``level`` is note or warning."""
+
+    level: str
+    text: str
+    detail: str = ""
+
+    @property
+    def line(self) -> str:
+        """The note on one line, as long as it is."""
+        return f"{self.level}: {self.text}"
+
+    @property
+    def fitted(self) -> Said:
+        """A note whose line is not longer than ``WIDEST``; what had to be left out stands in its detail.
+
+        The texts of rlpatch are short, but names of files, versions and values that they carry need not be.
+        """
+        room = WIDEST - len(f"{self.level}: ")
+        if len(self.text) <= room:
+            return self
+        head = self.text[: room - 2].rpartition(" ")[0] or self.text[: room - 2]
+        return self._replace(text=f"{head.rstrip(' ,;:')} …", detail="\n".join(filter(None, (self.text, self.detail))))
+
+
+def indented(lines: Iterable[str], width: int, indent: str = "  ") -> list[str]:
+    """``lines`` wrapped at ``width``, each behind ``indent``; a word that is longer stays whole."""
+    import textwrap
+
+    wrapped: list[str] = []
+    for line in lines:
+        wrapped += textwrap.wrap(
+            line.strip(),
+            width,
+            initial_indent=indent,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return wrapped

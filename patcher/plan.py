@@ -10,6 +10,7 @@ from patcher import __version__, markers
 from patcher.capture import WHOLE, Capture, Stage, typed_as
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
 from patcher.targets.target import Target
@@ -21,15 +22,19 @@ if TYPE_CHECKING:
 
 
 class Plan(NamedTuple):
-    """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report."""
+    """The changes of one patch below one root; ``notes`` and ``warnings`` are for the reader of the report.
+
+    ``replaces`` is the record of the same patch with another choice, or of another release.
+    """
 
     target: Target
     patch: PatchId
     capture: Capture[Stage]
     edit: Edit
     places: tuple[Place, ...] = ()
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+    warnings: tuple[Note, ...] = ()
+    replaces: Record | None = None
 
     @property
     def changed(self) -> bool:
@@ -72,7 +77,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
     places, warnings = _places(upstream, target, recipes)
     changes = []
     done: list[Place] = []
-    notes: dict[str, None] = {}
+    notes: dict[Note, None] = {}
     failures: list[tuple[Recipe, Problem]] = []
     for place in places:
         try:
@@ -97,7 +102,9 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
         (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
-    earlier = {file for r in records if r.patch == patch for file in r.files}
+    before = next((r for r in records if r.patch == patch), None)
+    replaces = before if before and (before.options, before.version) != (capture.words, target.version) else None
+    earlier = set(before.files if before else ())
     gone = _elsewhere(target, patch, earlier.difference(place.file for place in done))
     edit = Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
     return Plan(
@@ -108,6 +115,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
         tuple(done),
         (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *_left_out(upstream, target, capture)),
         tuple(warnings),
+        replaces,
     )
 
 
@@ -133,7 +141,9 @@ def _recipes(upstream: Upstream, capture: Capture[Stage]) -> list[Recipe]:
             Kind.USAGE,
             f"--strategy {stage.strategy} has no --{unit} in {stage.name}",
             hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
-            notes=tuple(gap.reason for gap in _gaps(upstream, capture) if gap.strategy == stage.strategy),
+            notes=tuple(
+                line for gap in _gaps(upstream, capture) if gap.strategy == stage.strategy for line in gap.reason.lines
+            ),
         )
     return chosen
 
@@ -142,23 +152,27 @@ def _gaps(upstream: Upstream, capture: Capture[Stage]) -> list[Gap]:
     return [gap for gap in upstream.gaps if capture.stage.window.unit == gap.unit and capture.stage.name in gap.stages]
 
 
-def _left_out(upstream: Upstream, target: Target, capture: Capture[Stage]) -> list[str]:
-    gaps = [] if capture.stage.strategy else _gaps(upstream, capture)
-    return [f"left out: {gap.strategy}; {gap.reason}" for gap in gaps if gap.exists(target.version)]
+def _left_out(upstream: Upstream, target: Target, capture: Capture[Stage]) -> list[Note]:
+    """A note for each reason why a strategy is left out, with all that have it."""
+    out: dict[Note, list[str]] = {}
+    for gap in [] if capture.stage.strategy else _gaps(upstream, capture):
+        if gap.exists(target.version):
+            out.setdefault(gap.reason, []).append(gap.strategy)
+    return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
 
 
-def _neighbours(upstream: Upstream, target: Target) -> list[str]:
-    return [text for package, text in upstream.neighbours.items() if target.beside(package)]
+def _neighbours(upstream: Upstream, target: Target) -> list[Note]:
+    return [note for package, note in upstream.neighbours.items() if target.beside(package)]
 
 
-def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[str]]:
+def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
     release = published(upstream, target.version)
     if release:
         known = [(r, s) for r in recipes if (s := r.structure(release))]
         return [Place(recipe, structure, structure.file) for recipe, structure in known], []
-    warning = (
-        f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with; the place is taken"
-        " by its structure, so read `rlpatch diff` before you trust the trace"
+    warning = Note(
+        f"{target.version or 'an unknown version'} is not a release that rlpatch was tested with: read the diff",
+        "the place is taken by its structure: `rlpatch diff` shows whether you can trust the trace",
     )
     files = dict.fromkeys((r.name, s.file) for r in recipes for s in r.structures)
     by_name = {recipe.name: recipe for recipe in recipes}
@@ -229,8 +243,8 @@ def published(upstream: Upstream, version: str) -> str:
 
 
 def _change(
-    place: Place, target: Target, capture: Capture[Stage], patch: PatchId, warnings: list[str]
-) -> tuple[Change, tuple[Setting, ...], tuple[str, ...]]:
+    place: Place, target: Target, capture: Capture[Stage], patch: PatchId, warnings: list[Note]
+) -> tuple[Change, tuple[Setting, ...], tuple[Note, ...]]:
     """The change at ``place``, the arguments in it that were asked for, and notes on what they come to."""
     from patcher import engine
     from patcher.specialise import specialise
@@ -246,7 +260,7 @@ def _change(
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     settings: tuple[Setting, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     if recipe.calls:
         from patcher import replacing
 
@@ -258,12 +272,12 @@ def _change(
         members = specialise(recipe.probe, capture, patch)
         after = engine.insert(without, recipe, members, patch, __version__, units=capture.stage.marked, where=where)
     if differing := originals.differs(target, path, pristine):
-        warnings.append(f"{differing}; its structure fits, so it is patched: read `rlpatch diff`")
+        detail = f"{differing.detail}; its structure fits, so it is patched"
+        warnings.append(Note(f"{differing.text}: read the diff", detail))
     seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and seen not in place.structure.fingerprints:
-        warnings.append(
-            f"{path}: {recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
-        )
+        seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
+        warnings.append(Note(seen_as, f"it stands in {path}"))
     return Change(path, before, after, pristine), settings, notes
 
 

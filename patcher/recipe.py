@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from patcher.notes import Note
+from patcher.processes import Processes
+
 if TYPE_CHECKING:
     from patcher.capture import Capture
     from patcher.guards.look import Switch
@@ -106,7 +109,7 @@ class Probe(NamedTuple):
     arguments: Callable[[Capture[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
     layers: Callable[[Capture[Any]], tuple[tuple[str, ...], ...]] = lambda _capture: ()
     constants: Mapping[str, object] = MappingProxyType({})
-    resulting: Callable[[Capture[Any], Mapping[tuple[str, str], str]], tuple[str, ...]] = lambda _capture, _code: ()
+    resulting: Callable[[Capture[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda _capture, _code: ()
 
 
 class Recipe(NamedTuple):
@@ -137,7 +140,7 @@ class Recipe(NamedTuple):
     remove_when: str
     strategies: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     needs: tuple[str, ...] = ()
     together: bool = False
     marks: tuple[str, ...] = ()
@@ -161,7 +164,7 @@ class Gap(NamedTuple):
     unit: str
     stages: tuple[str, ...]
     releases: str
-    reason: str
+    reason: Note
 
     def exists(self, version: str) -> bool:
         """Whether ``version`` has the strategy at all; so it is taken where the version is none."""
@@ -179,7 +182,7 @@ class Upstream(NamedTuple):
 
     The stage of the first recipe that counts a unit is the default for it. ``switches`` are the profilers that could
     be on beside ours, ``application`` is how a configuration switches others on, ``gaps`` the windows that cannot be
-    had, ``processes`` are words by which a running engine is known. ``builtin`` maps releases (a version specifier) to
+    had, ``processes`` tells by what a running engine is known. ``builtin`` maps releases (a version specifier) to
     what the project's own profiler can and cannot do there, ``neighbours`` maps packages to what has to be said if one
     lies in the same environment.
 
@@ -191,10 +194,10 @@ class Upstream(NamedTuple):
     recipes: tuple[Recipe, ...]
     switches: tuple[Switch, ...]
     backend: str
-    processes: tuple[str, ...] = ()
+    processes: Processes = Processes()
     gaps: tuple[Gap, ...] = ()
     builtin: Mapping[str, str] = MappingProxyType({})
-    neighbours: Mapping[str, str] = MappingProxyType({})
+    neighbours: Mapping[str, Note] = MappingProxyType({})
     runs_on: Mapping[str, str] = MappingProxyType({"torch_npu": "npu", "torch": "torch"})
     application: Application | None = None
 

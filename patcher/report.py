@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TextIO
 
 import click
 
 from patcher import __version__
-from patcher.errors import Problem
+from patcher.errors import Kind, Problem
+from patcher.notes import WIDEST, Said, indented
 
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
+
+
+class Detail(str):
+    """A line of a report that is shown with ``-v``."""
 
 
 class Report:
     """The result of one command.
 
     ``lines`` are for people and go to stdout, ``data`` is what ``--json`` prints there instead; ``raw`` is output
-    that must not be touched (a diff). ``messages`` and ``problems`` go to stderr. The exit code is that of the
-    first problem.
+    that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code is that of the first
+    problem. ``done`` says in a few words what was changed, if anything was: that is true also where nobody can read
+    the rest. A report that ``tells_all`` shows the details of its notes without being asked.
     """
+
+    tells_all = False
 
     def __init__(
         self, command: str, *, data: Mapping[str, object] | None = None, problems: Sequence[Problem] = ()
@@ -30,29 +40,84 @@ class Report:
         self.lines: list[str] = []
         self.data: dict[str, object] = dict(data or {})
         self.raw: bytes | None = None
-        self.messages: list[str] = []
+        self.notes: list[Said] = []
         self.problems: list[Problem] = list(problems)
+        self.done: list[str] = []
 
     @property
     def exit_code(self) -> int:
         """0, or the code of the first problem."""
         return self.problems[0].kind.exit_code if self.problems else 0
 
-    def show(self, *, as_json: bool, quiet: bool, color: bool | None) -> None:
-        """Print everything; ``color`` None means: on a terminal only, and not with NO_COLOR."""
-        for message in [] if quiet else self.messages:
-            click.echo(_tinted(message), err=True, color=_color(color))
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The notes, each on one line."""
+        return tuple(note.line for note in self.notes)
+
+    def note(self, text: str, detail: str = "") -> None:
+        """Say what the reader should know; what was said before, of another target say, is not said again."""
+        self._say(Said("note", text, detail))
+
+    def warn(self, text: str, detail: str = "") -> None:
+        """Say what may be wrong."""
+        self._say(Said("warning", text, detail))
+
+    def _say(self, note: Said) -> None:
+        same = next((at for at, said in enumerate(self.notes) if said[:2] == note[:2]), None)
+        if same is None:
+            self.notes.append(note)
+        elif note.detail not in self.notes[same].detail:
+            details = (self.notes[same].detail, note.detail)
+            self.notes[same] = note._replace(detail="\n".join(filter(None, details)))
+
+    def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
+        """Print everything, and give the exit code of the process.
+
+        ``color`` None means: on a terminal only, and not with NO_COLOR. Where the output cannot be written, what was
+        done stays done, so the code is that of the work; if there was none but to print, it is that of a failure.
+        Nobody has to be told of a pipe that was closed by its reader.
+        """
+        color, verbose = _color(color), verbose or self.tells_all
+        with _writing(sys.stderr):
+            self._show_messages(quiet=quiet, verbose=verbose, color=color)
+        with _writing(sys.stdout) as failed:
+            self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
+        with _writing(sys.stderr):
+            lines = () if self.raw is not None else self.lines
+            hidden = any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
+            if hidden and not (quiet or verbose or as_json):
+                click.echo("details: -v", err=True, color=color)
+        if not failed or isinstance(failed[0], BrokenPipeError):
+            return self.exit_code
+        reason = failed[0].strerror or type(failed[0]).__name__
+        done = f", but: {', '.join(self.done)}" if self.done else ""
+        with _writing(sys.stderr):
+            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}")
+            click.echo(_error(problem), err=True, color=color)
+        return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
+
+    def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
+        for note in [] if quiet else [said.fitted for said in self.notes]:
+            click.echo(_tinted(note.line), err=True, color=color)
+            for line in indented(note.detail.splitlines(), _width()) if verbose else ():
+                click.echo(line, err=True, color=color)
         for problem in self.problems:
-            click.echo(click.style("Error: ", fg="red", bold=True) + str(problem), err=True, color=_color(color))
+            click.echo(_error(problem), err=True, color=color)
+
+    def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         if as_json:
             import json  # 2 ms, and most runs print text
 
             click.echo(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str))
         elif self.raw is not None:
-            self._show_raw(_color(color))
+            self._show_raw(color)
         elif not quiet:
             for line in self.lines:
-                click.echo(_tinted(line), color=_color(color))
+                if not isinstance(line, Detail):
+                    click.echo(_tinted(line), color=color)
+                elif verbose:
+                    indent = line[: len(line) - len(line.lstrip())]
+                    click.echo("\n".join(indented([line], _width(), indent)), color=color)
 
     def envelope(self) -> dict[str, object]:
         """The versioned JSON document."""
@@ -69,12 +134,15 @@ class Report:
             "command": self.command,
             "exit_code": self.exit_code,
             "result": self.data,
-            "messages": self.messages,
+            "messages": list(self.messages),
+            "notes": [note._asdict() for note in self.notes],
             "problems": problems,
         }
 
     def _show_raw(self, color: bool | None) -> None:
         data = self.raw or b""
+        if sys.stdout is None:  # the shell closed it
+            return
         if (color is None and sys.stdout.isatty()) or color:
             for line in data.decode("utf-8", "replace").splitlines():
                 tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
@@ -84,6 +152,37 @@ class Report:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
+    """Write to ``stream``; why that failed stands in the list then, and Ctrl-C ends no more than the writing."""
+    failed: list[OSError] = []
+    try:
+        yield failed
+        if stream is not None:
+            stream.flush()
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        failed.append(error)
+        _discard(stream)
+
+
+def _discard(stream: TextIO | None) -> None:
+    """Let what is still in the buffer of ``stream`` go nowhere: Python would try again at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # None, or a stand-in without a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
+
+
+def _error(problem: Problem) -> str:
+    return click.style("Error: ", fg="red", bold=True) + str(problem)
+
+
+def _width() -> int:
+    import shutil
+
+    return min(WIDEST, shutil.get_terminal_size().columns)
 
 
 def _color(wanted: bool | None) -> bool | None:

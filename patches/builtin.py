@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from patcher.capture import Builtin, Capture, TorchNpu
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.recipe import Call, Probe
 from patches import profilers
 
@@ -59,7 +60,7 @@ def summary(capture: Capture[Builtin]) -> str:
     return f"Sets {' '.join(capture.words[1:])} of the framework's own profiler; its other settings stay."
 
 
-def resulting(capture: Capture[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[str, ...]:
+def resulting(capture: Capture[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
     """What torch_npu makes of the settings together, those that stay among them.
 
     From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
@@ -76,9 +77,10 @@ def resulting(capture: Capture[Builtin], arguments: Mapping[tuple[str, str], str
                 " level1 on and would drop them",
                 hint=f"add --level level1 to --aic-metrics {profiler.aic_metrics}",
             )
-        return (f"aic_metrics stays {metrics}, which torch_npu sets to none at {level} and warns: --aic-metrics none",)
+        said = f"aic_metrics stays {metrics}, which torch_npu sets to none at {level}"
+        return (Note(said, "torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),)
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named}:
-        return (f"at {level} torch_npu up to 2.9 takes PipeUtilization where aic_metrics is AiCoreNone",)
+        return (Note(f"at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone"),)
     return ()
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from patcher.capture import WHOLE, Capture, Whole
+from patcher.notes import Note
 from patcher.recipe import Probe, Site
 from patches import recording
 
 STAGE = "graph-capture"
 WINDOWS = (WHOLE,)
 
-MANY_SIZES = (
-    "every size that is captured is in the trace, and its warm-up run, too: fewer cudagraph_capture_sizes in"
-    " --compilation-config make it smaller"
+MANY_SIZES = Note(
+    "every size that is captured is in the trace: fewer of them make it smaller",
+    "and so is its warm-up run; cudagraph_capture_sizes in --compilation-config says which sizes there are",
 )
 """What every engine has to say of the length of a trace."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from patcher.notes import Note
+from patcher.processes import Processes
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
 from patches import rollout, training
 from patches.projects import MINDSPEED_RL
@@ -20,15 +22,17 @@ _WHY = (
     "MindSpeed-RL's own profiler records whole stages, so its guide asks for max_tokens of 128, a global batch of 8 and"
     " fewer layers: another run than the one that is to be understood"
 )
-_PIPELINE = (
-    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches: then"
-    " nothing is recorded, and the log says so. --mini-batch can be had in updates"
+_PIPELINE = Note(
+    "with pipeline parallelism nothing is recorded; --mini-batch can be had",
+    "with pipeline_model_parallel_size above 1, or several model chunks, Megatron interleaves the micro-batches; the"
+    " log says so then",
 )
-_DISPATCH = (
-    "a rollout is one turn of generating: a training step has several where actor_rollout_dispatch_size is less than a"
-    " replica's share of the batch, and with dynamic sampling (DAPO)"
+_DISPATCH = Note(
+    "a rollout is one turn of generating; a training step may have several",
+    "it has several where actor_rollout_dispatch_size is less than a replica's share of the batch, and with dynamic"
+    " sampling (DAPO)",
 )
-_DYNAMIC = "with use_dynamic_bsz micro-batches differ in size, so one of them is not representative"
+_DYNAMIC = Note("with use_dynamic_bsz micro-batches differ: one says little of the others")
 
 # --- rollout ---
 
@@ -264,7 +268,10 @@ UPSTREAM = Upstream(
     backend="npu",
     runs_on={},  # nowhere else
     application=PROFILING,
-    processes=("train_grpo.py", "train_dapo.py", "train_ppo.py", "ray::IntegratedWorker", "ray::ActorHybridWorker"),
+    processes=Processes(
+        scripts=("train_grpo.py", "train_dapo.py", "train_ppo.py"),
+        titles=("ray::IntegratedWorker", "ray::ActorHybridWorker"),
+    ),
     builtin={
         ">=2.1.0": "profiler_config.integrated.profile records whole stages of the training steps from"
         " profile_step_start up to profile_step_end on profile_ranks: one trace for each call of a stage, or with"

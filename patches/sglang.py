@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from patcher.notes import Note
+from patcher.processes import Processes
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
 from patches import rollout
 from patches.projects import SGLANG
@@ -41,9 +43,10 @@ _WHY = (
     "the guides put a profiler with a schedule into ModelRunner.forward by hand: draft models, idle batches and prefill"
     " are counted along, on every rank"
 )
-_WARM_UP = (
-    "an HTTP server warms up with a request of 8 tokens, which is rollout 0: choose --rollout 1, or start it with"
-    " --skip-server-warmup (from 0.4.9 on). verl's servers and the Engine of a program of your own have none"
+_WARM_UP = Note(
+    "an HTTP server's warm-up request is rollout 0: choose --rollout 1 there",
+    "it has 8 tokens; a server that is started with --skip-server-warmup (from 0.4.9 on) has none, and neither have"
+    " verl's servers and the Engine of a program of your own",
 )
 _IDLE = "an event loop calls it when it finds nothing to run; a rollout ends where nothing waits, either"
 
@@ -185,7 +188,7 @@ UPSTREAM = Upstream(
     (SCHEDULER, FORWARD_THREAD),
     SWITCHES,
     backend="torch",
-    processes=("sglang",),
+    processes=Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
     builtin={
         "<0.4.3.post3": "with SGLANG_TORCH_PROFILER_DIR, /start_profile and /stop_profile record what happens between"
         f" them, {_ALL_RANKS}. {_OTHER_THREAD}.",

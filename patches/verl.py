@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from patcher.notes import Note
+from patcher.processes import Processes
 from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
 from patches import training
 from patches.projects import VERL
@@ -23,9 +25,9 @@ _WHY = (
     "the guides put torch_npu.profiler with a schedule into these loops by hand: off by one, on every rank and for"
     " every role, and without a trace where a loop has fewer turns than the schedule"
 )
-_DYNAMIC = (
-    "with use_dynamic_bsz verl puts the smallest micro-batches at both ends of the loop (0.6.0 and later), so the first"
-    " one is not representative"
+_DYNAMIC = Note(
+    "with use_dynamic_bsz the first micro-batch is not representative",
+    "from 0.6.0 on verl puts the smallest micro-batches at both ends of the loop then",
 )
 _PATHS = (
     "verl 0.7 runs dp_actor.py and megatron_actor.py unless trainer.use_legacy_worker_impl=disable, then"
@@ -218,23 +220,29 @@ _RECIPES = (
 )
 # fmt: on
 
+_SCHEDULE = Note(
+    "the schedule interleaves its micro-batches",
+    "Megatron runs the micro-batches inside its pipeline schedule, which MindSpeed's engine inherits: forward and"
+    " backward of several are interleaved, so no micro-batch has a beginning and an end there. --mini-batch can be had"
+    " in updates",
+)
+
 UPSTREAM = Upstream(
     VERL,
     _RECIPES,
     SWITCHES,
     backend="npu",
     application=PROFILING,
-    processes=("verl.trainer", "ray::WorkerDict"),
+    processes=Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
     gaps=(
         Gap(
             "megatron",
             MICRO,
             tuple(ROLES),
             "",
-            "Megatron runs the micro-batches inside its pipeline schedule, where forward and backward of several are"
-            " interleaved: no micro-batch has a beginning and an end there. --mini-batch can be had in updates",
+            _SCHEDULE,
         ),
-        Gap("mindspeed", MICRO, tuple(ROLES), ">=0.8.0", "its engine inherits Megatron's schedule"),
+        Gap("mindspeed", MICRO, tuple(ROLES), ">=0.8.0", _SCHEDULE),
     ),
     builtin={
         ">=0.4.0,<0.4.1": "Megatron's actor.profile with step_start and step_end records a window of mini-batches of"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from patcher.notes import Note
+from patcher.processes import Processes
 from patcher.recipe import Probe, Recipe, Site, Structure, Upstream
 from patches import graphs, rollout
 from patches.projects import VLLM
@@ -167,8 +169,9 @@ _CAPTURE_IN = (
     " collective_rpc, by Executor.initialize_from_config (vllm/v1/executor/abstract.py) up to 0.26.0 and by EngineCore"
     " from 0.27.0 on"
 )
-_CAPTURE_NOTE = (
-    "with enforce_eager, or without CUDA graphs in the compilation config, nothing is captured, and there is no trace"
+_CAPTURE_NOTE = Note(
+    "with enforce_eager nothing is captured, and there is no trace",
+    "nor is there one where the compilation config has no CUDA graphs",
 )
 _CAPTURE_REMOVE = "the engine's own profiler can be started before the capture in the process of the worker"
 
@@ -282,10 +285,12 @@ UPSTREAM = Upstream(
     (WORKER, CPU_WORKER, CPU_PROFILE, CAPTURE, INNER_CAPTURE, CPU_WARM_UP, CPU_COMPILE),
     SWITCHES,
     backend="torch",
-    processes=("vllm", "VLLM::"),
+    processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     neighbours={
-        "vllm_ascend": "vllm-ascend is here, too, and on NPUs its NPUWorker replaces the worker that is patched here:"
-        " `rlpatch apply vllm-ascend` records there",
+        "vllm_ascend": Note(
+            "on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend",
+            "vllm-ascend is here, too: on NPUs its NPUWorker replaces the worker that is patched here",
+        ),
     },
     builtin={
         "<0.12.0": "VLLM_TORCH_PROFILER_DIR records all that happens on every rank from start_profile() to"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from patcher.notes import Note
+from patcher.processes import Processes
 from patcher.recipe import Recipe, Site, Structure, Upstream
 from patches import graphs, rollout, vllm_ascend_builtin
 from patches.projects import VLLM_ASCEND
@@ -208,7 +210,10 @@ CAPTURE = Recipe(
     " capture in V0, nor in V1 before 0.8.4rc2",
     remove_when="the engine's own profiler can be started before the capture in the process of the worker",
     notes=(
-        "with enforce_eager nothing is captured, and there is no trace; V0 captures nothing either (VLLM_USE_V1=1)",
+        Note(
+            "with enforce_eager nothing is captured, and there is no trace",
+            "V0 captures nothing either: VLLM_USE_V1=1 chooses V1",
+        ),
         graphs.MANY_SIZES,
     ),
 )  # fmt: skip
@@ -219,7 +224,7 @@ UPSTREAM = Upstream(
     SWITCHES,
     backend="npu",
     runs_on={},  # nowhere else
-    processes=("vllm", "VLLM::"),
+    processes=Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
     builtin={
         ">=0.20.2rc1": "--profiler-config with delay_iterations and max_iterations records a window of its own after"
         " start_profile(): it counts prefill and decode iterations alike, records [29, 59) for delay 30 and max 30,"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from patcher.errors import Kind, Problem
+from patcher.errors import Kind, Problem, refused
 from patcher.headings import HEADINGS, OUTPUT
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ OUTPUT_OPTIONS = Group(
         is_flag=True,
         help="Print errors, and only what was asked for: a diff, a JSON document.",
     ),
-    Option(["-v", "--verbose"], heading=OUTPUT, is_flag=True, help="Show the traceback of an unexpected failure."),
+    Option(
+        ["-v", "--verbose"],
+        heading=OUTPUT,
+        is_flag=True,
+        help="Show details, and the traceback of an unexpected failure.",
+    ),
     Option(
         ["--color"],
         heading=OUTPUT,
@@ -112,6 +117,8 @@ class Command(click.Command):
             report = Report(name, problems=[problem])
         except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
             report = Report(name, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+        except PermissionError as error:
+            report = Report(name, problems=[refused(error)])
         except Exception as error:
             if output.verbose:
                 raise
@@ -206,6 +213,6 @@ def reported(
 
 def end(report: Report | None, output: OutputOptions) -> NoReturn:
     """Show ``report``, if there is one, and exit with its code."""
-    if report is not None:
-        report.show(as_json=output.as_json, quiet=output.quiet, color=output.color)
-    sys.exit(report.exit_code if report else 0)
+    if report is None:
+        sys.exit(0)
+    sys.exit(report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose))

@@ -38,7 +38,7 @@ SEARCH = Group(
     Option(
         ["--path"],
         heading=PLACE,
-        type=click.Path(path_type=Path),
+        type=click.Path(readable=False, path_type=Path),  # `find` says more of a folder that is closed
         metavar="DIR",
         help="Site-packages, unpacked wheel or checkout that holds the package.",
     ),

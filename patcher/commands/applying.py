@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.change import Change, Edit, PatchId
+from patcher.change import Change, Edit, PatchId, Record
 from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, upstreams
 from patcher.commands.guarding import guard, switched_on_by
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
-from patcher.errors import Kind, Problem
+from patcher.errors import Kind, Problem, refused
 from patcher.recipe import Upstream
 from patcher.report import Report
+from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.targets import find as targets
 
 if TYPE_CHECKING:
+    from patcher.capture import Capture, Stage
     from patcher.plan import Place, Plan
     from patcher.request import Request
 
@@ -47,13 +50,16 @@ def plans_for(
             if on_wait and store.pending(target.root):
                 _settle(report, search, on_wait)
             capture = resolve(request, upstream, target, upstreams())
+            _refuse_inside(capture)
             plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
+        except PermissionError as error:
+            report.problems.append(refused(error))
     if not report.problems:
         report.problems += _unused(request, plans)
     if report.problems and len(words) > 1:
-        report.messages.append("note: nothing was written, because not every target can be patched")
+        report.note("nothing was written, because not every target can be patched")
     return plans
 
 
@@ -97,15 +103,20 @@ def apply(
     if dry_run:
         store.preflight(edits)
     else:
-        _recovered(report, store.commit(edits, on_wait=on_wait).recovered)
-    entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
-    if dry_run:
-        report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
+        outcome = store.commit(edits, on_wait=on_wait)
+        report.done += [f"patched {path}" for path in outcome.written]
+        _recovered(report, outcome.recovered)
+    with store.shielded():  # it is done: Ctrl-C has nothing to stop any more
+        entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
+        if dry_run:
+            report.lines.append(
+                "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
+            )
+            return report
+        _next(report, [plan for _, plan in plans], search)
+        if any(plan.changed for _, plan in plans):
+            _restart(report, [(upstream, plan.target.root) for upstream, plan in plans])
         return report
-    _next(report, [plan for _, plan in plans], search)
-    if any(plan.changed for _, plan in plans):
-        _restart(report, [upstream for upstream, _ in plans])
-    return report
 
 
 def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
@@ -114,7 +125,7 @@ def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
     names = " ".join(dict.fromkeys(plan.target.project.name for plan in applied))
     shown, out = (f"`rlpatch {command} {names}{search.option}`" for command in ("diff", "revert"))
     if applied:
-        report.lines.append(f"next: {shown} shows every line, {out} takes it out again")
+        report.lines += [f"next: {shown} shows every line", f"      {out} takes it out again"]
 
 
 def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) -> dict[str, object]:
@@ -135,18 +146,20 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
         report.lines += [f"    {line}" for line in _settings(place)]
     verb = "would take" if dry_run else "took"
     report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
+    if plan.replaces:
+        report.lines.append(f"  replaces: {_replaced(plan.replaces, plan)}")
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
     if plan.profiler:
         by = switched_on_by(upstream, plan.profiler, target.version)
         report.lines.append(f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}")
     else:
-        where = f"go to {capture.save_path}; RLPATCH_SAVE_PATH changes that for a run"
         ranges = capture.ranges
         said = (("the stage and its units", ranges.markers), ("every call of a module", ranges.module_ranges))
         marked = " and ".join(what for what, asked in said if asked)
         report.lines += [f"  marks {marked}"] if marked else []
-        report.lines.append(f"  traces of {capture.profiler.MODULE} {where}")
-    report.messages += [f"warning: {text}" for text in plan.warnings] + [f"note: {text}" for text in plan.notes]
+        report.lines.append(f"  traces of {capture.profiler.MODULE} go to {capture.save_path}")
+        report.lines.append("    RLPATCH_SAVE_PATH changes that for a run")
+    notes_of(report, plan)
     files: list[dict[str, object]] = [
         {"path": str(change.path), "changed": change.before != change.after, "recipe": place.recipe.name,
          "structure": place.structure.name if place.structure else None,
@@ -161,8 +174,61 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
         "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.kind,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
         "options": list(capture.words), "save_path": capture.save_path or None, "files": files,
-        "warnings": list(plan.warnings), "notes": list(plan.notes),
+        "warnings": [note.text for note in plan.warnings], "notes": [note.text for note in plan.notes],
+        "replaces": _record(plan.replaces) if plan.replaces else None,
     }  # fmt: skip
+
+
+def notes_of(report: Report, plan: Plan) -> None:
+    """Say what is to be known of a plan."""
+    for note in plan.warnings:
+        report.warn(*note)
+    for note in plan.notes:
+        report.note(*note)
+
+
+def _replaced(record: Record, plan: Plan) -> str:
+    """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
+    import shlex
+
+    options = list(record.options)
+    for option in ("--backend", "--save-path"):
+        ours, theirs = (list(_pair(words, option)) for words in (plan.capture.words, options))
+        if theirs and ours == theirs:
+            at = options.index(option)
+            del options[at : at + 2]
+    said = shlex.join(options)
+    release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
+    return f"{said}{release} (since {record.applied_at})"
+
+
+def _pair(words: Sequence[str], option: str) -> Sequence[str]:
+    """``option`` and its value among ``words``, nothing if it is not there."""
+    return words[words.index(option) :][:2] if option in words else ()
+
+
+def _record(record: Record) -> dict[str, object]:
+    return {"options": list(record.options), "version": record.version, "since": record.applied_at}
+
+
+def _refuse_inside(capture: Capture[Stage]) -> None:
+    """Raise Problem (USAGE) where the traces would lie in a package that rlpatch knows, or in a store of ours."""
+    from patches.projects import PROJECTS
+
+    if not capture.save_path:  # the framework knows where its traces go
+        return
+    packages = {project.package for project in PROJECTS}
+    folder = Path(capture.save_path)
+    for inside in (folder, *folder.parents):
+        package = inside.name in packages and (inside / "__init__.py").exists()
+        if package or inside.name == STORE:
+            what = f"the package {inside.name}" if package else "the store of rlpatch"
+            raise Problem(
+                Kind.USAGE,
+                f"the traces would go to {folder}, inside {what}",
+                str(inside),
+                f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}",
+            )
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
@@ -208,16 +274,19 @@ def revert(
     if dry_run:
         store.preflight([edit for _, edit in edits])
     else:
-        store.commit([edit for _, edit in edits], on_wait=on_wait)
+        outcome = store.commit([edit for _, edit in edits], on_wait=on_wait)
+        report.done += [f"reverted {path}" for path in outcome.written]
     if not edits:
         report_nothing(report, words, found)
         return report
-    for root, edit in edits:
-        entries.extend(_reverted(report, root, edit, dry_run=dry_run))
-    if not dry_run:
-        reverted = {record.patch.target for root, _ in edits for record in root.records}
-        _restart(report, [upstream for upstream in upstreams() if upstream.project.name in reverted])
-    return report
+    with store.shielded():
+        for root, edit in edits:
+            entries.extend(_reverted(report, root, edit, dry_run=dry_run))
+        if not dry_run:
+            reverted = {(record.patch.target, root.path) for root, _ in edits for record in root.records}
+            known = {upstream.project.name: upstream for upstream in upstreams()}
+            _restart(report, [(known[name], root) for name, root in reverted if name in known])
+        return report
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:
@@ -271,16 +340,18 @@ def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
     for one in ended:
         state = "finished" if one.forward else "undone"
         report.lines.append(f"an interrupted run in {one.root} was {state}")
-        report.messages += [
-            f"warning: {one.root / left} was changed by someone else since and was left alone" for left in one.left
-        ]
+        report.done.append(f"an interrupted run in {one.root} was {state}")
+        for left in one.left:
+            report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root}")
 
 
-def _restart(report: Report, patched: Sequence[Upstream]) -> None:
+def _restart(report: Report, patched: Iterable[tuple[Upstream, Path]]) -> None:
     from patcher import processes
 
     try:
-        running = processes.running({word for upstream in patched for word in upstream.processes})
+        known = list(patched)
+        packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
+        running = processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
     except KeyboardInterrupt:  # what was asked for is done
         running = ()
     if running:

@@ -2,41 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target, upstreams
 from patcher.errors import Kind, Problem
 from patcher.guards.look import Finding, Guard, State, exists, look
+from patcher.notes import WIDEST, Note
 from patcher.recipe import Upstream
-from patcher.report import Report
+from patcher.report import Detail, Report
+from patcher.targets.target import Target
 
 
 def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> Report:
-    """Look for every other profiler that is, or could be, switched on beside ours."""
+    """Look for every other profiler that is, or could be, switched on beside ours.
+
+    A target that is not in the place that ``search`` names is a problem; without a name its switches are looked at.
+    """
     report = Report("check")
-    for word in words or [upstream.project.name for upstream in upstreams()]:
-        upstream, version = parse_target(word)
-        name, root = upstream.project.name, None
-        try:
-            target = find_target(word, search, "check")[1]
-            version, root = target.version, target.root
-        except Problem as problem:
-            if problem.kind is not Kind.NO_TARGET:
-                raise
-            counted = f"those of {version} count" if version else "the switches of every release count"
-            report.messages.append(f"note: {name} was not found here, so {counted}")
-        findings = _look(report, upstream, version or "", root, launch)
-        report.lines.append(f"{name} {version or ''}".rstrip())
-        for finding in findings:
-            report.lines += _lines(finding)
+    missing: list[str] = []
+    for upstream, version, target in _subjects(report, words, search):
+        name, root = upstream.project.name, target.root if target else None
+        if target is None and version:
+            report.note(f"{name} was not found here, so those of {version} count", _NAME_IT)
+        elif target is None:
+            missing.append(name)
+        findings = _look(report, upstream, version, root, launch)
+        report.lines.append(f"{name} {version}".rstrip())
+        for finding, following in zip(findings, (*findings[1:], None), strict=True):
+            report.lines += _lines(finding, following)
         entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
-        report.data[name] = {"version": version, "profilers": entries}
+        report.data[name] = {"version": version or None, "profilers": entries}
         report.problems += [
             _problem(upstream, finding, finding.off) for finding in findings if finding.state is State.ON
         ]
+    if missing:
+        detail = f"the switches of every release count, and what the installed files say is unknown; {_NAME_IT}"
+        report.note(f"not found here: {', '.join(missing)}", detail)
     return report
+
+
+_NAME_IT = "--path DIR or --python EXE leads to it"
+
+
+def _subjects(
+    report: Report, words: Sequence[str], search: SearchOptions
+) -> Iterator[tuple[Upstream, str, Target | None]]:
+    """What to look at: the project, its version as far as known, and the target if it is here.
+
+    Without ``words`` that is all that is in the place of ``search``, or without one, every project.
+    """
+    placed = search.path is not None or search.python is not None
+    absent: list[Problem] = []
+    for word in words or [upstream.project.name for upstream in upstreams()]:
+        upstream, version = parse_target(word)
+        try:
+            target = find_target(word, search, "check")[1]
+        except Problem as problem:
+            if problem.kind is Kind.NO_TARGET and not placed:
+                yield upstream, version or "", None
+            elif problem.kind is Kind.NO_TARGET and not words:
+                absent.append(problem)
+            elif str(problem) not in map(str, report.problems):
+                report.problems.append(problem)
+        else:
+            yield upstream, target.version, target
+    if absent and not report.lines and not report.problems:
+        report.problems.append(absent[0])
 
 
 def guard(
@@ -53,18 +86,43 @@ def guard(
 
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
+    said: dict[object, list[Finding]] = {}
     for finding in _look(report, upstream, version, root, launch):
         if profiler and finding.profiler == profiler:
             if finding.state is not State.OFF:
-                seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {finding.found or finding.why})"
-                report.messages.append(f"note: {seen}, so the settings count in this run")
+                seen = f"{finding.profiler} is {finding.state.value} ({finding.where})"
+                report.note(f"{seen}, so the settings count", "\n".join(_reasons(finding)[:-1]))
         elif finding.state is State.ON and not force and not profiler:
             hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
             report.problems.append(_problem(upstream, finding, hint))
+        elif finding.state is State.UNKNOWN and not finding.off:
+            continue  # nothing was looked at, which `check` says: a warning is about something that was seen
+        elif finding.state is State.UNKNOWN:
+            said.setdefault(finding.reason, []).append(finding)
         elif finding.state is not State.OFF:
-            said = finding.found or finding.why
-            seen = f"{finding.profiler} is {finding.state.value} ({finding.where}: {said})"
-            report.messages.append(f"warning: {seen}; to switch it off: {finding.off}")
+            said[finding] = [finding]
+    for alike in said.values():
+        report.warn(*_warning(alike))
+
+
+def _warning(alike: Sequence[Finding]) -> Note:
+    """One note on profilers of which the same is known; what to type stands on its line where there is room."""
+    first = alike[0]
+    if first.state is State.UNKNOWN:
+        who = first.profiler if len(alike) == 1 else f"{len(alike)} profilers"
+        text = f"{who} may be on: {first.reason or first.where}"
+    else:
+        text = f"{first.profiler} is {first.state.value} ({first.where})"
+        typed = f"{text}; {first.off}"
+        text = typed if len(f"warning: {typed}") <= WIDEST else text
+    details = [line for finding in alike for line in (f"{finding.profiler} ({finding.where})", *_reasons(finding))]
+    return Note(text, "\n".join(details))
+
+
+def _reasons(finding: Finding) -> list[str]:
+    """What was seen, what that means, and what to do about it."""
+    said = {"found": finding.found, "why": finding.why, "to switch it off": finding.off}
+    return [f"{key}: {text}" for key, text in said.items() if text]
 
 
 def switched_on_by(upstream: Upstream, profiler: str, version: str) -> str:
@@ -83,9 +141,7 @@ def _look(
 
         guards.append(partial(findings, application))
     elif launch.config is not None:
-        report.messages.append(
-            f"note: {upstream.project.name} is not configured by Hydra: --config tells nothing of it"
-        )
+        report.note(f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it")
     return look(
         upstream.switches,
         version=version,
@@ -98,12 +154,18 @@ def _look(
     )
 
 
-def _lines(finding: Finding) -> list[str]:
+def _lines(finding: Finding, following: Finding | None) -> list[str]:
+    """The state, and what the reader can do; a reason that ``following`` has, too, is given there."""
     lines = [f"  {finding.state.value} {finding.profiler} ({finding.where})"]
-    if finding.state is not State.OFF:
-        said = {"found": finding.found, "why": finding.why, "to switch it off": finding.off}
-        lines += [f"    {key}: {text}" for key, text in said.items() if text]
-    return lines
+    if finding.state is State.OFF:
+        return lines
+    *seen, off = _reasons(finding)
+    told = finding.state is State.UNKNOWN and finding.reason
+    lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
+    if not told:
+        return [*lines, f"    {off}"] if finding.off else lines
+    again = following is not None and (following.state, following.reason) == (finding.state, finding.reason)
+    return lines if again or finding.reason == finding.where else [*lines, f"    {finding.reason}"]
 
 
 def _problem(upstream: Upstream, finding: Finding, hint: str) -> Problem:

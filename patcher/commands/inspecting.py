@@ -25,9 +25,8 @@ def status(names: Sequence[str], search: SearchOptions) -> Report:
         report_nothing(report, names, found)
     for root in roots:
         if root.pending:
-            report.messages.append(
-                f"warning: {root.path} holds an interrupted run; next: rlpatch recover{search.option}"
-            )
+            held = f"{root.path} holds an interrupted run"
+            report.warn(f"a root holds an interrupted run; next: rlpatch recover{search.option}", held)
         entries.extend(_state(report, root, record, search) for record in root.records)
     return report
 
@@ -87,13 +86,13 @@ Files = dict[Path, list[tuple[str, bytes, bytes]]]
 
 
 def _planned(report: Report, names: Sequence[str], search: SearchOptions, request: Request) -> Files:
-    from patcher.commands.applying import plans_for
+    from patcher.commands.applying import notes_of, plans_for
 
     files: Files = {}
     for _, made in plans_for(report, names, search, request, "diff"):
         changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
         files.setdefault(made.target.root, []).extend(changes)
-        report.messages += [f"warning: {text}" for text in made.warnings] + [f"note: {text}" for text in made.notes]
+        notes_of(report, made)
     return files
 
 
@@ -109,6 +108,6 @@ def _applied(report: Report, names: Sequence[str], search: SearchOptions) -> Fil
                 pristine = markers.strip(data, where=str(root.path / file))
                 files.setdefault(root.path, []).append((file, pristine, data))
     if not files:
-        report_nothing(report, names, found)
-        report.messages += [f"note: {line}" for line in report.lines]
+        what, *looked = report_nothing(report, names, found)
+        report.note(what, *looked)
     return files

@@ -51,6 +51,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
 
     upstream, version = parse_target(word)
     name, report = upstream.project.name, Report("explain")
+    report.tells_all = True
     recipes = recipes_of(upstream, stage, upstreams()) if stage else list(upstream.recipes)
     there: Places = {}
     try:
@@ -58,15 +59,16 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
         there, unlike = _places(upstream, recipes, target)
-        report.messages += [f"warning: {problem}" for problem in unlike]
+        for problem in unlike:
+            report.warn(*problem.note)
     except Problem as problem:
         if problem.kind not in (Kind.NO_TARGET, Kind.VERSION):
-            report.messages.append(f"warning: {problem}")
+            report.warn(*problem.note)
         if not report.lines:
             report.lines.append(f"{name} {version or '(every release)'}, not found here: as the recipes tell")
     release = plan.published(upstream, version or "")
     if version and not release:
-        report.messages.append(f"note: {version} is not a release that rlpatch was tested with: it goes by structure")
+        report.note(f"{version} is not a release that rlpatch was tested with: it goes by structure")
     said: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
@@ -151,6 +153,8 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
         lines.append("  settings: " + ", ".join(map(flag, options_of(TorchNpu))))
     for call in recipe.calls:
         lines += [f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}", f"    {call.why}"]
+    for note in recipe.notes:
+        lines += [f"  note: {note.text}", *(f"    {line}" for line in note.lines[1:])]
     # All windows of most recipes go to the same lines.
     here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):
@@ -174,7 +178,9 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
     name, lines = upstream.project.name, []
     for gap in upstream.gaps:
         if stages.intersection(gap.stages) and gap.exists(release):
-            lines += [f"--strategy {gap.strategy} --{gap.unit} cannot be had: {gap.reason}", ""]
+            first, *detail = gap.reason.lines
+            lines += [f"--strategy {gap.strategy} --{gap.unit} cannot be had: {first}"]
+            lines += [*(f"  {line}" for line in detail if f"  {line}" not in lines), ""]
     for releases, text in upstream.builtin.items():
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [f"by itself {name} {releases} can record, too: {text}", ""]

@@ -102,8 +102,11 @@ def _unregistered(root: PatchedRoot) -> list[Record]:
     return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
 
 
-def report_nothing(report: Report, names: Sequence[str], found: Discovery) -> None:
-    """Say that no patch was found, and where was looked."""
+def report_nothing(report: Report, names: Sequence[str], found: Discovery) -> tuple[str, str]:
+    """Say that no patch was found, and where was looked; both come out, too."""
     what = f"no patch of {', '.join(names)}" if names else "nothing is patched"
-    report.lines.append(f"{what}; looked in: {'; '.join(found.looked)}")
-    report.messages += [f"warning: {problem}" for problem in found.problems]
+    looked = f"looked in: {'; '.join(found.looked)}"
+    report.lines.append(f"{what}; {looked}")
+    for problem in found.problems:
+        report.warn(*problem.note)
+    return what, looked

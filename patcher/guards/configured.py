@@ -28,12 +28,14 @@ _MOST_CASES = 5000
 def findings(application: Application, subject: Subject) -> list[Finding]:
     """One finding per profiler and place; a profiler that is off everywhere gives one OFF.
 
-    Nothing at all is found where the project is not here and no start is given. Raises Problem(USAGE) if the
-    configuration file that the user names is none.
+    Where no start is given and the installed defaults are not there to be composed, each is UNKNOWN. Raises
+    Problem(USAGE) if the configuration file that the user names is none.
     """
     active = [switch for switch in application.switches if exists(switch.releases, subject.version)]
     keys = tuple(dict.fromkeys(key.name for switch in active for key in switch.keys))
     starts = _starts(application, subject)
+    if active and not starts:
+        return _unknown(application, subject, active)
     configurations = [
         configuration(start, subject.root, application.folder, application.extra, keys)
         for start in (starts if active else ())
@@ -51,6 +53,15 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
         places = ", ".join(dict.fromkeys(start.where for start in starts))
         found += severe or [Finding(profiler, State.OFF, places, "", "nothing to do", why)]
     return found
+
+
+def _unknown(application: Application, subject: Subject, active: Iterable[ConfigSwitch]) -> list[Finding]:
+    """What is said of profilers whose configuration is not here."""
+    where = f"{application.packages[0]} is not found here"
+    if subject.root is not None:
+        where = f"{application.folder} has no configuration that rlpatch knows"
+    whys = {switch.profiler: switch.why for switch in active if not switch.if_known}
+    return [Finding(profiler, State.UNKNOWN, where, "", "", why, where) for profiler, why in whys.items()]
 
 
 # --- judging ---
@@ -80,6 +91,7 @@ def _finding(switch: ConfigSwitch, one: Configuration) -> Finding:
         " ".join(dict.fromkeys(f"{origins[name].key}={typed(one.values[name])}" for name in shown))[:300],
         f"{overrides} {at} {decisive.where.replace('command after', 'the command after')}",
         f"{why} ({reason})" if reason else why,
+        reason,
     )
 
 

@@ -108,7 +108,7 @@ def _composed(start: Start, root: Path | None, home: str, extra: str, keys: Sequ
         import hydra  # noqa: F401
     except ImportError:
         command = f"pip install 'rlpatch[{extra}]'"
-        raise _NotKnown(f"only hydra-core can tell, and it is not installed beside rlpatch: {command}") from None
+        raise _NotKnown(f"only hydra-core can tell: {command}") from None
     tokens = (f"{_TOKEN}{number}" for number in itertools.count())
     folder, name, words, added = _arguments(start)
     if folder is None or not name:

@@ -19,7 +19,7 @@ class Finding(NamedTuple):
     """What is known of one profiler at one place.
 
     ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
-    if nothing was; ``off`` what to type or change.
+    if nothing was; ``off`` what to type or change, ``reason`` why nothing certain is known.
     """
 
     profiler: str
@@ -28,6 +28,7 @@ class Finding(NamedTuple):
     found: str
     off: str
     why: str
+    reason: str = ""
 
 
 class Subject(NamedTuple):
@@ -138,8 +139,9 @@ def _if_asked(finding: Finding, asked: Launch | None) -> Finding:
     if asked.sure:
         off = f"{finding.off}; or leave out {call}"
         return finding._replace(state=State.ON, found=f"{finding.found}; {call}", off=off)
-    why = f"{finding.why} (whether this call is reached is only known when the script runs)"
-    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why)
+    reason = "whether this call is reached is only known when the script runs"
+    why = f"{finding.why} ({reason})"
+    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why, reason=reason)
 
 
 def _hits(switch: Switch, launch: Launch) -> Iterable[Finding]:
@@ -190,7 +192,7 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
         variable = switch.form is Form.VARIABLE
         off = f"take it out at {place}, or {switch.off} behind it" if variable else f"{switch.off} at {place}"
     why = f"{switch.why} ({reason})" if reason else switch.why
-    return Finding(switch.profiler, state, where, found, off, why)
+    return Finding(switch.profiler, state, where, found, off, why, reason)
 
 
 class _Value(NamedTuple):

@@ -26,7 +26,7 @@ from patcher.store.preflight import current, preflight
 from patcher.store.registry import Entry, Journal, Move, State, journal_text, state_text
 from patcher.store.shelf import IGNORE, JOURNAL, NEXT, Shelf
 
-__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
+__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover", "shielded"]
 
 _SECOND = 1_000_000_000
 
@@ -70,7 +70,13 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     ValueError for two changes of one file.
     """
     ended: list[Recovered] = []
+    done: list[Path] | None = None
     roots = [edit.root for edit in edits]
+
+    def finished(written: list[Path]) -> None:
+        nonlocal done
+        done = written
+
     try:
         ended += recover(roots, wait=wait, on_wait=on_wait)
         merged = [(shelf, edit) for shelf, edit in _merged(edits) if not _idle(shelf, edit)]
@@ -80,16 +86,18 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
         shelves = [shelf for shelf, _edit in merged]
         with _locked(shelves, wait, on_wait, make=True):
             ended += settle(shelves, roots)
-            written = _transact([_draft(shelf, edit) for shelf, edit in merged])
+            _transact([_draft(shelf, edit) for shelf, edit in merged], finished)
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+        if done is None:  # else there is nothing left to stop
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
     except OSError as error:
-        raise _failed(error) from error
+        if done is None:
+            raise _failed(error) from error
     except Problem as problem:
         if ended:
             problem.notes += ("an interrupted run was brought to its end before, so plan again",)
         raise
-    return Outcome(tuple(written), tuple(ended))
+    return Outcome(tuple(done or ()), tuple(ended))
 
 
 def records(root: Path) -> tuple[Record, ...]:
@@ -121,7 +129,7 @@ def recover(
             with _locked(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [shelf for shelf in shelves if shelf.exists()]:
-                    with _shielded():
+                    with shielded():
                         return settle(present, roots)
         except _Gone:  # the owner of the lock has ended it and removed the store
             continue
@@ -177,13 +185,13 @@ def _present(shelf: Shelf) -> Callable[[], None]:
 
 
 def _sweep(shelf: Shelf) -> None:
-    with _shielded(), contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
+    with shielded(), contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
         shelf.sweep()
 
 
 @contextlib.contextmanager
-def _shielded() -> Iterator[None]:
-    """Do not let a second Ctrl-C stop what puts things in order: it takes milliseconds."""
+def shielded() -> Iterator[None]:
+    """Do not let Ctrl-C stop what puts things in order, or tells of what is done: it takes milliseconds."""
     import signal
     import threading
 
@@ -355,8 +363,11 @@ def _at(shelf: Shelf, name: str) -> Path:
     return shelf.root / name
 
 
-def _transact(drafts: Sequence[Draft]) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are held."""
+def _transact(drafts: Sequence[Draft], finished: Callable[[list[Path]], None]) -> None:
+    """Carry the drafts out, or bring everything back; the locks are held.
+
+    ``finished`` gets the files that hold other bytes then, before anything could interrupt.
+    """
     shelves = [draft.shelf for draft in drafts]
     roots = [shelf.root for shelf in shelves]
     failure: BaseException | None = None
@@ -373,14 +384,16 @@ def _transact(drafts: Sequence[Draft]) -> list[Path]:
     except BaseException as error:  # also Ctrl-C: it is raised again below
         failure = error
     try:
-        with _shielded():
+        with shielded():
             ended = settle(shelves, roots)
+            if failure is None or any(one.forward for one in ended):
+                moved = [(draft, move) for draft in drafts for move in draft.moves if not _cache(move)]
+                finished([draft.shelf.inside(move.path) for draft, move in moved])
     except (OSError, Problem) as error:
         raise _incomplete(error, shelves) from (failure or error)
     # An error after the first mark has stopped nothing: the transaction counts and has been ended.
     if failure is not None and not any(one.forward for one in ended):
         raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
-    return [draft.shelf.inside(move.path) for draft in drafts for move in draft.moves if not _cache(move)]
 
 
 def _stock(draft: Draft) -> None:

@@ -297,6 +297,10 @@ def _option(path: Path | None, python: str | None) -> str:
 
 
 def _leftover(project: Project, folder: Path) -> Problem:
+    try:
+        sources.there(folder / "__init__.py")
+    except Problem as problem:  # a finder takes a folder that it may not search for one without the file
+        return problem
     return Problem(
         Kind.NO_TARGET,
         f"{folder} has no __init__.py: a leftover, not an install of {project.name}",
@@ -318,11 +322,12 @@ def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> 
 def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
     name = target.project.name
     found = f"found by {target.found_by}, version from {target.version_from}"
+    doubts = [line for note in target.notes for line in note.lines]
     if not target.version:
         cause = f"nothing says which release of {name} this is, so =={wanted} cannot be checked"
-        return Problem(Kind.VERSION, cause, str(target.root), again(name), (found, *target.notes))
+        return Problem(Kind.VERSION, cause, str(target.root), again(name), (found, *doubts))
     cause = f"{name} is {target.version} here, not {wanted}"
-    return Problem(Kind.VERSION, cause, str(target.root), again(f"{name}=={target.version}"), (found, *target.notes))
+    return Problem(Kind.VERSION, cause, str(target.root), again(f"{name}=={target.version}"), (found, *doubts))
 
 
 def _syntax(text: str, names: dict[str, str]) -> Problem:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
+from patcher.notes import Note
 from patcher.targets.target import Target
 
 
-def differs(target: Target, path: PurePosixPath, pristine: bytes) -> str:
-    """What contradicts that ``pristine`` are the original bytes of ``path``; "" if nothing does, or nothing knows."""
+def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None:
+    """What contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does, or nothing knows."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
         if recorded and recorded != _hash(pristine):
-            return f"{path} is not the file that was released: {target.version_from}/RECORD has another hash"
+            detail = f"{target.version_from}/RECORD has another hash for {path}"
+            return Note(f"{path.name} is not the file that was released", detail)
     if target.kind in ("checkout", "editable"):
         from patcher.targets import checkout  # git takes 0.1 s, and wheels have none
 
         committed = checkout.pristine(target.root, path)
         if committed is not None and committed != pristine:
-            return f"{path} has changes that are not committed"
-    return ""
+            return Note(f"{path.name} has changes that are not committed", f"git has another {path} at HEAD")
+    return None
 
 
 def _recorded(target: Target, path: PurePosixPath) -> str:

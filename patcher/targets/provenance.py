@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.targets import sources, versions
 from patcher.targets.versions import Distribution
 
@@ -24,7 +25,7 @@ class Provenance(NamedTuple):
     version: str
     kind: str
     version_from: str
-    notes: tuple[str, ...]
+    notes: tuple[Note, ...]
 
 
 class _WorkTree(NamedTuple):
@@ -35,7 +36,7 @@ class _WorkTree(NamedTuple):
 
     own: bool = False
     state: checkout.Checkout | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Provenance:
@@ -59,8 +60,12 @@ def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Pro
     true = [source for source in recorded if source.version not in project.placeholders]
     believed, doubts = versions.decide(true, tree.state)
     if believed.version not in project.placeholders:
-        every = f"as in every release of {project.name}, which tells nothing"
-        doubts += tuple(f"{one.says} says {one.version}, {every}" for one in recorded if one not in true)
+        every = f"as in every release of {project.name}"
+        doubts += tuple(
+            Note(f"the metadata's version {one.version} tells nothing", f"{one.says} says {one.version}, {every}")
+            for one in recorded
+            if one not in true
+        )
     if own is not None:
         kind = "wheel" if own.installed or root.name in _SITES else "unpacked"
     elif installed is not None or _egg_linked(project, search):
@@ -70,7 +75,9 @@ def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Pro
     else:
         kind = "wheel" if root.name in _SITES else "unpacked"
     shadowed = [d for d in claims if not _beside(d, root) and not _stands_for(d, root)]
-    notes += tuple(f"this folder shadows what {d.folder} stands for" for d in shadowed)
+    notes += tuple(
+        Note("this folder shadows another install", f"this folder shadows what {d.folder} stands for") for d in shadowed
+    )
     return Provenance(root, believed.version, kind, believed.says, notes + ambiguous + tree.notes + doubts)
 
 
@@ -98,7 +105,7 @@ def _egg_linked(project: Project, search: Iterable[str]) -> bool:
     return any(versions.distribution_name(link) in wanted for link in links)
 
 
-def _root(project: Project, package: Path) -> tuple[Path, tuple[str, ...]]:
+def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
     """The real folder that holds the package, and what to say if links led there.
 
     In a strict editable install and where a link leads into a checkout that is the source; where links lead
@@ -113,13 +120,13 @@ def _root(project: Project, package: Path) -> tuple[Path, tuple[str, ...]]:
     here = package.parent.resolve()
     strict = any(part.startswith("__editable__") for part in here.parts)
     if real.parent == here:
-        hard = "a strict editable install of hard links: the patch stays in this build folder"
+        hard = Note("a strict editable install of hard links: the patch stays in this build folder")
         return here, (hard,) if strict else ()
     if real.name != project.package:
-        return here, (f"{package} is a link to {real}",)
+        return here, (Note("the package folder is a link", f"{package} is a link to {real}"),)
     if not strict and _is_cache(project, real.parent, here):
-        return here, (f"its files are links into the installer's cache {real.parent}",)
-    return real.parent, (f"{package} holds links into {real.parent}",)
+        return here, (Note("its files are links into the installer's cache", f"the cache is {real.parent}"),)
+    return real.parent, (Note("the package folder holds links", f"{package} holds links into {real.parent}"),)
 
 
 def _is_cache(project: Project, linked: Path, here: Path) -> bool:
@@ -144,7 +151,7 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
     try:
         state = checkout.describe(root, [init])
     except Problem as problem:
-        return _WorkTree(own=True, notes=(f"{problem.cause}: {problem.hint}",))
+        return _WorkTree(own=True, notes=(Note(problem.cause, problem.hint),))
     if state is None or init in state.unknown:
         return _WorkTree()
-    return _WorkTree(True, state, (state._replace(dirty=()).note,))
+    return _WorkTree(True, state, (Note(state._replace(dirty=()).note),))

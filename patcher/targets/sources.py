@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from patcher.errors import Kind, Problem
+from patcher.errors import Kind, Problem, refused
 
 _EXTENSIONS = (".so", ".pyd")
 
 
 def there(file: Path) -> bool:
-    """Whether the module ``file`` is there, also in a form that `read` refuses."""
-    return os.path.lexists(file) or bool(_compiled(file))
+    """Whether the module ``file`` is there, also in a form that `read` refuses.
+
+    Raises: Problem(ENVIRONMENT) if its folder may not be searched, so that nobody can tell.
+    """
+    try:
+        os.lstat(file)
+    except PermissionError as error:
+        raise refused(error) from None
+    except OSError:
+        return bool(_compiled(file))
+    return True
 
 
 def read(file: Path) -> bytes:
@@ -30,6 +39,8 @@ def read(file: Path) -> bytes:
         if file.is_symlink():
             raise Problem(Kind.ENVIRONMENT, f"{file.name} is a link to nothing", str(file)) from None
         raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file)) from None
+    except PermissionError as error:
+        raise refused(error) from None
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError up to Python 3.12
         reason = getattr(error, "strerror", None) or error
         raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be read: {reason}", str(file)) from None

@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from patcher.errors import Problem
+from patcher.notes import Note
 from patcher.targets import sources
 
 
@@ -41,7 +42,7 @@ class Target(NamedTuple):
     kind: str
     version_from: str
     found_by: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     search: tuple[Path, ...] = ()
 
     def beside(self, package: str) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from patcher.notes import Note
 from patcher.targets import sources
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def distributions(folder: Path, names: Iterable[str], package: str) -> list[Dist
     return [_distribution(folder / entry, package) for entry in infos if distribution_name(entry) in wanted]
 
 
-def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[str, ...]]:
+def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distribution | None, tuple[Note, ...]]:
     """The distribution that a package belongs to, of several that claim its name, and what to say about it.
 
     A crashed uninstall leaves dist-info folders behind: one that lists the package beats one that does not,
@@ -121,7 +122,8 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
     if len(found) == 1:
         return best, ()
     others = ", ".join(d.folder.name for d in found if d is not best)
-    return best, (f"several distributions claim this package: took {best.folder.name}, not {others}",)
+    took = f"took {best.folder.name}, not {others}"
+    return best, (Note(f"several distributions claim this package: took {best.version}", took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
@@ -145,7 +147,7 @@ def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | N
     return first
 
 
-def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[str, ...]]:
+def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[Note, ...]]:
     """The source to believe, of ``recorded`` in the order of trust and of git; and what the others said.
 
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
@@ -160,7 +162,13 @@ def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Sou
         sources = [*(source for source in sources if source not in stale), described, *stale]
     best = next((s for s in sources if not lies(s.version)), sources[0] if sources else Source("", "nothing"))
     others = [s for s in recorded if s is not None and not _agree(s.version, best.version)]
-    doubts = [f"{s.says} says {s.version}; {best.says} says {best.version} and is believed" for s in others]
+    doubts = [
+        Note(
+            f"took version {best.version or 'unknown'}, not {s.version}",
+            f"{s.says} says {s.version}; {best.says} says {best.version} and is believed",
+        )
+        for s in others
+    ]
     return best, tuple(doubts)
 
 

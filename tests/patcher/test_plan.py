@@ -10,6 +10,7 @@ import pytest
 from patcher import markers, plan
 from patcher.capture import Capture
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Site, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training
@@ -36,11 +37,14 @@ RECIPES = (
     recipe("fsdp", marks=("mini-batch",)),
     recipe("megatron", windows=("mini-batch",)),
     recipe("later", structures=(Structure("one", ("2.0",), "toy/later.py", (), "a loop"),)),
-    recipe("worker", strategies=("fsdp", "later"), needs=("fsdp", "later"), notes=("mind the worker",)),
+    recipe(
+        "worker", strategies=("fsdp", "later"), needs=("fsdp", "later"), notes=(Note("mind the worker", "it bites"),)
+    ),
     recipe("values", "values", roles=("critic",)),
 )
-GAP = Gap("megatron", "micro-batch", ("update",), "", "its schedule has them")
-UPSTREAM = Upstream(PROJECT, RECIPES, (), backend="npu", gaps=(GAP, GAP._replace(strategy="newer", releases=">=2")))
+GAP = Gap("megatron", "micro-batch", ("update",), "", Note("its schedule has them", "and interleaves them"))
+GAPS = (GAP, GAP._replace(strategy="newer", releases=">=2"), GAP._replace(strategy="speed"))
+UPSTREAM = Upstream(PROJECT, RECIPES, (), backend="npu", gaps=GAPS)
 
 
 @pytest.fixture
@@ -58,8 +62,12 @@ def capture(unit: str = "micro-batch", **other: Any) -> Capture[Any]:
 @pytest.mark.parametrize(
     ("choice", "files", "notes"),
     [
-        ({}, ["fsdp", "worker"], ["mind the worker", "left out: megatron; its schedule has them"]),
-        ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker"]),
+        (
+            {},
+            ["fsdp", "worker"],
+            ["mind the worker: it bites", "left out: megatron, speed (its schedule has them): and interleaves them"],
+        ),
+        ({"strategy": "fsdp"}, ["fsdp", "worker"], ["mind the worker: it bites"]),
         ({"unit": "mini-batch"}, ["megatron"], []),
         ({"unit": "mini-batch", "strategy": "megatron"}, ["megatron"], []),
         ({"unit": "mini-batch", "markers": True}, ["fsdp", "megatron"], []),
@@ -70,7 +78,7 @@ def capture(unit: str = "micro-batch", **other: Any) -> Capture[Any]:
 def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: list[str], notes: list[str]) -> None:
     made = plan.apply(UPSTREAM, target, capture(**choice))
     assert [change.path.stem for change in made.edit.changes] == files
-    assert [note for note in made.notes if "warm-up" not in note] == notes
+    assert [": ".join(note) for note in made.notes if "warm-up" not in note.text] == notes
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,7 @@ def test_every_recipe_that_counts_the_unit(target: Target, choice: Any, files: l
         ({"stage": "sleep"}, Kind.NO_RECIPE, "toy has no stage sleep", "one of: update, values", ()),
         ({"stage": "values", "unit": "mini-batch"}, Kind.USAGE, "values has no --mini-batch", "--micro-batch A:B", ()),
         ({"role": "critic"}, Kind.USAGE, "--role critic: the stage update works for actor and ref", "--role actor", ()),
-        ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", (GAP.reason,)),
+        ({"strategy": "megatron"}, Kind.USAGE, "--strategy megatron has no --micro-batch", "--mini-batch A:B", GAP.reason.lines),
         ({"strategy": "fdsp"}, Kind.USAGE, "--strategy fdsp has no --micro-batch", "--strategy fsdp, --strategy later", ()),
         ({"strategy": "later"}, Kind.NO_RECIPE, "toy 1.0 has no place for --micro-batch in update under --strategy later", "rlpatch explain toy", ()),
     ],
@@ -93,11 +101,11 @@ def test_what_cannot_be_had(target: Target, choice: Any, kind: Kind, cause: str,
 
 
 def test_a_neighbour_is_spoken_of_where_it_is(target: Target, tmp_path: Path) -> None:
-    upstream = UPSTREAM._replace(neighbours={"toy_plugin": "it replaces the worker"})
-    assert "it replaces the worker" not in plan.apply(upstream, target, capture()).notes
+    upstream = UPSTREAM._replace(neighbours={"toy_plugin": Note("it replaces the worker")})
+    assert Note("it replaces the worker") not in plan.apply(upstream, target, capture()).notes
     (tmp_path / "site" / "toy_plugin").mkdir(parents=True)
     near = target._replace(search=(tmp_path / "site",))
-    assert "it replaces the worker" in plan.apply(upstream, near, capture()).notes
+    assert Note("it replaces the worker") in plan.apply(upstream, near, capture()).notes
 
 
 def test_a_role_makes_a_patch_of_its_own_where_there_are_several(target: Target) -> None:
@@ -150,3 +158,14 @@ def test_another_window_takes_its_lines_out_of_the_files_that_only_the_first_nee
     assert [change.after.decode() for change in second.edit.changes[1:]] == [WORKER, WORKER]
     assert markers.marked(second.edit.changes[0].after)
     assert second.edit.add[0].files == ("toy/megatron.py",)
+    assert second.replaces == first.edit.add[0]
+
+
+def test_what_is_replaced_is_another_choice_or_another_release(target: Target) -> None:
+    first = plan.apply(UPSTREAM, target, capture())
+    assert first.replaces is None
+    again = target._replace(version="1.0+local")
+    assert plan.apply(UPSTREAM, target, capture(), first.edit.add).replaces is None
+    assert plan.apply(UPSTREAM, target, capture(ranks=None), first.edit.add).replaces == first.edit.add[0]
+    assert plan.apply(UPSTREAM, again, capture(), first.edit.add).replaces == first.edit.add[0]
+    assert plan.apply(UPSTREAM, target, capture(stage="values"), first.edit.add).replaces is None

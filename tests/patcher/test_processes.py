@@ -1,34 +1,121 @@
-"""Which running processes are named after a patch."""
+"""Which running processes are engines, told by what they are and not by a word in their command lines."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from patcher import processes
+import pytest
+
+from patcher.processes import Processes, running
+
+KNOWN = (
+    Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
+    Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
+    Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
+    Processes(scripts=("train_grpo.py",)),
+)
+ENGINES = (
+    "python3 -m vllm.entrypoints.openai.api_server",
+    "/opt/venv/bin/python3.11 -u -m vllm",
+    "python3 -X dev -W ignore -Im verl.trainer.main_ppo x=1",
+    "python -mverl.trainer.main_ppo",
+    "/usr/bin/python3 /usr/local/bin/vllm serve /models/x",
+    "python3 -u cli/train_grpo.py --config-name grpo",
+    "VLLM::Worker_TP0",
+    "VLLM::EngineCore",
+    "ray::WorkerDict.actor_rollout_update_actor",
+    "sglang::scheduler_TP0",
+)
+OTHERS = (
+    "bash",
+    "-bash",
+    "",
+    "bash run_vllm.sh",
+    "sh -c vllm serve m",
+    "vim /src/vllm/worker.py",
+    "vim vllm",
+    "emacs train_grpo.py",
+    "grep vllm notes.txt",
+    "grep -m 1 vllm",
+    "tail -f vllm.log",
+    "rlpatch apply vllm-ascend",
+    "python3 /opt/venv/bin/rlpatch apply vllm --decode 1:2",
+    "python3 -m pip install vllm",
+    "python3 -m vllm_report",
+    "python3 -c import vllm",
+    "python3 -W vllm",
+    "python3 tool.py -m vllm",
+    "python3 /usr/bin/torchrun --nproc-per-node 8 train_grpo.py",
+    "torchrun -m verl.trainer.main_ppo",
+    "ssh host python3 -m vllm",
+    "ray::IDLE",
+)
 
 
-def test_processes_are_known_by_their_command_line(tmp_path: Path) -> None:
-    commands = {
-        "17": b"python3\0-m\0vllm.entrypoints.openai.api_server\0",
-        "18": b"VLLM::Worker_TP0\0",
-        "19": b"bash\0",
-        "20": b"rlpatch\0apply\0vllm-ascend\0",
-        "22": b"/usr/bin/python3\0/usr/local/bin/vllm\0serve\0/models/x\0",
-        "23": b"python3\0-m\0pip\0install\0vllm\0",
-        "24": b"ray::WorkerDict.actor_rollout_update_actor\0",
-        "25": b"vim\0/src/vllm/worker.py\0",
-        str(os.getpid()): b"vllm\0",
-    }
-    for pid, command in commands.items():
-        (tmp_path / pid).mkdir()
-        (tmp_path / pid / "cmdline").write_bytes(command)
+def process(proc: Path, pid: int, command: str, **files: str) -> None:
+    folder = proc / str(pid)
+    folder.mkdir(parents=True)
+    folder.joinpath("cmdline").write_text(command.replace(" ", "\0") + "\0")
+    for name, content in files.items():
+        if name in ("exe", "cwd"):
+            folder.joinpath(name).symlink_to(content)
+        else:
+            folder.joinpath(name).write_text(content)
+
+
+def test_what_a_process_is_decides(tmp_path: Path) -> None:
+    for pid, command in enumerate([*ENGINES, *OTHERS], 100):
+        process(tmp_path, pid, command)
+    process(tmp_path, os.getpid(), "python3 -m vllm")
     (tmp_path / "21").mkdir()  # it ended while we looked
     (tmp_path / "self").mkdir()
-    assert processes.running(("vllm", "VLLM::", "ray::WorkerDict"), tmp_path) == (
-        "17 python3 -m vllm.entrypoints.openai.api_server",
-        "18 VLLM::Worker_TP0",
-        "22 /usr/bin/python3 /usr/local/bin/vllm serve /models/x",
-        "24 ray::WorkerDict.actor_rollout_update_actor",
-    )
-    assert processes.running(("vllm",), tmp_path / "nowhere") == ()
+    assert running(KNOWN, proc=tmp_path) == tuple(f"{pid} {command}" for pid, command in enumerate(ENGINES, 100))
+    assert running((), proc=tmp_path) == ()
+    assert running(KNOWN, proc=tmp_path / "nowhere") == ()
+
+
+@pytest.mark.parametrize(
+    ("exe", "found"),
+    [("/usr/bin/python3.11", True), ("/usr/bin/python3.11 (deleted)", True), ("/usr/bin/vim.basic", False)],
+)
+def test_the_file_of_the_program_counts_more_than_its_name(tmp_path: Path, exe: str, found: bool) -> None:
+    process(tmp_path, 7, "python3 -m vllm", exe=exe)
+    assert bool(running(KNOWN, proc=tmp_path)) is found
+
+
+def test_an_interpreter_that_has_mapped_the_package_has_imported_it(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "vllm"
+    package.mkdir(parents=True)
+    for pid, file in ((5, package / "_C.so"), (6, tmp_path / "site" / "vllm_other" / "_C.so")):
+        process(tmp_path / "proc", pid, "python3 my_rollouts.py", maps=f"7f00-7f01 r-xp 00000000 08:01 5  {file}\n")
+    process(tmp_path / "proc", 8, "less x", maps=f"7f00-7f01 r--p 00000000 08:01 5  {package / 'x.py'}\n")
+    assert running(KNOWN, [package], tmp_path / "proc") == ("5 python3 my_rollouts.py",)
+
+
+def environment(root: Path) -> Path:
+    """An environment with a vllm of its own; the folder of that package."""
+    package = root / "lib" / "python3.11" / "site-packages" / "vllm"
+    package.mkdir(parents=True)
+    return package
+
+
+def test_an_engine_of_another_environment_does_not_hold_the_code(tmp_path: Path) -> None:
+    ours, proc = environment(tmp_path / "ours"), tmp_path / "proc"
+    environment(tmp_path / "theirs")
+    for pid, prefix in ((1, "ours"), (2, "theirs"), (3, "none")):
+        command = f"{tmp_path / prefix}/bin/python {tmp_path / prefix}/bin/vllm serve"
+        process(proc, pid, command, environ="HOME=/root\0", cwd="/")
+    assert [line.split()[0] for line in running(KNOWN, [ours], proc)] == ["1", "3"]
+
+
+def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) -> None:
+    checkout, proc = tmp_path / "checkout" / "vllm", tmp_path / "proc"
+    checkout.mkdir(parents=True)
+    environment(tmp_path / "theirs")
+    command = f"{tmp_path}/theirs/bin/python -m vllm"
+    process(proc, 1, command, environ=f"PYTHONPATH=/x:{checkout.parent}\0", cwd="/")
+    process(proc, 2, command, environ="", cwd=str(checkout.parent))
+    process(proc, 3, command, environ="", cwd="/")
+    process(proc, 4, command)
+    assert [line.split()[0] for line in running(KNOWN, [checkout], proc)] == ["1", "2", "4"]

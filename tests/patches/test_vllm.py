@@ -128,7 +128,7 @@ def test_beside_vllm_ascend_the_report_names_the_worker_that_runs(tmp_path: Path
         (root / package).mkdir()
         (root / package / "__init__.py").touch()
     beside = run("apply", "vllm", "--decode", "30:60", "--path", root)
-    assert "`rlpatch apply vllm-ascend` records there" in beside.output
+    assert "on NPUs vllm-ascend's worker runs instead: rlpatch apply vllm-ascend\n" in beside.output
     assert "torch_npu.profiler.profile(" in (root / "vllm/v1/worker/gpu_worker.py").read_text()
 
 

@@ -21,7 +21,7 @@ APPLY = ("apply", "vllm-ascend==0.11.0rc1", "--decode", "30:60", "--path", "site
 
 
 def test_the_four_lines_of_the_readme(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("patcher.processes.running", lambda words: ())  # whatever else this machine runs
+    monkeypatch.setattr("patcher.processes.running", lambda *_words: ())  # whatever else this machine runs
     before = picture(site)
     applied = run(*APPLY)
     assert re.search(r"vllm-ascend 0\.11\.0rc1: unpacked in .*/site\n", applied.stdout)
@@ -49,6 +49,35 @@ def test_the_same_again_changes_nothing_and_another_window_replaces(run, site: P
     assert "WINDOW = '5:9'" in text
     run("revert", "--path", "site")
     assert (site / WORKER).read_text() == SOURCE
+
+
+def test_what_another_window_replaces_is_said(run, site: Path) -> None:
+    first = json.loads(run(*APPLY, "--json").stdout)["result"]["targets"][0]
+    assert first["replaces"] is None
+    assert "replaces" not in run(*APPLY).stdout
+    (since,) = {
+        patch["since"] for patch in json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
+    }
+    other = ("apply", "vllm-ascend", "--decode", "5:9", "--path", "site")
+    assert f"  replaces: --decode 30:60 (since {since})\n" in run(*other, "-n").stdout
+    second = json.loads(run(*other, "--json").stdout)["result"]["targets"][0]
+    assert second["replaces"] == {"options": first["options"], "version": "0.11.0rc1", "since": since}
+    elsewhere = run(*other, "--save-path", "/tmp/elsewhere").stdout
+    assert f"  replaces: --decode 5:9 --save-path {Path.cwd()}/rlpatch_traces (since " in elsewhere
+
+
+def test_traces_never_go_into_the_package_where_one_stands(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("apply", "vllm-ascend", "--decode", "1:2", "--path", site)
+    before = picture(site)
+    for folder in ("vllm_ascend", "vllm_ascend/worker"):
+        monkeypatch.chdir(site / folder)
+        said = run(*words, code=2).stderr
+        assert f"at {site}/vllm_ascend\n" in said
+        assert f"or start from a folder outside of {site}/vllm_ascend" in said
+    assert picture(site) == before
+    monkeypatch.chdir(site)
+    run(*words)
+    assert (site / WORKER).read_text() != SOURCE
 
 
 @pytest.mark.parametrize("words", [APPLY, ("revert", "--path", "site")])
@@ -110,6 +139,11 @@ ERRORS = {
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
     "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not there", "--path"),
     "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "in none of the environments", "--path DIR"),
+    "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
+    "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside the store of rlpatch", "--save-path /tmp/rlpatch_traces"),
+    "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
+    "a check of nothing at all": (("check", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
+    "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (the package verl) is not there", "--path"),
     "a window without a target": (("diff", "--decode", "1:2"), 2, "no target", "rlpatch diff vllm-ascend"),
     "path and python": (("status", "--path", "site", "--python", "python3"), 2, "both say where to look", "give one"),
 }  # fmt: skip
@@ -321,9 +355,58 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     Path("run.sh").write_text("# start\nexport VLLM_TORCH_PROFILER_DIR=/tmp/p\nvllm serve m\n")
     said = run("check", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh")
     assert "armed the engine's own profiler (run.sh:2)" in said.stdout
-    assert "to switch it off: " in said.stdout
+    assert "    to switch it off: take it out at run.sh:2, or unset VLLM_TORCH_PROFILER_DIR behind it\n" in said.stdout
+    assert "why: " not in said.stdout
+    assert "details: -v\n" in said.stderr
+    assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
     assert "was not found here, so those of 0.11.0rc1 count" in said.stderr
     assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
+
+
+def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> None:
+    from patches.verl_profiling import PROFILING
+
+    said = run("check", "verl").stdout
+    for profiler in {switch.profiler for switch in PROFILING.switches if not switch.if_known}:
+        assert f"  unknown {profiler} (verl is not found here)\n" in said
+    assert "  off msMonitor (environment)\n" in said
+    Path("train.py").write_text("pass\n")
+    started = run("check", "verl", "--", "python3", "train.py").stdout
+    assert "  unknown verl's own profiler (command after --)\n  unknown Megatron's" in started
+    assert started.count("nothing that can be read here starts verl") == 1
+    everything = run("check")
+    assert "  unknown verl's own profiler (verl is not found here)\n" in everything.stdout
+    assert everything.stderr.startswith("note: not found here: vllm-ascend, vllm, sglang, verl, mindspeed-rl\n")
+    assert len(everything.stderr.splitlines()) == 2
+
+
+def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
+    said = run("check", "--path", "site")
+    assert [line for line in said.stdout.splitlines() if not line.startswith(" ")] == ["vllm-ascend 0.11.0rc1"]
+    assert said.stderr == ""
+
+
+def test_the_notes_of_a_plain_apply_are_one_line_each(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_TORCH_PROFILER_DIR", "/a/folder")
+    worker = site / WORKER
+    worker.write_text(SOURCE.replace("allocator.sleep()", "allocator.sleep(1)"))
+    words = ("vllm-ascend", "--iterations", "0:", "--ranks", "all", "--contents", "npu,cpu,stack", "--analysis")
+    for command in ("apply", "diff"):
+        lines = run(command, *words, "--export-type", "db,text", "--path", "site").stderr.splitlines()
+        *notes, hint = lines
+        assert hint == "details: -v"
+        assert len(notes) > 5
+        assert all(re.match(r"(note|warning): \S", line) and len(line) <= 100 for line in notes)
+        assert "  " in run(command, *words, "--path", "site", "-v").stderr
+
+
+def test_explain_has_the_details_of_notes_and_gaps(run, site: Path) -> None:
+    said = run("explain", "vllm-ascend", "--stage", "graph-capture", "--path", "site").stdout
+    assert "  note: with enforce_eager nothing is captured, and there is no trace\n    V0 captures nothing" in said
+    gaps = run("explain", "verl==0.9.1", "--stage", "update-policy").stdout
+    for strategy, detail in (("megatron", "  Megatron runs"), ("mindspeed", "\n")):
+        why = "the schedule interleaves its micro-batches"
+        assert f"--strategy {strategy} --micro-batch cannot be had: {why}\n{detail}" in gaps
 
 
 def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site: Path) -> None:
@@ -379,7 +462,7 @@ def test_explain_shows_the_places_of_the_other_stages(
     said = run("explain", "vllm-ascend", "--path", "other")
     assert f"here: {WORKER}:" in said.stdout
     assert "_rlpatch_graph_capture" not in "".join(line for line in said.stdout.splitlines() if " here: " in line)
-    assert ("0 statements of “self.model_runner.capture_model()” alone" in said.stderr) == warned
+    assert ("0 statements of “self.model_runner.capture_model()” alone" in " ".join(said.stderr.split())) == warned
 
 
 def test_a_capture_has_no_window_and_no_warm_up(run, site: Path) -> None:
@@ -462,9 +545,14 @@ def test_an_interrupt_is_exit_130(run, site: Path, monkeypatch: pytest.MonkeyPat
 
 def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "patcher.processes.running", lambda words: ("17 python -m vllm.entrypoints",) if "vllm" in words else ()
+        "patcher.processes.running",
+        lambda known, packages: (
+            tuple(f"17 python -m {name}" for one in known for name in one.modules)
+            if list(packages) == [site / "vllm_ascend"]
+            else ()
+        ),
     )
-    assert "restart them:\n  17 python -m vllm.entrypoints" in run(*APPLY).stdout
+    assert "restart them:\n  17 python -m vllm\n" in run(*APPLY).stdout
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

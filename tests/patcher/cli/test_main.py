@@ -6,14 +6,17 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from patcher import __main__ as entry
 from patcher.store import lock
 from tests.patcher.cli.conftest import SOURCE, WORKER
+from tests.patcher.store.tree import picture
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--path", "site")
 # Dies before the third file operation of the transaction that matters: the journal lies there, the file is replaced.
@@ -97,3 +100,152 @@ def test_another_process_holds_the_lock(run, site: Path) -> None:
         assert f"waiting for process {os.getpid()}" in waiting.stderr.readline()
     assert waiting.wait(30) == 0
     assert (site / WORKER).read_text() == SOURCE
+
+
+REPOSITORY = Path(entry.__file__).parents[1]
+
+
+def rlpatch(*words: str, code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
+    """A whole process, in which ``code`` runs before the command line does."""
+    command = [sys.executable, "-c", f"{code}\nfrom patcher.__main__ import main\nmain()", *words]
+    environ = {"PATH": "/usr/bin", "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, env=environ, text=True, stderr=subprocess.PIPE, **options)
+
+
+# Ctrl-C at the moment when a module is asked for.
+PRESSED = """
+import sys
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["patches", "patcher.cli", "click", "patcher.cli.apply", "patcher.report", "patcher.commands.applying", "libcst",
+     "patcher.store.shelf"],
+)  # fmt: skip
+def test_ctrl_c_while_a_module_loads_is_exit_130(site: Path, module: str) -> None:
+    before = picture(site)
+    done = rlpatch(*APPLY, code=PRESSED.format(module=module), stdout=subprocess.DEVNULL)
+    assert done.returncode == 130, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "interrupted, everything as before" in done.stderr
+    assert picture(site) == before
+
+
+# Ctrl-C as soon as the store has done its work, and twice while the report is made.
+AFTER = """
+import os, signal
+from patcher.store import {module} as module
+real = module.{name}
+def press(*words, **options):
+    result = real(*words, **options)
+    os.kill(os.getpid(), signal.SIGINT)
+    return result
+module.{name} = press
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("transaction", "_transact"), ("transaction", "_sweep"), ("lock", "_release")]
+)
+def test_ctrl_c_after_the_commit_is_not_called_a_rollback(site: Path, module: str, name: str) -> None:
+    done = rlpatch(*APPLY, code=AFTER.format(module=module, name=name), stdout=subprocess.PIPE)
+    assert (done.returncode, "nothing was changed" in done.stderr) == (0, False), done.stderr
+    assert f"patched {WORKER}" in done.stdout
+    assert "_rlpatch_rollout" in (site / WORKER).read_text()
+
+
+def test_ctrl_c_while_the_report_is_made_stops_nothing(site: Path) -> None:
+    code = AFTER.replace("patcher.store", "patcher").format(module="processes", name="running")
+    done = rlpatch(*APPLY, code=code, stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    assert "restart it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (APPLY, 0, "the report could not be written: No space left on device, but: patched "),
+        (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site"), 5, "could not be written: No space left"),
+        (("status", "--path", "site", "--json"), 5, "could not be written: No space left on device"),
+        (("--help",), 5, "No space left on device"),
+        (("apply", "-h"), 5, "No space left on device"),
+    ],
+)
+def test_a_full_device_is_told_in_one_line(site: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = rlpatch(*words, stdout=full)
+    errors = [line for line in done.stderr.splitlines() if line.startswith("Error:")]
+    assert done.returncode == code, done.stderr
+    assert [said in line for line in errors] == [True]
+    assert "Traceback" not in done.stderr
+    assert ("_rlpatch_rollout" in (site / WORKER).read_text()) == (words is APPLY)
+
+
+@pytest.mark.parametrize("words", [APPLY, ("diff", "vllm-ascend", "--decode", "1:2", "--path", "site")])
+def test_a_closed_pipe_is_silent(site: Path, words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as pipe:
+        done = rlpatch(*words, stdout=pipe)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nobody_to_tell_is_no_failure(site: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "patcher", *APPLY]
+        environ = {"PATH": "/usr/bin", "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(words, env=environ, stdout=subprocess.PIPE, stderr=full, text=True)
+    assert done.returncode == 0
+    assert f"patched {WORKER}" in done.stdout
+
+
+@pytest.fixture
+def stranger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs a command line as a user who owns nothing here."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    # What the interpreter and rlpatch need may lie where only root gets, so the modules are loaded before.
+    code = """
+import contextlib, io, os
+from patcher.cli import rlpatch
+for words in ("apply -n vllm-ascend --decode 1:2", "check vllm-ascend", "status"):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            rlpatch([*words.split(), "--path", "site"])
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+"""
+    return lambda *words: rlpatch(*words, code=code, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("closed", ["site", "site/vllm_ascend", "site/vllm_ascend/worker"])
+@pytest.mark.parametrize("mode", [0o700, 0o744])
+@pytest.mark.parametrize("command", ["apply", "check", "status"])
+def test_a_folder_that_may_not_be_searched_is_named(
+    site: Path, stranger: Callable[..., subprocess.CompletedProcess[str]], closed: str, mode: int, command: str
+) -> None:
+    words = {"apply": APPLY, "check": ("check", "vllm-ascend", "--path", "site")}
+    Path(closed).chmod(mode)
+    done = stranger(*words.get(command, (command, "--path", "site")))
+    Path(closed).chmod(0o755)
+    assert "Traceback" not in done.stderr
+    assert "unexpected" not in done.stderr
+    assert "a leftover" not in done.stderr
+    if (command, closed) != ("check", "site/vllm_ascend/worker"):  # which looks at the version alone
+        assert f"the folder {Path(closed).name} may not be searched" in done.stderr
+    if command == "apply" or closed == "site":
+        assert done.returncode == 5
+        assert f"at {Path(closed).resolve()}\n" in done.stderr
+        assert "next: run rlpatch as the owner (root)" in done.stderr

@@ -315,12 +315,16 @@ def test_an_installed_file_that_was_edited(tmp_path: Path) -> None:
     assert found.off == f"global_profiler.steps=null as an override, or at {trainer}:{line}"
 
 
-def test_where_verl_is_not_here_only_a_start_is_spoken_of(tmp_path: Path) -> None:
+def test_where_verl_is_not_here_nothing_is_said_to_be_off(tmp_path: Path) -> None:
     def ask(command: list[str]) -> set[State]:
         found = look((), version="", environ={}, command=command, guards=[partial(findings, PROFILING)])
         return {one.state for one in found if one.profiler in {VERL, MEGATRON, SERVER, MEMORY}}
 
-    assert ask([]) == set()
+    assert ask([]) == {UNKNOWN}
+    bare = look((), version="0.9.1", environ={}, root=tmp_path, guards=[partial(findings, PROFILING)])
+    assert {(one.state, one.where) for one in bare} == {
+        (UNKNOWN, "verl/trainer/config has no configuration that rlpatch knows")
+    }
     assert ask((PPO + ON_061).split()) == {UNKNOWN}
 
 

@@ -57,16 +57,32 @@ def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
 def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: str, said: str) -> None:
     found = report(root, words)
     assert found.problems == []
-    assert said in found.messages[0]
-    assert "to switch it off: mode=null " in found.messages[0]
+    (note,) = found.notes
+    assert said in " ".join(note)
+    assert "to switch it off: mode=null " in note.detail
+    assert len(note.line) <= 100
+
+
+def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) -> None:
+    switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
+    found = report(root, "mode=[", application=APPLICATION._replace(switches=switches))
+    (note,) = found.notes
+    assert note.text == "3 profilers may be on: Hydra cannot read mode=["
+    assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
+
+
+def test_where_no_configuration_is_there_to_look_at_apply_warns_of_nothing(root: Path) -> None:
+    (root / "toy" / "conf" / "main.yaml").unlink()
+    found = report(root)
+    assert (found.problems, found.messages) == ([], ())
 
 
 @pytest.mark.parametrize("words", ["", "mode=null", "--multirun"])
 def test_what_is_off_is_not_spoken_of(root: Path, words: str) -> None:
     found = report(root, words)
-    assert (found.problems, found.messages) == ([], [])
+    assert (found.problems, found.messages) == ([], ())
 
 
 def test_a_configuration_for_a_project_that_takes_none_is_noted(root: Path) -> None:
     found = report(root, application=None, config=root / "mine.yaml")
-    assert found.messages == ["note: toy is not configured by Hydra: --config tells nothing of it"]
+    assert found.messages == ("note: toy is not configured by Hydra: --config tells nothing of it",)

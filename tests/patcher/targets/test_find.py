@@ -244,7 +244,7 @@ def test_python_finds_an_editable_install_by_its_finder(tmp_path: Path) -> None:
     dist_info(tmp_path / "site-packages", "0.11.0rc1", lists="x.pth", editable=source)
     target = targets.find(ASCEND, python=exe)
     assert (target.root, target.kind, target.version) == (source, "editable", "0.11.0rc1")
-    assert target.notes[0].startswith("git: ")
+    assert target.notes[0].text.startswith("git: ")
 
 
 def test_python_without_the_package_says_what_is_there(tmp_path: Path) -> None:

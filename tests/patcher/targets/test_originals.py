@@ -40,7 +40,7 @@ def test_a_wheel_without_a_record(tmp_path: Path) -> None:
     target = find.find(ASCEND, path=tmp_path)
     for name in tmp_path.glob("*.dist-info/RECORD"):
         name.unlink()
-    assert originals.differs(target, WORKER, b"x = 1\n") == ""
+    assert originals.differs(target, WORKER, b"x = 1\n") is None
 
 
 def test_a_checkout(tmp_path: Path) -> None:
@@ -48,6 +48,7 @@ def test_a_checkout(tmp_path: Path) -> None:
     write(tmp_path / WORKER, "x = 1\n")
     commit(tmp_path)
     target = find.find(ASCEND, path=tmp_path)
-    assert originals.differs(target, WORKER, b"x = 1\n") == ""
-    assert "not committed" in originals.differs(target, WORKER, b"x = 2\n")
-    assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") == ""
+    assert originals.differs(target, WORKER, b"x = 1\n") is None
+    differing = originals.differs(target, WORKER, b"x = 2\n")
+    assert differing == ("worker.py has changes that are not committed", f"git has another {WORKER} at HEAD")
+    assert originals.differs(target, PurePosixPath("vllm_ascend/new.py"), b"") is None

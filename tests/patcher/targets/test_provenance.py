@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.targets import provenance
 from tests.patcher.targets.trees import ASCEND, SGLANG, VLLM, commit, dist_info, git, package, repository, wheel, write
 
@@ -86,7 +87,7 @@ def test_a_folder_on_pythonpath_shadows_a_wheel(tmp_path: Path, lists: str | Non
     info = dist_info(tmp_path / "site", "0.11.0rc1", lists=lists)
     found = of(tmp_path / "src", tmp_path / "src", tmp_path / "site")
     assert facts(found) == ("unpacked", "0.13.0", "vllm_ascend/_version.py")
-    assert found.notes == (f"this folder shadows what {info} stands for",)
+    assert [note.detail for note in found.notes] == [f"this folder shadows what {info} stands for"]
 
 
 def test_a_package_left_in_site_packages_shadows_an_editable_install(tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_package_left_in_site_packages_shadows_an_editable_install(tmp_path: P
     info = dist_info(site, "0.11.0rc1", editable=tmp_path / "src")
     found = of(site, site)
     assert facts(found) == ("wheel", "0.9.0", "vllm_ascend/_version.py")
-    assert found.notes == (f"this folder shadows what {info} stands for",)
+    assert [note.detail for note in found.notes] == [f"this folder shadows what {info} stands for"]
 
 
 def test_two_dist_infos_are_said(tmp_path: Path) -> None:
@@ -103,7 +104,7 @@ def test_two_dist_infos_are_said(tmp_path: Path) -> None:
     dist_info(tmp_path, "0.9.0", lists=None)
     found = of(tmp_path)
     assert found.version == "0.11.0rc1"
-    assert "not vllm_ascend-0.9.0.dist-info" in found.notes[0]
+    assert "not vllm_ascend-0.9.0.dist-info" in found.notes[0].detail
 
 
 def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_path: Path) -> None:
@@ -114,13 +115,12 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     project = ASCEND._replace(placeholders=("0.1.0",))
     found = provenance.of(project, source / "vllm_ascend", [str(site)], True)
     assert (found.version, found.version_from) == ("", "nothing")
-    assert found.notes == (
-        "vllm_ascend-0.1.0.dist-info says 0.1.0, as in every release of vllm-ascend, which tells nothing",
-    )
+    detail = "vllm_ascend-0.1.0.dist-info says 0.1.0, as in every release of vllm-ascend"
+    assert found.notes == (Note("the metadata's version 0.1.0 tells nothing", detail),)
     repository(source, tag="v0.1.0")
     told = provenance.of(project, source / "vllm_ascend", [str(site)], True)
     assert (told.version, told.version_from) == ("0.1.0", "git tag v0.1.0")
-    assert not any("tells nothing" in note for note in told.notes)
+    assert not any("tells nothing" in note.text for note in told.notes)
 
 
 def test_a_checkout_and_its_tag(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_checkout_and_its_tag(tmp_path: Path) -> None:
     head = git(tmp_path, "rev-parse", "HEAD")[:7]
     assert facts(found) == ("checkout", "0.11.0rc1", "git tag v0.11.0rc1")
     (tmp_path / "vllm_ascend/__init__.py").write_text("other")
-    assert of(tmp_path).notes == (f"git: {head}",), "nobody asked about __init__.py"
+    assert of(tmp_path).notes == (Note(f"git: {head}"),), "nobody asked about __init__.py"
     assert facts(of(tmp_path, git=False)) == ("checkout", "", "nothing")
 
 
@@ -142,7 +142,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
     found = of(source, site)
     assert (found.kind, found.version_from) == ("editable", "git describe, after v0.13.0")
     assert found.version.startswith("0.13.1.dev1+g")
-    assert "vllm_ascend-0.11.0rc1.dist-info says 0.11.0rc1" in found.notes[-1]
+    assert "vllm_ascend-0.11.0rc1.dist-info says 0.11.0rc1" in found.notes[-1].detail
 
 
 def test_a_checkout_with_the_package_below_python(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a_checkout_that_git_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     found = of(tmp_path)
     assert facts(found) == ("checkout", "0.11.0rc1", "vllm_ascend/_version.py")
-    assert f"git config --global --add safe.directory {tmp_path}" in found.notes[0]
+    assert f"git config --global --add safe.directory {tmp_path}" in found.notes[0].detail
 
 
 def links(source: Path, folder: Path) -> None:
@@ -189,7 +189,7 @@ def test_strict_editable_links_lead_to_the_checkout(tmp_path: Path, tagged: bool
     dist_info(site, "0.11.0rc1", lists="x.pth", editable=source)
     found = of(source / "build/__editable__.vllm_ascend-0.11.0rc1-py3-none-any", site)
     assert (found.root, found.kind) == (source, "editable")
-    assert "holds links into" in found.notes[0]
+    assert "holds links into" in found.notes[0].detail
 
 
 def test_strict_editable_hard_links_stay_in_the_build_folder(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_strict_editable_hard_links_stay_in_the_build_folder(tmp_path: Path) -> 
     package(build)
     found = of(build)
     assert found.root == build
-    assert "hard links" in found.notes[0]
+    assert "hard links" in found.notes[0].text
 
 
 @pytest.mark.parametrize("cache", ["dist-info", "CACHEDIR.TAG"])
@@ -211,7 +211,7 @@ def test_links_into_a_cache_are_not_followed(tmp_path: Path, cache: str) -> None
         write(tmp_path / "uv/CACHEDIR.TAG")
     found = of(site)
     assert (found.root, found.kind) == (site, "wheel")
-    assert found.notes == (f"its files are links into the installer's cache {archive}",)
+    assert found.notes == (Note("its files are links into the installer's cache", f"the cache is {archive}"),)
 
 
 @pytest.mark.parametrize("tagged", [True, False])
@@ -233,7 +233,7 @@ def test_a_link_to_a_folder_of_another_name(tmp_path: Path) -> None:
     (tmp_path / "site/vllm_ascend").symlink_to(tmp_path / "fork")
     found = of(tmp_path / "site")
     assert found.root == tmp_path / "site"
-    assert "is a link to" in found.notes[0]
+    assert "is a link to" in found.notes[0].detail
 
 
 def test_the_root_is_the_real_folder(tmp_path: Path) -> None:
