@@ -7,14 +7,17 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import __version__, lines, markers
-from patcher.capture import WHOLE, Capture, option
+from patcher.capture import WHOLE, Capture, Stage, typed_as
 from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
+from patcher.request import recipes_of
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
+    from packaging.version import Version
+
     from patcher.engine import Block
     from patcher.replacing import Setting
 
@@ -27,7 +30,7 @@ class Plan(NamedTuple):
 
     target: Target
     patch: PatchId
-    capture: Capture
+    capture: Capture[Stage]
     edit: Edit
     places: tuple[Place, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -63,7 +66,7 @@ class Place(NamedTuple):
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
-def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequence[Record] = ()) -> Plan:
+def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: Sequence[Record] = ()) -> Plan:
     """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
@@ -72,7 +75,7 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
     recipes = _recipes(upstream, capture)
     # A role that is the only one of its stage makes no patch of its own.
     several = any(len(recipe.roles) > 1 for recipe in recipes)
-    patch = PatchId(target.project.name, capture.stage, capture.role if several else "")
+    patch = PatchId(target.project.name, capture.stage.name, capture.stage.role if several else "")
     places, warnings = _places(upstream, target, recipes)
     fitting: list[_Fitting] = []
     failures: list[tuple[Place, Problem]] = []
@@ -86,12 +89,10 @@ def apply(upstream: Upstream, target: Target, capture: Capture, records: Sequenc
             failures.append((place, problem))
     lacking = [recipe for recipe in recipes if recipe.together and recipe not in [one.place.recipe for one in fitting]]
     done = _not_alone(fitting)
-    if lacking or all(capture.window.unit not in one.place.recipe.windows for one in done):
-        problems = [problem for _, problem in failures]
-        problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
-        raise _nowhere(
-            target, capture, problems, [line for note in _lone(upstream, fitting, done) for line in note.lines]
-        )
+    if lacking or all(capture.stage.window.unit not in one.place.recipe.windows for one in done):
+        problems = [(place.recipe, problem) for place, problem in failures]
+        problems += [(recipe, _no_file(target, recipe)) for recipe in lacking if fitting and not failures]
+        raise _nowhere(target, capture, recipes, problems, _lone(upstream, fitting, done))
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
     without = (
         *_lone(upstream, fitting, done),
@@ -114,14 +115,14 @@ def _before(patch: PatchId, records: Sequence[Record]) -> Record | None:
     return next((record for record in records if record.patch == patch), None)
 
 
-def _replaced(target: Target, patch: PatchId, capture: Capture, records: Sequence[Record]) -> Record | None:
+def _replaced(target: Target, patch: PatchId, capture: Capture[Stage], records: Sequence[Record]) -> Record | None:
     """The record of the same patch, if it is of another choice or of another release."""
     before = _before(patch, records)
     return before if before and (before.options, before.version) != (capture.words, target.version) else None
 
 
 def _edit(
-    target: Target, patch: PatchId, capture: Capture, done: Sequence[_Fitting], records: Sequence[Record]
+    target: Target, patch: PatchId, capture: Capture[Stage], done: Sequence[_Fitting], records: Sequence[Record]
 ) -> Edit:
     changes = tuple(one.change for one in done)
     files = tuple(one.place.file for one in done if one.place.marked)
@@ -145,7 +146,7 @@ class _Fitting(NamedTuple):
     warnings: tuple[Note, ...]
 
 
-def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> _Fitting:
+def _fitting(place: Place, target: Target, capture: Capture[Stage], patch: PatchId) -> _Fitting:
     from patcher import engine
     from patcher.targets import originals
 
@@ -169,7 +170,7 @@ def _fitting(place: Place, target: Target, capture: Capture, patch: PatchId) -> 
         notes = recipe.probe.resulting(capture, arguments)
     else:
         blocks = _blocks(place, without, capture, patch)
-        after = engine.insert(without, recipe, blocks, __version__, units=capture.units, where=where)
+        after = engine.insert(without, recipe, blocks, __version__, units=capture.stage.marked, where=where)
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"
@@ -217,48 +218,43 @@ def _unlike(
     ]
 
 
-def _recipes(upstream: Upstream, capture: Capture) -> list[Recipe]:
+def _recipes(upstream: Upstream, capture: Capture[Stage]) -> list[Recipe]:
     """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
-    name, unit = upstream.project.name, capture.window.unit
-    staged = [recipe for recipe in upstream.recipes if recipe.stage == capture.stage]
-    if not staged:
-        stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
-        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {capture.stage}", hint=f"one of: {', '.join(stages)}")
-    counting = [r for r in staged if unit in r.windows or (capture.markers and unit in r.marks)]
+    stage = capture.stage
+    unit = stage.window.unit
+    staged = recipes_of(upstream, stage.name)
+    counting = [r for r in staged if unit in r.windows or (capture.ranges.markers and unit in r.marks)]
     if not counting:
-        offered = dict.fromkeys(option(unit) for recipe in staged for unit in recipe.windows)
-        raise Problem(Kind.USAGE, f"the stage {capture.stage} has no --{unit}", hint=", ".join(offered))
+        offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
+        raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
-    if capture.role and capture.role not in roles:
-        cause = f"--role {capture.role}: the stage {capture.stage} works for {' and '.join(roles)}"
+    if stage.role and stage.role not in roles:
+        cause = f"--role {stage.role}: the stage {stage.name} works for {' and '.join(roles)}"
         raise Problem(Kind.USAGE, cause, hint=f"--role {next(iter(roles))}, or leave --role out")
-    mine = [recipe for recipe in counting if not capture.role or capture.role in recipe.roles]
-    chosen = [recipe for recipe in mine if capture.strategy in ("", *recipe.strategies)]
+    mine = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
+    chosen = [recipe for recipe in mine if stage.strategy in ("", *recipe.strategies)]
     if not chosen:
         known = dict.fromkeys(strategy for recipe in mine for strategy in recipe.strategies)
-        others = {option(unit) for r in staged for unit in r.windows if capture.strategy in r.strategies}
+        others = {typed_as(unit) for r in staged for unit in r.windows if stage.strategy in r.strategies}
         raise Problem(
             Kind.USAGE,
-            f"--strategy {capture.strategy} has no --{unit} in {capture.stage}",
+            f"--strategy {stage.strategy} has no --{unit} in {stage.name}",
             hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
             notes=tuple(
-                line
-                for gap in _gaps(upstream, capture)
-                if gap.strategy == capture.strategy
-                for line in gap.reason.lines
+                line for gap in _gaps(upstream, capture) if gap.strategy == stage.strategy for line in gap.reason.lines
             ),
         )
     return chosen
 
 
-def _gaps(upstream: Upstream, capture: Capture) -> list[Gap]:
-    return [gap for gap in upstream.gaps if capture.window.unit == gap.unit and capture.stage in gap.stages]
+def _gaps(upstream: Upstream, capture: Capture[Stage]) -> list[Gap]:
+    return [gap for gap in upstream.gaps if capture.stage.window.unit == gap.unit and capture.stage.name in gap.stages]
 
 
-def _left_out(upstream: Upstream, target: Target, capture: Capture) -> list[Note]:
+def _left_out(upstream: Upstream, target: Target, capture: Capture[Stage]) -> list[Note]:
     """A note for each reason why a strategy is left out, with all that have it."""
     out: dict[Note, list[str]] = {}
-    for gap in [] if capture.strategy else _gaps(upstream, capture):
+    for gap in [] if capture.stage.strategy else _gaps(upstream, capture):
         if gap.exists(target.version):
             out.setdefault(gap.reason, []).append(gap.strategy)
     return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
@@ -282,22 +278,38 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
-def _nowhere(target: Target, capture: Capture, failures: Sequence[Problem], lone: Sequence[str]) -> Problem:
-    name = target.project.name
+def _nowhere(
+    target: Target, capture: Capture[Stage], recipes: Sequence[Recipe], failures: Failures, lone: Sequence[Note]
+) -> Problem:
+    name, stage = target.project.name, capture.stage
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
-        narrowed = f" under --strategy {capture.strategy}" if capture.strategy else ""
-        window = "" if capture.window.unit == WHOLE else f"--{capture.window.unit} in "
-        cause = f"{name} {target.version} has no place for {window}{capture.stage}{narrowed}"
-        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(lone))
-    return Problem(
-        Kind.STRUCTURE,
-        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch"
-        " knows, and no recipe fits its structure",
-        str(target.root),
-        hint,
-        (*(line for problem in failures for line in (problem.cause, f"at {problem.where}")), *lone),
+        narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
+        window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
+        cause = f"{name} {target.version} has no place for {window}{stage.name}{narrowed}"
+        said = tuple(line for note in lone for line in note.lines)
+        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, said)
+    known = sorted({release for recipe in recipes for release in recipe.releases}, key=_version)
+    cause = (
+        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch knows ({stage.name}:"
+        f" {known[0]} to {known[-1]}), and no recipe fits its structure"
     )
+    # What is looked for is said once, in however many files.
+    found: dict[str, list[str]] = {}
+    for recipe, problem in failures:
+        looked, _, seen = problem.cause.replace(f" as in {recipe.upstream}", "").partition("; found ")
+        found.setdefault(looked, []).append(f"  {problem.where}" + (f": found {_cut(seen)}" if seen else ""))
+    notes = [line for looked, files in found.items() for line in (_cut(looked), *dict.fromkeys(files))]
+    notes += [line for note in lone for line in note.lines]
+    return Problem(Kind.STRUCTURE, cause, str(target.root), hint, tuple(notes))
+
+
+Failures = Sequence[tuple[Recipe, Problem]]
+"""Recipes that do not fit, and what each says of it."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 160 else f"{text[:150]} …"
 
 
 def _no_file(target: Target, recipe: Recipe) -> Problem:
@@ -329,6 +341,12 @@ def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*before[-1:], *after[:1])))
 
 
+def _version(release: str) -> Version:
+    from packaging.version import Version
+
+    return Version(release)
+
+
 def published(upstream: Upstream, version: str) -> str:
     """The published release that ``version`` is, a local part (``+g67dd255``) left aside; "" for any other."""
     from packaging.version import InvalidVersion, Version
@@ -340,7 +358,7 @@ def published(upstream: Upstream, version: str) -> str:
     return next((release for release in upstream.releases if Version(release).public == public), "")
 
 
-def _blocks(place: Place, without: bytes, capture: Capture, patch: PatchId) -> list[Block]:
+def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchId) -> list[Block]:
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
     from itertools import count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patcher.notes import Note
 from patcher.processes import Processes
@@ -143,16 +143,16 @@ class Probe(NamedTuple):
     for a combination of what was asked for and what stays that does nothing.
     """
 
-    summary: Callable[[Capture], str]
+    summary: Callable[[Capture[Any]], str]
     members: tuple[type, ...] = ()
     recorder: type | None = None
     shared: tuple[type, ...] = ()
     backends: Mapping[str, type] = MappingProxyType({})
-    settled: Callable[[Capture, str], Mapping[str, object]] = lambda _capture, _release: {}
-    chosen: Callable[[Capture], Mapping[str, object]] = lambda _capture: {}
-    arguments: Callable[[Capture], Mapping[tuple[str, str], str]] = lambda _capture: {}
-    layers: Callable[[Capture], tuple[tuple[type, ...], ...]] = lambda _capture: ()
-    resulting: Callable[[Capture, Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda _capture, _arguments: ()
+    settled: Callable[[Capture[Any], str], Mapping[str, object]] = lambda _capture, _release: {}
+    chosen: Callable[[Capture[Any]], Mapping[str, object]] = lambda _capture: {}
+    arguments: Callable[[Capture[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
+    layers: Callable[[Capture[Any]], tuple[tuple[type, ...], ...]] = lambda _capture: ()
+    resulting: Callable[[Capture[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda _capture, _code: ()
 
 
 class Recipe(NamedTuple):

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Stage
 from patcher.change import PatchId
 from patcher.folding import Body, Folder, called, literal
 from patcher.recipe import Probe, Recipe
@@ -32,7 +32,7 @@ class Rendered(NamedTuple):
     shared: tuple[str, ...] = ()
 
 
-def render(recipe: Recipe, capture: Capture, release: str, patch: PatchId, shared: PatchId) -> Rendered:
+def render(recipe: Recipe, capture: Capture[Stage], release: str, patch: PatchId, shared: PatchId) -> Rendered:
     """What ``recipe`` appends to its class for ``capture`` in ``release`` ("" for one that is not known).
 
     ``patch`` and ``shared`` name the recorder and the one from which it and others derive. What the user chose ends up
@@ -122,10 +122,10 @@ class _Layer(NamedTuple):
     shared: bool = False
 
 
-def _layers(probe: Probe, capture: Capture) -> tuple[type, list[_Layer]]:
+def _layers(probe: Probe, capture: Capture[Stage]) -> tuple[type, list[_Layer]]:
     """The class that Python makes of the parts, and its layers from the bottom up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
-    backend, above = probe.backends[capture.backend], probe.layers(capture)
+    backend, above = probe.backends[capture.profiler.BACKEND], probe.layers(capture)
     upper = [kind for layer in reversed(above) for kind in reversed(layer)]
     composed = type("Composed", (*upper, probe.recorder, backend), {})
     linear = composed.__mro__[1:-1]
@@ -139,7 +139,7 @@ def _layers(probe: Probe, capture: Capture) -> tuple[type, list[_Layer]]:
 class _Recorder:
     """The layers of a recorder with their constants; ``called_from`` is the text from which its methods are called."""
 
-    def __init__(self, probe: Probe, capture: Capture, release: str, called_from: str) -> None:
+    def __init__(self, probe: Probe, capture: Capture[Stage], release: str, called_from: str) -> None:
         composed, self.layers = _layers(probe, capture)
         self.called_from, self.keywords = called_from, probe.arguments(capture)
         self.places: dict[str, list[int]] = {}

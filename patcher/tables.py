@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 
-def releases(data: dict[str, Any]) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, from the data of its report."""
+def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch list`` shows, from the data of its report.
+
+    With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("target", "stage", "recipe", "file", "releases", "windows", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0) if width else (0, 1))
+    for name in ("target", "stage", "recipe", "file", "releases", "windows"):
+        table.add_column(name, overflow="fold")
     for row in data["targets"]:
         first, last = row["releases"][0], row["releases"][-1]
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
         recipe = f"{row['recipe']} {row['structure']}".rstrip()
         table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
-    console = Console(width=1000, no_color=True)  # every column as wide as its widest cell
+    console = Console(width=width or 1000, force_terminal=False)  # 1000: every column as wide as its widest cell
     with console.capture() as capture:
         console.print(table)
     return [line.rstrip() for line in capture.get().splitlines()]

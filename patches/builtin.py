@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.capture import Capture
+from patcher.capture import Builtin, Capture, TorchNpu
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Call, Probe
@@ -49,35 +49,37 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
+def arguments(capture: Capture[Builtin]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the settings that the user named and no others."""
     every = profilers.arguments(capture)
-    return {key: every[key] for setting in capture.settings for key in _KEYWORDS[setting]}
+    return {key: every[key] for setting in capture.stage.named for key in _KEYWORDS[setting]}
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Builtin]) -> str:
     """One line for the reader of the report."""
     return f"Sets {' '.join(capture.words[1:])} of the framework's own profiler; its other settings stay."
 
 
-def resulting(capture: Capture, arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
+def resulting(capture: Capture[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
     """What torch_npu makes of the settings together, those that stay among them.
 
     From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
     becomes PipeUtilization at level 1 and 2 up to 2.9.0. :class:`Problem` (USAGE) for metrics that would be dropped.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
+    named = capture.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
-        if "level" not in capture.settings and "aic_metrics" in capture.settings:
+        profiler = capture.profiler
+        if isinstance(profiler, TorchNpu) and "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,
-                f"--aic-metrics {capture.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
+                f"--aic-metrics {profiler.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"
                 " level1 on and would drop them",
-                hint=f"add --level level1 to --aic-metrics {capture.aic_metrics}",
+                hint=f"add --level level1 to --aic-metrics {profiler.aic_metrics}",
             )
         said = f"aic_metrics stays {metrics}, which torch_npu sets to none at {level}"
         return (Note(said, "torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),)
-    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*capture.settings}:
+    if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named}:
         return (Note(f"at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone"),)
     return ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.capture import WHOLE, Capture
+from patcher.capture import WHOLE, Capture, Whole
 from patcher.notes import Note
 from patcher.recipe import Around, Probe, Site
 from patches import recording, vllm_engine
@@ -19,9 +19,9 @@ MANY_SIZES = Note(
 """What every engine has to say of the length of a trace."""
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Whole]) -> str:
     """One line for the reader of the patched file."""
-    which = "capture of graphs" if capture.repeat == 1 else f"{capture.repeat} captures of graphs"
+    which = "capture of graphs" if capture.stage.repeat == 1 else f"{capture.stage.repeat} captures of graphs"
     return f"Records the first {which} of a worker on {recording.on_ranks(capture)}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Stage, TorchNpu
 from patches.probes.backends import Npu, Torch
 
 BACKENDS = {"npu": Npu, "torch": Torch}
@@ -29,41 +29,37 @@ _CONTENTS = {
 }
 
 
-def arguments(capture: Capture) -> Mapping[tuple[str, str], str]:
+def arguments(capture: Capture[Stage]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the constructor in ``patches.probes.backends``.
 
     The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
     first of them and therefore not offered.
     """
-    device = {
-        "npu": "torch_npu.profiler.ProfilerActivity.NPU",
-        "torch": "torch.profiler.ProfilerActivity.CUDA",
-    }[capture.backend]
-    host = {"npu": "torch_npu.profiler.ProfilerActivity.CPU", "torch": "torch.profiler.ProfilerActivity.CPU"}[
-        capture.backend
-    ]
-    activities = [code for word, code in (("cpu", host), ("npu", device)) if word in capture.contents]
-    keywords = {("profile", keyword): str(word in capture.contents) for word, keyword in _CONTENTS.items()}
+    profiler = capture.profiler
+    device = f"{profiler.MODULE}.ProfilerActivity.{'NPU' if isinstance(profiler, TorchNpu) else 'CUDA'}"
+    host = f"{profiler.MODULE}.ProfilerActivity.CPU"
+    activities = [code for word, code in (("cpu", host), ("npu", device)) if word in profiler.contents]
+    keywords = {("profile", keyword): str(word in profiler.contents) for word, keyword in _CONTENTS.items()}
     keywords["profile", "activities"] = f"[{', '.join(activities)}]"
-    if capture.backend == "torch":
+    if not isinstance(profiler, TorchNpu):
         return keywords
-    level = capture.level or "level1"
+    level = profiler.level or "level1"
     # torch_npu drops AI Core metrics below level 1 with a warning.
-    metrics = capture.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
-    types = [f"torch_npu.profiler.ExportType.{name.capitalize()}" for name in capture.exports]
+    metrics = profiler.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
+    types = [f"torch_npu.profiler.ExportType.{name.capitalize()}" for name in profiler.exports(capture.ranges)]
     experimental = {
         "export_type": types[0] if len(types) == 1 else f"[{', '.join(types)}]",  # 2.1.0.post8 takes no list
         "profiler_level": f"torch_npu.profiler.ProfilerLevel.{_LEVELS[level]}",
         "aic_metrics": f"torch_npu.profiler.AiCMetrics.{_METRICS[metrics]}",
-        "l2_cache": str(capture.l2_cache),
-        "msprof_tx": str(capture.marks),  # "mstx" only from 2.7.1 on
+        "l2_cache": str(profiler.l2_cache),
+        "msprof_tx": str(profiler.marks(capture.ranges)),  # "mstx" only from 2.7.1 on
     }
     keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
-    keywords["tensorboard_trace_handler", "analyse_flag"] = str(capture.analysis)
+    keywords["tensorboard_trace_handler", "analyse_flag"] = str(profiler.analysis)
     return keywords
 
 
-def asked(capture: Capture) -> Mapping[tuple[str, str], str]:
+def asked(capture: Capture[Stage]) -> Mapping[tuple[str, str], str]:
     """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
 
     The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.

@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Whole, Windowed
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
 
 
-def chosen(capture: Capture) -> dict[str, object]:
+def chosen(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
     return {
-        "STAGE": capture.stage,
-        "WINDOW": str(capture.window),
+        "STAGE": capture.stage.name,
+        "WINDOW": str(capture.stage.window),
         "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
         "SAVE_PATH": capture.save_path,
-        **({"MODULES": capture.module_pattern} if capture.module_ranges else {}),
+        **({"MODULES": capture.ranges.module_pattern} if capture.ranges.module_ranges else {}),
     }
 
 
-def settled(capture: Capture) -> dict[str, object]:
+def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     """What the capture settles of any recorder."""
-    return {"WARMUP": capture.warmup, "REPEAT": capture.repeat}
+    stage = capture.stage
+    return {"WARMUP": stage.warmup if isinstance(stage, Windowed) else 0, "REPEAT": stage.repeat}
 
 
-def units(capture: Capture, name: str) -> str:
+def units(capture: Capture[Windowed | Whole], name: str) -> str:
     """The units of the window in words; ``name`` is what they are called."""
-    window = capture.window
+    window = capture.stage.window
     return f"{name} {window.first} and all that follow" if window.open else f"{name} {window.first}..{window.end - 1}"
 
 
-def on_ranks(capture: Capture) -> str:
+def on_ranks(capture: Capture[Windowed | Whole]) -> str:
     """The ranks in words."""
     return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
 
 
-def layers(capture: Capture, markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
+def layers(capture: Capture[Windowed | Whole], markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
     """What is put on top of the recorder for ranges; ``markers`` are the classes that mark the stage."""
-    modules = ((ranges.ModuleRanges,),) if capture.module_ranges else ()
-    marks = (markers,) if capture.markers else ()
-    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[capture.backend]
+    modules = ((ranges.ModuleRanges,),) if capture.ranges.module_ranges else ()
+    marks = (markers,) if capture.ranges.markers else ()
+    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[capture.profiler.BACKEND]
     return ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
 
 
@@ -50,9 +52,9 @@ def probe(
     members: tuple[type, ...],
     *,
     logger: str,
-    chosen: Callable[[Capture], Mapping[str, object]],
-    settled: Callable[[Capture, str], Mapping[str, object]],
-    summary: Callable[[Capture], str],
+    chosen: Callable[[Capture[Any]], Mapping[str, object]],
+    settled: Callable[[Capture[Any], str], Mapping[str, object]],
+    summary: Callable[[Capture[Any]], str],
     markers: tuple[type, ...] = (),
     shared: tuple[type, ...] = (),
 ) -> Probe:

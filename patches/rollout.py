@@ -4,29 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcher.capture import ROLLOUT_UNITS, Capture
+from patcher.capture import Capture, Rollout
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
 from patches.probes.members import Calls
 
-WINDOWS = ROLLOUT_UNITS
+WINDOWS = tuple(unit.name for unit in Rollout.UNITS)
 
 Traits = Callable[[str], Mapping[str, object]]
 """What is settled of an engine in a published release, or for "" in one that is not known."""
 
 
-def chosen(capture: Capture) -> dict[str, object]:
+def chosen(capture: Capture[Rollout]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
-    return {**recording.chosen(capture), "ROLLOUT": str(capture.rollout)}
+    return {**recording.chosen(capture), "ROLLOUT": str(capture.stage.rollout)}
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Rollout]) -> str:
     """One line for the reader of the patched file."""
-    units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[capture.window.unit]
-    until = "" if capture.repeat == 1 else f" to {capture.rollout + capture.repeat - 1}"
-    which = f"rollout {capture.rollout}{until}"
-    return f"Records {recording.units(capture, units)} of {which} on {recording.on_ranks(capture)}."
+    units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
+        capture.stage.window.unit
+    ]
+    first, repeat = capture.stage.rollout, capture.stage.repeat
+    until = "" if repeat == 1 else f" to {first + repeat - 1}"
+    return f"Records {recording.units(capture, units)} of rollout {first}{until} on {recording.on_ranks(capture)}."
 
 
 def probe(
@@ -34,8 +36,8 @@ def probe(
 ) -> Probe:
     """The probe that counts what ``recorder`` observes."""
 
-    def settled(capture: Capture, release: str) -> dict[str, object]:
-        unit = capture.window.unit
+    def settled(capture: Capture[Rollout], release: str) -> dict[str, object]:
+        unit = capture.stage.window.unit
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
         return {**recording.settled(capture), **counting, **traits(release)}
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from patcher.capture import Capture
+from patcher.capture import Capture, Training
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
 from patches.probes.members import ForeignLoops, Loops
-from patches.probes.training import Training
+from patches.probes.training import TrainingSteps
 
 MICRO, MINI = "micro-batch", "mini-batch"
 ROLES = {
@@ -23,30 +23,41 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def chosen(roles: tuple[str, ...]) -> Callable[[Capture], dict[str, object]]:
-    """What the user chose, as the class attributes of ``probes.training.Training`` in a stage for ``roles``."""
+def chosen(roles: tuple[str, ...]) -> Callable[[Capture[Training]], dict[str, object]]:
+    """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``."""
 
-    def attributes(capture: Capture) -> dict[str, object]:
+    def attributes(capture: Capture[Training]) -> dict[str, object]:
         return {
             **recording.chosen(capture),
-            "UNIT": capture.window.unit,
-            "ROLES": (capture.role,) if capture.role else roles,
-            "STEPS": ",".join(map(str, capture.training_steps)),
+            "UNIT": capture.stage.window.unit,
+            "ROLES": (capture.stage.role,) if capture.stage.role else roles,
+            "STEPS": ",".join(map(str, capture.stage.training_steps)),
         }
 
     return attributes
 
 
-def summary(capture: Capture) -> str:
+def summary(capture: Capture[Training]) -> str:
     """One line for the reader of the patched file."""
-    steps = sorted({step + more for step in capture.training_steps for more in range(capture.repeat)})
-    units = recording.units(capture, capture.window.unit.replace("batch", "batches"))
-    role = f" for the {capture.role}" if capture.role else ""
-    of = f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
-    return f"Records {units} of {of} in {capture.stage}{role} on {recording.on_ranks(capture)}."
+    stage = capture.stage
+    units = recording.units(capture, stage.window.unit.replace("batch", "batches"))
+    role = f" for the {stage.role}" if stage.role else ""
+    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(capture)}."
 
 
-def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = Training) -> Probe:
+def _steps(stage: Training) -> str:
+    """The training steps in words; a run of them by its ends, for --repeat may ask for any number."""
+    if stage.repeat > _FEW:
+        ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]
+        return f"training steps {', '.join(ends)}"
+    steps = sorted({step + more for step in stage.training_steps for more in range(stage.repeat)})
+    return f"training step{'s' * (len(steps) > 1)} {', '.join(map(str, steps))}"
+
+
+_FEW = 8
+
+
+def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type = TrainingSteps) -> Probe:
     """The probe that counts the units of a stage; ``recorder`` tells whose call it is.
 
     The stages of one class have ``shared`` in common, and all from which that derives.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from patcher import __version__
+from patcher.cli.command import reported
 
 COMMANDS = {
     "apply": ("apply", "Patch targets, all of them or none."),
@@ -24,7 +27,7 @@ LAUNCHING = ("apply", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 
 
-class _Group(click.Group):
+class _Root(click.Group):
     """Loads the command that is asked for, and keeps the words after ``--``: they start the run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -34,7 +37,12 @@ class _Group(click.Group):
             at = args.index("--")
             ctx.meta["launch"] = tuple(args[at + 1 :])
             args = args[:at]
-        return super().parse_args(ctx, args)
+        with reported("", ctx.meta["typed"]):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with reported("", ctx.meta["typed"]):
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(COMMANDS)
@@ -48,19 +56,26 @@ class _Group(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101
         return command
 
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from patches.projects import projects
+
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Targets"):
+            formatter.write_text(", ".join(project.name for project in projects()))
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
 @click.group(
-    cls=_Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    cls=_Root,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    """Put an exact profiler window into the installed sources of vllm-ascend, review it, take it out again.
+    """Put an exact profiler window into installed sources, review it, take it out again.
 
     \b
     Examples:

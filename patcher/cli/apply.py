@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli import capturing, options
+from patcher.cli import options
+from patcher.cli.command import Command, Option
+from patcher.cli.recording import RECORD
+from patcher.headings import PROFILERS
 
 if TYPE_CHECKING:
+    from patcher.commands.finding import LaunchOptions, SearchOptions
     from patcher.report import Report
+    from patcher.request import RecordOptions
+
+FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch although another profiler is switched on.")
 
 
-@click.command()
-@options.targets("TARGET[==VERSION]...", required=True)
-@capturing.window
-@options.where
-@options.launch
-@click.option("--force", is_flag=True, help="Patch although another profiler is switched on.")
-@options.dry_run
-@options.output
-def command(targets: tuple[str, ...], **words: Any) -> None:
+@click.command(
+    "apply",
+    cls=Command,
+    params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE],
+    groups=(RECORD, options.SEARCH, options.LAUNCH),
+)
+def command(
+    targets: tuple[str, ...],
+    record: RecordOptions,
+    search: SearchOptions,
+    launch: LaunchOptions,
+    force: bool,
+    dry_run: bool,
+) -> Report:
     """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
     \b
@@ -30,17 +42,11 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
       rlpatch apply vllm-ascend --decode 30:60 --path /vllm-workspace/vllm-ascend
       rlpatch apply vllm-ascend --decode 30:60 -- bash run_grpo.sh
       rlpatch apply verl==0.6.1 --stage update-policy --mini-batch 0:1
-      rlpatch apply verl --stage compute-log-prob --role ref --micro-batch 0:1 --training-steps 2
+      rlpatch apply verl --stage compute-log-prob --role ref --micro-batch 0:1
       rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
-      rlpatch apply vllm-ascend --builtin --level level2 --contents npu,cpu,memory --export-type db,text
+      rlpatch apply vllm-ascend --builtin --level level2 --export-type db,text
     """
     from patcher.commands import applying
 
-    def work() -> Report:
-        place, launch = options.place(words), options.start(words)
-        choice = capturing.choice(words)
-        return applying.apply(
-            targets, place, choice, launch, dry_run=words["dry_run"], force=words["force"], on_wait=options.wait
-        )
-
-    options.run("apply", words, work)
+    request = record.request()
+    return applying.apply(targets, search, request, launch, dry_run=dry_run, force=force, on_wait=options.wait)

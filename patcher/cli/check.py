@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from patcher.cli import options
+from patcher.cli.command import Command
 
 if TYPE_CHECKING:
+    from patcher.commands.finding import LaunchOptions, SearchOptions
     from patcher.report import Report
 
 
-@click.command()
-@options.targets("[TARGET]...")
-@options.launch
-@options.where
-@options.output
-def command(targets: tuple[str, ...], **words: Any) -> None:
+@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.LAUNCH, options.SEARCH))
+def command(targets: tuple[str, ...], launch: LaunchOptions, search: SearchOptions) -> Report:
     """Look for other profilers that are, or could be, switched on.
 
     In the environment, the launch script, the command after `--`, and the configuration that they lead to.
@@ -31,8 +29,4 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
     """
     from patcher.commands import guarding
 
-    def work() -> Report:
-        place, launch = options.place(words), options.start(words)
-        return guarding.check(targets, place, launch)
-
-    options.run("check", words, work)
+    return guarding.check(targets, search, launch)

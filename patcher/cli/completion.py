@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from patcher.cli.command import Command
 
-@click.command()
+
+@click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
     """Print the completion script for a shell.

@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from patcher.capture import UNITS
-from patcher.cli import capturing, options
+from patcher.cli import options
+from patcher.cli.command import Command, Option
+from patcher.cli.recording import RECORD
 from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT
+from patcher.option import flag
 
 if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
     from patcher.report import Report
+    from patcher.request import RecordOptions
+
+CALLS = Option(
+    ["--calls"],
+    heading=OUTPUT,
+    is_flag=True,
+    help="Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
+    " git apply.",
+)
 
 
-@click.command()
-@options.targets("[TARGET]...")
-@capturing.window
-@options.where
-@options.output
-def command(targets: tuple[str, ...], **words: Any) -> None:
+@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(RECORD, options.SEARCH))
+def command(targets: tuple[str, ...], record: RecordOptions, search: SearchOptions, calls: bool) -> Report:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
     Examples:
       rlpatch diff
+      rlpatch diff --calls
       rlpatch diff vllm-ascend --decode 30:60
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
-    from patcher.commands import looking
+    from patcher.commands import inspecting
 
-    def work() -> Report:
-        windows = [unit.replace("-", "_") for unit in UNITS]
-        asked = any(words[name] for name in (*windows, "stage", "builtin"))
-        if asked and not targets:
-            raise Problem(
-                Kind.USAGE, "a window is given, but no target", hint="rlpatch diff vllm-ascend --decode 30:60"
-            )
-        chosen = [name for name in capturing.given() if name not in windows]
-        if chosen and not asked:
-            option = f"--{chosen[0].replace('_', '-')}"
-            raise Problem(
-                Kind.USAGE,
-                f"{option} without a window: without one, diff shows what is applied",
-                hint=f"add --decode 30:60, or leave {option} out",
-            )
-        return looking.diff(targets, options.place(words), capturing.choice(words) if asked else None)
-
-    options.run("diff", words, work)
+    if record.asked and not targets:
+        hint = "rlpatch diff vllm-ascend --decode 30:60"
+        raise Problem(Kind.USAGE, "a window is given, but no target", hint=hint)
+    if record.choices and not record.asked:
+        option = flag(next(iter(record.choices)))
+        raise Problem(
+            Kind.USAGE,
+            f"{option} without a window: without one, diff shows what is applied",
+            hint=f"add --decode 30:60, or leave {option} out",
+        )
+    return inspecting.diff(targets, search, record.request() if record.asked else None, calls=calls)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from patcher.cli import options
+from patcher.cli.command import Command
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
+    from patcher.report import Report
 
 
-@click.command()
-@options.targets("TARGET[==VERSION]", nargs=1, required=True)
-@click.option("--stage", help="Only this stage.")
-@options.where
-@options.output
-def command(target: str, **words: Any) -> None:
+@click.command(
+    "explain",
+    cls=Command,
+    params=[options.targets("TARGET[==VERSION]", nargs=1, required=True), options.only_stage()],
+    groups=(options.SEARCH,),
+)
+def command(target: str, stage: str | None, search: SearchOptions) -> Report:
     """Say where the code goes in for TARGET and why, and what the release can do by itself.
 
     \b
@@ -25,4 +31,4 @@ def command(target: str, **words: Any) -> None:
     """
     from patcher.commands import knowledge
 
-    options.run("explain", words, lambda: knowledge.explain(target, options.place(words), words["stage"]))
+    return knowledge.explain(target, search, stage)

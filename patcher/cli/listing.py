@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli import options
+from patcher.cli.command import Command
 
 if TYPE_CHECKING:
     from patcher.report import Report
 
 
-@click.command("list")
-@options.output
-def command(**words: Any) -> None:
+@click.command("list", cls=Command)
+def command() -> Report:
     """Show the targets, releases, stages and windows that there are recipes for.
 
     \b
     Example:
       rlpatch list
     """
+    import shutil
+    import sys
+
     from patcher import tables
     from patcher.commands import knowledge
 
-    def work() -> Report:
-        report = knowledge.listing()
-        report.lines = tables.releases(report.data)
-        return report
-
-    options.run("list", words, work)
+    report = knowledge.listing()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    report.lines = tables.releases(report.data, width)
+    return report

@@ -1,66 +1,62 @@
-"""The options that commands share, and what they mean."""
+"""The options and arguments that commands share, and what they mean."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.errors import Kind, Problem, refused
+from patcher.cli.command import Group, Option
+from patcher.headings import OUTPUT, PLACE, PROFILERS, WHOSE, WINDOW
 
 if TYPE_CHECKING:
-    from patcher.commands.asked import Launch, Where
-    from patcher.report import Report
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """One decorator out of several, in the order of the help."""
-
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    AnyType = click.ParamType[Any]
+    from patcher.commands.finding import LaunchOptions, SearchOptions
+else:  # click's types have no parameter before 8.5
+    AnyType = click.ParamType
 
 
-output = together(
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout."),
-    click.option(
-        "-q", "--quiet", is_flag=True, help="Print errors, and only what was asked for: a diff, a JSON document."
-    ),
-    click.option("-v", "--verbose", is_flag=True, help="Show details, and the traceback of an unexpected failure."),
-    click.option(
-        "--color",
-        type=click.Choice(["auto", "always", "never"]),
-        default="auto",
-        help="Default: on a terminal, unless NO_COLOR is set.",
-    ),
-)
-where = together(
-    click.option(
-        "--path",
+def _search(values: Mapping[str, Any]) -> SearchOptions:
+    from patcher.commands.finding import SearchOptions
+
+    return SearchOptions(values["path"], values["python"], click.get_current_context().meta.get("typed", ()))
+
+
+def _launch(values: Mapping[str, Any]) -> LaunchOptions:
+    from patcher.commands.finding import LaunchOptions
+
+    command = click.get_current_context().meta.get("launch", ())
+    return LaunchOptions(os.environ, values["script"], command, values["config"])
+
+
+SEARCH = Group(
+    "search",
+    _search,
+    Option(
+        ["--path"],
+        heading=PLACE,
         type=click.Path(readable=False, path_type=Path),  # `find` says more of a folder that is closed
         metavar="DIR",
         help="Site-packages, unpacked wheel or checkout that holds the package.",
     ),
-    click.option("--python", metavar="EXE", help="Look in the environment of this interpreter."),
+    Option(["--python"], heading=PLACE, metavar="EXE", help="Look in the environment of this interpreter."),
 )
-dry_run = click.option("-n", "--dry-run", is_flag=True, help="Say what would be done and write nothing.")
-launch = together(
-    click.option(
-        "--script",
+LAUNCH = Group(
+    "launch",
+    _launch,
+    Option(
+        ["--script"],
+        heading=PROFILERS,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="The launch script to look for other profilers in.",
     ),
-    click.option(
-        "--config",
+    Option(
+        ["--config"],
+        heading=PROFILERS,
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="The YAML file that configures the run (verl), if it is not the installed one that the start names.",
@@ -68,10 +64,40 @@ launch = together(
 )
 
 
-def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> Callable[[F], F]:
+class _Named(AnyType):
+    """A value that is read as the option ``name`` of `apply` reads it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """What `apply` would make of it; Problem (USAGE) for what it does not understand."""
+        from patcher.request import OPTIONS  # not for `revert` without it
+
+        return OPTIONS[self.name].notation.read(f"--{self.name}", value)
+
+
+def only_stage() -> Option:
+    """The option of commands that show or revert what is known by its stage."""
+    return Option(["--stage"], heading=WINDOW, type=_Named("stage"), metavar="NAME", help="Only this stage.")
+
+
+def only_role() -> Option:
+    """The option of commands that revert what is known by its role."""
+    about = "Only the patches for this role."
+    return Option(["--role"], heading=WHOSE, type=_Named("role"), metavar="NAME", help=about)
+
+
+def dry_run() -> Option:
+    """The option of commands that write."""
+    about = "Say what would be done and write nothing."
+    return Option(["-n", "--dry-run"], heading=OUTPUT, is_flag=True, help=about)
+
+
+def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:
     """The argument for targets, which shells can complete: names, and releases after ``==``."""
     name = "target" if nargs == 1 else "targets"
-    return click.argument(name, nargs=nargs, required=required, metavar=metavar, shell_complete=_complete)
+    return click.Argument([name], nargs=nargs, required=required, metavar=metavar, shell_complete=_complete)
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -80,49 +106,6 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     names = {project.name: project.releases for project in projects()}
     offered = [*names, *(f"{name}=={release}" for name, releases in names.items() for release in releases)]
     return [text for text in offered if text.startswith(incomplete)]
-
-
-def place(words: dict[str, Any]) -> Where:
-    """Where to look, by ``--path`` and ``--python``."""
-    from patcher.commands.asked import Where
-
-    typed = click.get_current_context().find_root().meta.get("typed", ())
-    return Where(words["path"], words["python"], typed)
-
-
-def start(words: dict[str, Any]) -> Launch:
-    """How the run will be started, by ``--script``, ``--config`` and the words after ``--``."""
-    import os
-
-    from patcher.commands.asked import Launch
-
-    command = click.get_current_context().find_root().meta.get("launch", ())
-    return Launch(os.environ, words["script"], command, words["config"])
-
-
-def run(command: str, words: dict[str, Any], work: Callable[[], Report]) -> NoReturn:
-    """Run ``work``, show its report, and exit with its code; every failure ends as a report, too."""
-    from patcher.report import Report
-
-    as_json, quiet, verbose, color = (words[name] for name in ("as_json", "quiet", "verbose", "color"))
-    try:
-        report = work()
-    except Problem as problem:
-        report = Report(command, problems=[problem])
-    except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows it waits
-        report = Report(command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
-    except PermissionError as error:
-        report = Report(command, problems=[refused(error)])
-    except Exception as error:
-        if verbose:
-            raise
-        cause = f"{type(error).__name__}: {error}"
-        report = Report(
-            command,
-            problems=[Problem(Kind.UNEXPECTED, cause, hint="the same command with -v shows where; please report it")],
-        )
-    coloured = {"always": True, "never": False}.get(color)
-    sys.exit(report.show(as_json=as_json, quiet=quiet, color=coloured, verbose=verbose))
 
 
 def wait(message: str) -> None:

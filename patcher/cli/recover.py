@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from patcher.cli import options
+from patcher.cli.command import Command
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
+    from patcher.report import Report
 
 
-@click.command()
-@options.where
-@options.output
-def command(**words: Any) -> None:
+@click.command("recover", cls=Command, groups=(options.SEARCH,))
+def command(search: SearchOptions) -> Report:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b
@@ -21,4 +24,4 @@ def command(**words: Any) -> None:
     """
     from patcher.commands import applying
 
-    options.run("recover", words, lambda: applying.recover(options.place(words), options.wait))
+    return applying.recover(search, options.wait)

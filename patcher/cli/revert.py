@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from patcher.cli import options
+from patcher.cli.command import Command
 
 if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
     from patcher.report import Report
 
 
-@click.command()
-@options.targets("[TARGET]...")
-@click.option("--stage", help="Only this stage.")
-@click.option("--role", help="Only the patches for this role.")
-@options.where
-@options.dry_run
-@options.output
-def command(targets: tuple[str, ...], **words: Any) -> None:
+@click.command(
+    "revert",
+    cls=Command,
+    params=[options.targets("[TARGET]..."), options.only_stage(), options.only_role(), options.dry_run()],
+    groups=(options.SEARCH,),
+)
+def command(
+    targets: tuple[str, ...], stage: str | None, role: str | None, search: SearchOptions, dry_run: bool
+) -> Report:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
     \b
@@ -30,9 +33,4 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
     """
     from patcher.commands import applying
 
-    def work() -> Report:
-        place = options.place(words)
-        stage, role = words["stage"], words["role"]
-        return applying.revert(targets, place, stage=stage, role=role, dry_run=words["dry_run"], on_wait=options.wait)
-
-    options.run("revert", words, work)
+    return applying.revert(targets, search, stage=stage, role=role or None, dry_run=dry_run, on_wait=options.wait)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from patcher.cli import options
+from patcher.cli.command import Command
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
+    from patcher.report import Report
 
 
-@click.command()
-@options.targets("[TARGET]...")
-@options.where
-@options.output
-def command(targets: tuple[str, ...], **words: Any) -> None:
+@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.SEARCH,))
+def command(targets: tuple[str, ...], search: SearchOptions) -> Report:
     """Say what is patched where, since when, and whether it is still intact.
 
     \b
@@ -21,6 +23,6 @@ def command(targets: tuple[str, ...], **words: Any) -> None:
       rlpatch status
       rlpatch status --python /opt/venv/bin/python --json
     """
-    from patcher.commands import looking
+    from patcher.commands import inspecting
 
-    options.run("status", words, lambda: looking.status(targets, options.place(words)))
+    return inspecting.status(targets, search)

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.capture import BUILTIN
 from patcher.change import Change, Edit, PatchId, Record
-from patcher.commands.asked import Choice, Launch, Where, find, upstreams
+from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, upstreams
 from patcher.commands.guarding import guard, switched_on_by
-from patcher.commands.roots import Root, nothing, patched_roots
+from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.errors import Kind, Problem, refused
 from patcher.recipe import Upstream
 from patcher.report import Report
@@ -20,30 +19,37 @@ from patcher.store import transaction as store
 from patcher.targets import find as targets
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture
+    from patcher.capture import Capture, Stage
     from patcher.plan import Place, Plan
+    from patcher.request import Request
 
 OnWait = Callable[[str], None]
 
 
 def plans_for(
-    report: Report, words: Sequence[str], where: Where, choice: Choice, command: str, on_wait: OnWait | None = None
+    report: Report,
+    words: Sequence[str],
+    search: SearchOptions,
+    request: Request,
+    command: str,
+    on_wait: OnWait | None = None,
 ) -> list[tuple[Upstream, Plan]]:
     """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once.
 
     With ``on_wait`` a run that was interrupted is ended first: before that a file is not what it will be.
     """
     from patcher import plan as planning
+    from patcher.request import resolve
 
     plans: list[tuple[Upstream, Plan]] = []
     for word in dict.fromkeys(words):
         try:
-            upstream, target = find(word, where, command)
+            upstream, target = find_target(word, search, command)
             if any(plan.target.project == target.project for _, plan in plans):
                 continue  # the same target, named in two ways
             if on_wait and store.pending(target.root):
-                _settle(report, where, on_wait)
-            capture = choice.capture(upstream, target)
+                _settle(report, search, on_wait)
+            capture = resolve(request, upstream, target, upstreams())
             _refuse_inside(capture)
             plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
         except Problem as problem:
@@ -51,22 +57,22 @@ def plans_for(
         except PermissionError as error:
             report.problems.append(refused(error))
     if not report.problems:
-        report.problems += _unused(choice, plans)
+        report.problems += _unused(request, plans)
     if report.problems and len(words) > 1:
         report.note("nothing was written, because not every target can be patched")
     return plans
 
 
-def _unused(choice: Choice, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
+def _unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
-    captures = [plan.capture for _, plan in plans]
+    from patcher.request import no_stage
+
+    stages = [plan.capture.stage for _, plan in plans]
     problems = []
-    if choice.stage and choice.stage not in [capture.stage for capture in captures]:
-        stages = dict.fromkeys(recipe.stage for upstream, _ in plans for recipe in upstream.recipes)
-        cause = f"--stage {choice.stage}: no target has this stage"
-        problems.append(Problem(Kind.NO_RECIPE, cause, hint=f"one of: {', '.join(stages)}"))
-    for window in choice.windows:
-        if window not in [capture.window for capture in captures]:
+    if request.stage and request.stage not in [stage.name for stage in stages]:
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in plans], upstreams()))
+    for window in request.windows:
+        if window not in [stage.window for stage in stages]:
             option = f"--{window.unit} {window}"
             hint = f"leave out {option}, or name a target that has it: rlpatch list"
             problems.append(Problem(Kind.USAGE, f"{option}: no target counts it", hint=hint))
@@ -75,9 +81,9 @@ def _unused(choice: Choice, plans: Sequence[tuple[Upstream, Plan]]) -> list[Prob
 
 def apply(
     words: Sequence[str],
-    where: Where,
-    choice: Choice,
-    launch: Launch,
+    search: SearchOptions,
+    request: Request,
+    launch: LaunchOptions,
     *,
     dry_run: bool,
     force: bool,
@@ -86,7 +92,7 @@ def apply(
     """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
     entries: list[dict[str, object]] = []
     report = Report("apply", data={"dry_run": dry_run, "targets": entries})
-    plans = plans_for(report, words, where, choice, "apply", None if dry_run else on_wait)
+    plans = plans_for(report, words, search, request, "apply", None if dry_run else on_wait)
     if not report.problems:
         for upstream, plan in plans:
             target = plan.target
@@ -107,17 +113,17 @@ def apply(
                 "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
             )
             return report
-        _next(report, [plan for _, plan in plans], where)
+        _next(report, [plan for _, plan in plans], search)
         if any(plan.changed for _, plan in plans):
             _restart(report, [(upstream, plan.target.root) for upstream, plan in plans])
         return report
 
 
-def _next(report: Report, plans: Sequence[Plan], where: Where) -> None:
+def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
     """What can be done with what is applied now, if anything is."""
     applied = [plan for plan in plans if any(place.marked for place in plan.places)]
     names = " ".join(dict.fromkeys(plan.target.project.name for plan in applied))
-    shown, out = (f"`rlpatch {command} {names}{where.words}`" for command in ("diff", "revert"))
+    shown, out = (f"`rlpatch {command} {names}{search.option}`" for command in ("diff", "revert"))
     if applied:
         report.lines += [f"next: {shown} shows every line", f"      {out} takes it out again"]
 
@@ -147,11 +153,11 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
         by = switched_on_by(upstream, plan.profiler, target.version)
         report.lines.append(f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}")
     else:
-        profiler = {"npu": "torch_npu.profiler", "torch": "torch.profiler"}[capture.backend]
-        ranges = (("the stage and its units", capture.markers), ("every call of a module", capture.module_ranges))
-        marked = " and ".join(what for what, asked in ranges if asked)
+        ranges = capture.ranges
+        said = (("the stage and its units", ranges.markers), ("every call of a module", ranges.module_ranges))
+        marked = " and ".join(what for what, asked in said if asked)
         report.lines += [f"  marks {marked}"] if marked else []
-        report.lines.append(f"  traces of {profiler} go to {capture.save_path}")
+        report.lines.append(f"  traces of {capture.profiler.MODULE} go to {capture.save_path}")
         report.lines.append("    RLPATCH_SAVE_PATH changes that for a run")
     notes_of(report, plan)
     files: list[dict[str, object]] = [
@@ -167,7 +173,7 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
     return {
         "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.installed_as,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
-        "options": list(capture.words), "save_path": None if plan.profiler else capture.save_path, "files": files,
+        "options": list(capture.words), "save_path": capture.save_path or None, "files": files,
         "warnings": [note.text for note in plan.warnings], "notes": [note.text for note in plan.notes],
         "replaces": _record(plan.replaces) if plan.replaces else None,
     }  # fmt: skip
@@ -182,24 +188,34 @@ def notes_of(report: Report, plan: Plan) -> None:
 
 
 def _replaced(record: Record, plan: Plan) -> str:
-    """The choice that was applied before, as it was typed, where the trace went only if that is new."""
+    """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
     import shlex
 
-    same = record.options[-2:] == ("--save-path", plan.capture.save_path)
-    said = shlex.join(record.options[:-2] if same else record.options)
+    options = list(record.options)
+    for option in ("--backend", "--save-path"):
+        ours, theirs = (list(_pair(words, option)) for words in (plan.capture.words, options))
+        if theirs and ours == theirs:
+            at = options.index(option)
+            del options[at : at + 2]
+    said = shlex.join(options)
     release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
     return f"{said}{release} (since {record.applied_at})"
+
+
+def _pair(words: Sequence[str], option: str) -> Sequence[str]:
+    """``option`` and its value among ``words``, nothing if it is not there."""
+    return words[words.index(option) :][:2] if option in words else ()
 
 
 def _record(record: Record) -> dict[str, object]:
     return {"options": list(record.options), "version": record.version, "since": record.applied_at}
 
 
-def _refuse_inside(capture: Capture) -> None:
+def _refuse_inside(capture: Capture[Stage]) -> None:
     """Raise Problem (USAGE) where the traces would lie in a package that rlpatch knows, or in a store of ours."""
     from patches.projects import projects
 
-    if capture.stage == BUILTIN:  # the framework knows where its traces go
+    if not capture.save_path:  # the framework knows where its traces go
         return
     packages = {project.package for project in projects()}
     folder = Path(capture.save_path)
@@ -235,7 +251,7 @@ def _settings(place: Place) -> Iterator[str]:
 
 
 def revert(
-    words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool, on_wait: OnWait
+    words: Sequence[str], search: SearchOptions, *, stage: str | None, role: str | None, dry_run: bool, on_wait: OnWait
 ) -> Report:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
@@ -243,10 +259,10 @@ def revert(
     """
     entries: list[dict[str, object]] = []
     report = Report("revert", data={"dry_run": dry_run, "files": entries})
-    roots, found = patched_roots(words, where)
+    roots, found = patched_roots(words, search)
     if any(root.pending for root in roots) and not dry_run:
-        _settle(report, where, on_wait)
-        roots, found = patched_roots(words, where)
+        _settle(report, search, on_wait)
+        roots, found = patched_roots(words, search)
     applied = {record.patch for root in roots for record in root.records}
     wanted = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not wanted:
@@ -263,7 +279,7 @@ def revert(
         outcome = store.commit([edit for _, edit in edits], on_wait=on_wait)
         report.done += [f"reverted {path}" for path in outcome.written]
     if not edits:
-        nothing(report, words, found)
+        report_nothing(report, words, found)
         return report
     with store.shielded():
         for root, edit in edits:
@@ -275,7 +291,7 @@ def revert(
         return report
 
 
-def _edit(report: Report, root: Root, wanted: Collection[PatchId]) -> Edit | None:
+def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:
     from patcher import plan
 
     patches = [record.patch for record in root.records if record.patch in wanted]
@@ -286,7 +302,7 @@ def _edit(report: Report, root: Root, wanted: Collection[PatchId]) -> Edit | Non
         return None
 
 
-def _reverted(report: Report, root: Root, edit: Edit, *, dry_run: bool) -> list[dict[str, object]]:
+def _reverted(report: Report, root: PatchedRoot, edit: Edit, *, dry_run: bool) -> list[dict[str, object]]:
     changed = {str(change.path): change for change in edit.changes}
     entries: list[dict[str, object]] = []
     for record in (record for record in root.records if record.patch in edit.remove):
@@ -304,19 +320,19 @@ def _reverted(report: Report, root: Root, edit: Edit, *, dry_run: bool) -> list[
     return entries
 
 
-def recover(where: Where, on_wait: OnWait) -> Report:
+def recover(search: SearchOptions, on_wait: OnWait) -> Report:
     """End the runs that were interrupted below every root that was found."""
     report = Report("recover")
-    ended, looked = _settle(report, where, on_wait)
+    ended, looked = _settle(report, search, on_wait)
     report.data["roots"] = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
     if not ended:
         report.lines.append(f"nothing to recover; looked in: {'; '.join(looked)}")
     return report
 
 
-def _settle(report: Report, where: Where, on_wait: OnWait) -> tuple[list[store.Recovered], tuple[str, ...]]:
+def _settle(report: Report, search: SearchOptions, on_wait: OnWait) -> tuple[list[store.Recovered], tuple[str, ...]]:
     """End the interrupted runs of every root that is found, because a transaction may have gone over several."""
-    found = targets.discover([u.project for u in upstreams()], path=where.path, python=where.python, git=False)
+    found = targets.discover([u.project for u in upstreams()], path=search.path, python=search.python, git=False)
     ended = store.recover(found.stores, on_wait=on_wait)
     _recovered(report, ended)
     return ended, found.searched

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from patcher.commands.asked import Launch, Where, find, upstream_of, upstreams
+from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target, upstreams
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import Finding, Guard, State, detect, exists
 from patcher.notes import WIDEST, Note
@@ -15,14 +15,14 @@ from patcher.report import Detail, Report
 from patcher.targets.target import Target
 
 
-def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
+def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> Report:
     """Look for every other profiler that is, or could be, switched on beside ours.
 
-    A target that is not in the place that ``where`` names is a problem; without a name its switches are looked at.
+    A target that is not in the place that ``search`` names is a problem; without a name its switches are looked at.
     """
     report = Report("check")
     missing: list[str] = []
-    for upstream, version, target in _subjects(report, words, where):
+    for upstream, version, target in _subjects(report, words, search):
         name, root = upstream.project.name, target.root if target else None
         if target is None and version:
             report.note(f"{name} was not found here, so those of {version} count", _NAME_IT)
@@ -46,17 +46,19 @@ def check(words: Sequence[str], where: Where, launch: Launch) -> Report:
 _NAME_IT = "--path DIR or --python EXE leads to it"
 
 
-def _subjects(report: Report, words: Sequence[str], where: Where) -> Iterator[tuple[Upstream, str, Target | None]]:
+def _subjects(
+    report: Report, words: Sequence[str], search: SearchOptions
+) -> Iterator[tuple[Upstream, str, Target | None]]:
     """What to look at: the project, its version as far as known, and the target if it is here.
 
-    Without ``words`` that is all that is in the place of ``where``, or without one, every project.
+    Without ``words`` that is all that is in the place of ``search``, or without one, every project.
     """
-    placed = where.path is not None or where.python is not None
+    placed = search.path is not None or search.python is not None
     absent: list[Problem] = []
     for word in words or [upstream.project.name for upstream in upstreams()]:
-        upstream, version = upstream_of(word)
+        upstream, version = parse_target(word)
         try:
-            target = find(word, where, "check")[1]
+            target = find_target(word, search, "check")[1]
         except Problem as problem:
             if problem.kind is Kind.NO_TARGET and not placed:
                 yield upstream, version or "", None
@@ -74,7 +76,7 @@ def guard(
     report: Report,
     upstream: Upstream,
     version: str,
-    launch: Launch,
+    launch: LaunchOptions,
     *,
     force: bool,
     root: Path | None = None,
@@ -129,7 +131,9 @@ def switched_on_by(upstream: Upstream, profiler: str, version: str) -> str:
     return " or ".join(dict.fromkeys(one.name for one in reversed(active)))
 
 
-def _look(report: Report, upstream: Upstream, version: str, root: Path | None, launch: Launch) -> tuple[Finding, ...]:
+def _look(
+    report: Report, upstream: Upstream, version: str, root: Path | None, launch: LaunchOptions
+) -> tuple[Finding, ...]:
     guards: list[Guard] = []
     application = upstream.application
     if application is not None:

@@ -7,12 +7,14 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.capture import WHOLE, Capture, Window, option
+from patcher.capture import WHOLE, TorchNpu, Window, typed_as
 from patcher.change import PatchId
-from patcher.commands.asked import Where, find, upstream_of, upstreams
+from patcher.commands.finding import SearchOptions, find_target, parse_target, upstreams
 from patcher.errors import Kind, Problem
+from patcher.option import flag, options_of
 from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
 from patcher.report import Report
+from patcher.request import Request, recipes_of, resolve
 
 if TYPE_CHECKING:
     from patcher.targets.target import Target
@@ -43,20 +45,17 @@ def listing() -> Report:
     return Report("list", data={"targets": rows})
 
 
-def explain(word: str, where: Where, stage: str | None) -> Report:
+def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
     """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
     from patcher import plan
 
-    upstream, version = upstream_of(word)
+    upstream, version = parse_target(word)
     name, report = upstream.project.name, Report("explain")
     report.tells_all = True
-    stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
-    if stage and stage not in stages:
-        raise Problem(Kind.NO_RECIPE, f"{name} has no stage {stage}", hint=f"one of: {', '.join(stages)}")
-    recipes = [recipe for recipe in upstream.recipes if stage in (None, recipe.stage)]
+    recipes = recipes_of(upstream, stage, upstreams()) if stage else list(upstream.recipes)
     there: Places = {}
     try:
-        _, target = find(word, where, "explain")
+        _, target = find_target(word, search, "explain")
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
         there, unlike = _places(upstream, recipes, target)
@@ -94,11 +93,10 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
     unlike: list[Problem] = []
     staged = [recipe for recipe in recipes if not recipe.calls]
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
-        window = Window.whole() if unit == WHOLE else Window(unit, 1, 2)
-        path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
-        capture = Capture(window, path, stage=stage, backend=upstream.backend)
+        windows = () if unit == WHOLE else (Window(unit, 1, 2),)
+        request = Request(windows, stage, choices={"save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
         try:
-            made = plan.apply(upstream, target, capture)
+            made = plan.apply(upstream, target, resolve(request, upstream, target))
         except Problem as problem:
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
             continue
@@ -108,7 +106,7 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
     for recipe in (recipe for recipe in recipes if recipe.calls):
         for file in dict.fromkeys(structure.file for structure in recipe.structures):
             try:
-                lines = _arguments(recipe, PurePosixPath(file), target)
+                lines = _arguments(upstream, recipe, PurePosixPath(file), target)
             except Problem as problem:
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 structure = recipe.structure(release)
@@ -118,23 +116,22 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
     return found, unlike
 
 
-def _arguments(recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
+def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
     """The arguments that the recipe may change, as they are now."""
     from patcher import replacing
 
-    path = "/tmp/rlpatch_traces"  # noqa: S108  (never opened)
-    everything = Capture(Window.whole(), path, stage=recipe.stage, settings=Capture.SETTINGS)
-    within = recipe.probe.arguments(everything)
+    every = {name: getattr(TorchNpu(), name) for name in options_of(TorchNpu)}
+    within = recipe.probe.arguments(resolve(Request((), recipe.stage, choices=every), upstream, target))
     now = replacing.present(target.read(file), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
 def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
     """The lines on one recipe; a reason that stands in ``said`` is not given again."""
-    windows = ", ".join(option(unit) for unit in recipe.windows)
+    windows = ", ".join(typed_as(unit) for unit in recipe.windows)
     lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
     if recipe.marks:
-        lines.append(f"  with --markers also where the window is {', '.join(option(unit) for unit in recipe.marks)}")
+        lines.append(f"  with --markers also where the window is {', '.join(typed_as(unit) for unit in recipe.marks)}")
     if recipe.strategies:
         lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")
     reasons = {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}
@@ -153,7 +150,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
             f"    {site.why}",
         ]
     if recipe.calls:
-        lines.append("  settings: " + ", ".join(f"--{name.replace('_', '-')}" for name in Capture.SETTINGS))
+        lines.append("  settings: " + ", ".join(map(flag, options_of(TorchNpu))))
     for call in recipe.calls:
         lines += [f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}", f"    {call.why}"]
     for note in recipe.notes:

@@ -15,27 +15,30 @@ from patcher.targets.interpreters import Environment
 from patcher.targets.target import Discovery, Project, Target
 
 
-def parse(text: str, projects: Sequence[Project] = ()) -> tuple[str, str | None]:
+def parse(
+    text: str, projects: Sequence[Project] = (), releases: Callable[[str], Sequence[str]] = lambda _name: ()
+) -> tuple[str, str | None]:
     """The project's name and the asserted version in ``vllm-ascend==0.11.0rc1`` or ``VLLM_Ascend``.
 
-    In: the user's word, and the projects there are. Out: the project's own spelling of the name.
+    In: the user's word, the projects there are, and the known releases of one, oldest first, for a hint. Out: the
+    project's own spelling of the name.
     Raises: Problem(USAGE) for bad syntax, Problem(NO_TARGET) for a project that is none of ``projects``.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
     names = {versions.normalise(p.name): p.name for p in projects}
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise _syntax(text, names)
-    if equals and versions.understood(version) is None:
-        raise Problem(
-            Kind.USAGE,
-            f"{version!r} in {text!r} is no version",
-            hint=f"one release, such as {name}==0.11.0rc1",
-        )
-    if names and versions.normalise(name) not in names:
+    known = names.get(versions.normalise(name))
+    if equals and (known or not names) and versions.understood(version) is None:
+        like = _release_like(version, releases(known) if known else ())
+        hint = f"one release: {known or name}==VERSION"
+        hint = f"one release, such as {known}=={like}, or {known} for the one that is there" if like else hint
+        raise Problem(Kind.USAGE, f"{version!r} in {text!r} is no version", hint=hint)
+    if names and known is None:
         word = _published(name, projects) or _closest(name, names)
         hint = f"did you mean {word}{equals}{version}?" if word else "rlpatch list"
         raise Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
-    return names.get(versions.normalise(name), versions.normalise(name)), version if equals else None
+    return known or versions.normalise(name), version if equals else None
 
 
 def find(
@@ -341,6 +344,13 @@ def _closest(word: str, names: dict[str, str]) -> str:
 
     near = difflib.get_close_matches(versions.normalise(word), names, n=1)
     return names[near[0]] if near else ""
+
+
+def _release_like(version: str, releases: Sequence[str]) -> str:
+    """The newest release that begins as ``version`` does, such as ``0.6.*``; else the newest, "" without any."""
+    begin = re.match(r"[0-9.]*", version.lstrip("=v "))
+    like = [release for release in releases if release.startswith(begin[0])] if begin else []
+    return next(reversed(like or releases), "")
 
 
 def _published(name: str, projects: Iterable[Project]) -> str:

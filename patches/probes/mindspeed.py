@@ -6,10 +6,10 @@ from typing import Any
 
 from patches.probes.recorder import Placed
 from patches.probes.rollout import SchedulerOutputs
-from patches.probes.training import Training
+from patches.probes.training import TrainingSteps
 
 
-class StageOfWorker(Training):
+class StageOfWorker(TrainingSteps):
     """A worker of MindSpeed-RL (``workers/*_worker.py``): a stage is one call of its method.
 
     The method hands the batch to its engine, in as many parts as ``*_dispatch_size`` makes of it. An

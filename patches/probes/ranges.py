@@ -10,7 +10,7 @@ from typing import Any
 
 from patches.probes.recorder import Recorder
 from patches.probes.rollout import Rollout
-from patches.probes.training import Training
+from patches.probes.training import TrainingSteps
 
 
 class Recorded(Recorder):
@@ -234,7 +234,7 @@ class RolloutMarkers(Markers, Rollout):
             self.enter_range("unit", "uncounted %s" % self.kind)
 
 
-class TrainingMarkers(Markers, Training):
+class TrainingMarkers(Markers, TrainingSteps):
     """The training step, and each mini-batch and micro-batch, whichever of them the window counts."""
 
     turns: dict[str, int]

@@ -7,7 +7,7 @@ from typing import Any
 from patches.probes.recorder import Recorder, Settled
 
 
-class Training(Recorder):
+class TrainingSteps(Recorder):
     """Counts the units of a stage in each of its calls; a call is a training step.
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
@@ -132,7 +132,7 @@ class Training(Recorder):
         raise NotImplementedError
 
 
-class OneRole(Training):
+class OneRole(TrainingSteps):
     """A class that works for one role only."""
 
     def whose(self) -> str:
@@ -142,7 +142,7 @@ class OneRole(Training):
         return ""
 
 
-class DataParallelActor(Training):
+class DataParallelActor(TrainingSteps):
     """verl's ``DataParallelPPOActor`` (``workers/actor/dp_actor.py``): the reference has no optimizer.
 
     With LoRA the actor's object computes the reference, too, its adapters switched off
@@ -160,7 +160,7 @@ class DataParallelActor(Training):
         return ""
 
 
-class MegatronActor(Training):
+class MegatronActor(TrainingSteps):
     """verl's ``MegatronPPOActor`` (``workers/actor/megatron_actor.py``), which from 0.4.0 to 0.7.0 starts a
     profiler of its own around the loop.
     """
@@ -173,7 +173,7 @@ class MegatronActor(Training):
         return "verl's own torch profiler is switched on" if own is not None and own.check() else ""
 
 
-class Trainer(Training):
+class Trainer(TrainingSteps):
     """verl's ``TrainingWorker`` (``workers/engine_workers.py``, from 0.7.0).
 
     The reference is an engine that only goes forward; with LoRA the actor's engine with ``no_lora_adapter`` in the

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.capture import BUILTIN, WHOLE
+from patcher.capture import WHOLE, Builtin
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patches.projects import upstreams
@@ -14,6 +14,7 @@ from patches.rollout import WINDOWS
 from patches.training import MICRO, MINI
 
 HEAD = ("| target | stage | windows | releases |", "|---|---|---|---|")
+(_BUILTIN,) = Builtin.NAMES
 _ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
 
 
@@ -29,7 +30,7 @@ class _Row(NamedTuple):
 def table() -> list[str]:
     """The lines of the table: rollouts, then training stages, then those that are recorded as a whole."""
     rows = [row for upstream in upstreams() for row in _rows(upstream)]
-    rows.sort(key=lambda row: (BUILTIN in row.stages, _ORDER.index(row.windows[0])))
+    rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
     return [*HEAD, *(_line(row) for row in rows)]
 
 
@@ -74,9 +75,9 @@ def _line(row: _Row) -> str:
     target = f"{project.name} (also {', '.join(others)})" if others else project.name
     stages, windows = ", ".join(row.stages), ", ".join(f"`--{unit}`" for unit in row.windows)
     if row.windows == (WHOLE,):
-        windows = "none" if row.stages == (BUILTIN,) else "none: as a whole"
-    if row.stages == (BUILTIN,):
-        stages = f"`--{BUILTIN}`: settings of its own profiler"
+        windows = "none" if row.stages == (_BUILTIN,) else "none: as a whole"
+    if row.stages == (_BUILTIN,):
+        stages = f"`--{_BUILTIN}`: settings of its own profiler"
     first, *_, last = (*row.releases, row.releases[-1])
     span = f"{first} … {last} ({len(row.releases)})" if len(row.releases) > 3 else ", ".join(row.releases)
     return f"| {target} | {stages} | {windows} | {span} |"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from patcher.capture import BUILTIN, OPEN_END, WHOLE, Capture, Window
+from patcher.capture import OPEN_END, WHOLE, Builtin, Capture, Rollout, Torch, TorchNpu, Training, Window
 from patcher.errors import Kind, Problem
-
-
-def capture(text: str = "30:60", unit: str = "decode", **choice: Any) -> Capture:
-    return Capture(Window.parse(unit, text), **{"save_path": "/tmp/traces", **choice})
+from tests.choices import capture
 
 
 @pytest.mark.parametrize(
@@ -42,6 +40,24 @@ def test_windows(unit: str, text: str, window: Window) -> None:
         ("prefill", "4:4", "is empty", "--prefill 4:5 records one unit"),
         ("decode", "0:30", "prefill produces token 0", "--decode 1:30"),
         ("decode", "0:1", "prefill produces token 0", "--decode 1:2"),
+        ("decode", "0:", "prefill produces token 0", "--decode 1:, or --prefill, or --iterations 0:"),
+        ("decode", "10-20", "not a window", "--decode 10:20"),
+        ("decode", "10,20", "not a window", "--decode 10:20"),
+        ("decode", "10..20", "not a window", "--decode 10:20"),
+        ("decode", "10 20", "not a window", "--decode 10:20"),
+        ("decode", "10 - 20", "not a window", "--decode 10:20"),
+        ("decode", "[10,20)", "not a window", "--decode 10:20"),
+        ("decode", "10 to 20", "not a window", "--decode 10:20"),
+        ("mini-batch", "20-10", "not a window", "--mini-batch 20:21"),
+        ("decode", "0-10", "not a window", "--decode 1:10"),
+        ("decode", "100", "not a window", "--decode 100:130"),
+        ("micro-batch", "5", "not a window", "--micro-batch 5:35"),
+        ("decode", f"30:{10**24}", "no loop has as many units", "--decode 30:"),
+        ("decode", f"{10**24}:30", "no loop has as many units", "--decode 1:"),
+        ("decode", "30:1000000000", "no loop has as many units", "below 1000000000"),
+        ("decode", f"30:{'9' * 5000}", "no loop has as many units", "--decode 30:"),
+        ("decode", "9" * 5000, "not a window", "--decode 30:60"),
+        ("decode", "10-" + "9" * 5000, "not a window", "--decode 10:40"),
     ],
 )
 def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
@@ -49,164 +65,198 @@ def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> N
         Window.parse(unit, text)
     assert caught.value.kind is Kind.USAGE
     assert hint in caught.value.hint
+    assert len(str(caught.value)) < 300
+
+
+def test_a_window_in_two_words_is_seen_in_the_one_that_follows() -> None:
+    with pytest.raises(Problem) as caught:
+        Window.parse("decode", "10", "20")
+    assert caught.value.hint == "--decode 10:20"
 
 
 @pytest.mark.parametrize(
-    ("choice", "cause"),
+    ("words", "cause"),
     [
-        ({"aic_metrics": "memory", "level": "level0"}, "collects them from level1 on"),
-        ({"aic_metrics": "memory", "level": "level_none"}, "collects them from level1 on"),
-        ({"contents": ("memory",)}, "neither npu nor cpu"),
-        ({"contents": ()}, "neither npu nor cpu"),
-        ({"level": "level_none"}, "records nothing but marks"),
-        ({"module_pattern": "MLP"}, "no ranges of modules"),
-        ({"module_ranges": True, "module_pattern": "("}, "not a regular expression"),
-        ({"module_ranges": True, "export_type": ("text",)}, "module_statistic reads"),
-        ({"module_ranges": True, "contents": ("cpu",)}, "--module-ranges would leave nothing in the trace without npu"),
-        ({"markers": True, "contents": ("cpu",)}, "--markers would leave nothing in the trace without npu"),
-        (
-            {"markers": True, "contents": ("npu",), "backend": "torch"},
-            "--markers would leave nothing in the trace without cpu",
-        ),
-        ({"contents": ("npu", "memory")}, "allocations are seen on the host"),
-        ({"save_path": "relative"}, "torch_npu refuses this path"),
-        ({"save_path": "/tmp/it's"}, "torch_npu refuses this path"),
-        ({"save_path": '/tmp/"""'}, "torch_npu refuses this path"),
-        ({"save_path": "/tmp/{x}"}, "torch_npu refuses this path"),
-        ({"save_path": "/tmp/a\nb"}, "torch_npu refuses this path"),
-        ({"save_path": "/tmp/traces\n"}, "torch_npu refuses this path"),
-        ({"backend": "torch", "level": "level1"}, "--level does not exist in torch.profiler"),
-        ({"backend": "torch", "export_type": ("db",)}, "--export-type does not exist"),
-        ({"backend": "torch", "aic_metrics": "none"}, "--aic-metrics does not exist"),
-        ({"backend": "torch", "l2_cache": True}, "--l2-cache does not exist"),
-        ({"backend": "torch", "mstx": True}, "--mstx does not exist"),
-        ({"backend": "torch", "analysis": True}, "--analysis does not exist"),
+        ("--aic-metrics memory --level level0", "collects them from level1 on"),
+        ("--aic-metrics memory --level level_none", "collects them from level1 on"),
+        ("--contents memory", "neither npu nor cpu"),
+        ("--contents ''", "neither npu nor cpu"),
+        ("--level level_none", "records nothing but marks"),
+        ("--module-pattern MLP", "no ranges of modules"),
+        ("--module-ranges --module-pattern (", "not a regular expression"),
+        ("--module-ranges --module-pattern a{99999999999999999999}", "not a regular expression"),
+        ("--module-ranges --export-type text", "module_statistic reads"),
+        ("--module-ranges --contents cpu", "--module-ranges would leave nothing in the trace without npu"),
+        ("--markers --contents cpu", "--markers would leave nothing in the trace without npu"),
+        ("--markers --contents npu --backend torch", "--markers would leave nothing in the trace without cpu"),
+        ("--contents npu,memory", "allocations are seen on the host"),
+        ("--save-path /tmp/it\\'s", "torch_npu refuses this path"),
+        ('--save-path \'/tmp/"""\'', "torch_npu refuses this path"),
+        ("--save-path '/tmp/{x}'", "torch_npu refuses this path"),
+        ("--save-path '/tmp/a\nb'", "torch_npu refuses this path"),
+        ("--save-path '/tmp/traces\n'", "torch_npu refuses this path"),
+        ("--backend torch --level level1", "--level does not exist in torch.profiler"),
+        ("--backend torch --export-type db", "--export-type does not exist"),
+        ("--backend torch --aic-metrics none", "--aic-metrics does not exist"),
+        ("--backend torch --l2-cache", "--l2-cache does not exist"),
+        ("--backend torch --mstx", "--mstx does not exist"),
+        ("--backend torch --analysis", "--analysis does not exist"),
     ],
 )
-def test_combinations_that_no_profiler_takes(choice: dict[str, Any], cause: str) -> None:
+def test_combinations_that_no_profiler_takes(words: str, cause: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
-        capture(**choice)
+        capture(f"--decode 30:60 {words}")
     assert caught.value.kind is Kind.USAGE
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("path", ["relative", ""])
+def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
+    with pytest.raises(Problem, match="torch_npu refuses this path"):
+        replace(capture("--decode 30:60"), save_path=path)
+
+
 @pytest.mark.parametrize(
-    ("text", "unit", "choice", "note"),
+    ("words", "note"),
     [
-        ("0:4", "prefill", {}, "begins with unit 0"),
-        ("30:60", "decode", {"warmup": 0}, "without warm-up"),
-        ("1:200", "decode", {}, "199 units: a trace of more than 128"),
-        ("30:", "decode", {}, "a window without an end: a trace of more than 128"),
-        ("30:60", "decode", {"ranks": None}, "every rank writes a trace"),
-        ("30:60", "decode", {"contents": ("npu", "cpu", "stack")}, "crash torch_npu 2.10.0.post4"),
-        ("30:60", "decode", {"analysis": True}, "daemon processes"),
-        ("30:60", "decode", {"contents": ("cpu",)}, "ignores level"),
-        ("30:60", "decode", {"export_type": ("db",)}, "needs CANN's msprof"),
-        ("30:60", "decode", {"module_ranges": True, "backend": "torch"}, "call no modules when they run"),
-        ("30:60", "decode", {"save_path": "/home/me/my-run"}, "documents only letters"),
+        ("--prefill 0:4", "begins with unit 0"),
+        ("--decode 30:60 --warmup 0", "without warm-up"),
+        ("--decode 1:200", "199 units: a trace of more than 128"),
+        ("--decode 30:", "a window without an end: a trace of more than 128"),
+        ("--decode 30:60 --ranks all", "every rank writes a trace"),
+        ("--decode 30:60 --contents npu,cpu,stack", "crash torch_npu 2.10.0.post4"),
+        ("--decode 30:60 --analysis", "daemon processes"),
+        ("--decode 30:60 --contents cpu", "ignores level"),
+        ("--decode 30:60 --export-type db", "needs CANN's msprof"),
+        ("--decode 30:60 --module-ranges --backend torch", "call no modules when they run"),
+        ("--decode 30:60 --save-path /home/me/my-run", "documents only letters"),
     ],
 )
-def test_what_is_worth_a_note(text: str, unit: str, choice: dict[str, Any], note: str) -> None:
-    (said,) = capture(text, unit, **choice).notes
+def test_what_is_worth_a_note(words: str, note: str) -> None:
+    (said,) = capture(words).notes
     assert note in " ".join(said.lines)
     assert len(said.text) <= 75, "on a terminal of 80 columns, behind what says that it is a note"
 
 
 def test_a_database_beside_text_is_worth_two() -> None:
-    assert [note.text[:20] for note in capture(export_type=("text", "db")).notes] == [
+    assert [note.text[:20] for note in capture("--decode 30:60 --export-type text,db").notes] == [
         "db export: torch_npu",
         "--export-type with t",
     ]
 
 
 @pytest.mark.parametrize(
-    ("choice", "notes"),
+    ("words", "notes"),
     [
-        ({}, ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7")),
+        ("", ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7")),
         (
-            {"contents": ("npu",)},
+            "--contents npu",
             ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
         ),
         (
-            {"level": "level_none"},
+            "--level level_none",
             ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
         ),
     ],
 )
-def test_ranges_of_modules_are_worth_several(choice: dict[str, Any], notes: tuple[str, ...]) -> None:
-    said = capture(module_ranges=True, **choice).notes
+def test_ranges_of_modules_are_worth_several(words: str, notes: tuple[str, ...]) -> None:
+    said = capture(f"--decode 30:60 --module-ranges {words}").notes
     assert len(said) == len(notes)
     assert all(wanted in " ".join(note.lines) for wanted, note in zip(notes, said, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("unit", "choice", "units"),
+    ("words", "units"),
     [
-        ("decode", {"markers": True}, ("decode",)),
-        ("mini-batch", {}, ("mini-batch",)),
-        ("mini-batch", {"markers": True}, ("micro-batch", "mini-batch")),
-        ("micro-batch", {"markers": True}, ("micro-batch", "mini-batch")),
+        ("--decode 1:2 --markers", ("decode",)),
+        ("--mini-batch 1:2", ("mini-batch",)),
+        ("--mini-batch 1:2 --markers", ("micro-batch", "mini-batch")),
+        ("--micro-batch 1:2 --markers", ("micro-batch", "mini-batch")),
     ],
 )
-def test_markers_show_every_loop_of_a_training_stage(unit: str, choice: dict[str, Any], units: tuple[str, ...]) -> None:
-    assert capture("1:2", unit, stage="x", **choice).units == units
+def test_markers_show_every_loop_of_a_training_stage(words: str, units: tuple[str, ...]) -> None:
+    assert capture(words).stage.marked == units
 
 
 def test_a_plain_window_is_worth_none() -> None:
-    assert capture().notes == ()
+    assert capture("--decode 30:60").notes == ()
 
 
 @pytest.mark.parametrize(
-    ("choice", "words"),
+    ("typed", "words"),
     [
-        ({}, ""),
-        ({"ranks": None}, "--ranks all"),
-        ({"ranks": (0, 8)}, "--ranks 0,8"),
-        ({"rollout": 2, "repeat": 3, "warmup": 0}, "--rollout 2 --repeat 3 --warmup 0"),
-        ({"level": "level2", "l2_cache": True}, "--level level2 --l2-cache"),
-        ({"contents": ("cpu",)}, "--contents cpu"),
-        ({"backend": "torch"}, "--backend torch"),
-        ({"export_type": ("text", "db")}, "--export-type text,db"),
-        ({"level": "level_none", "markers": True}, "--level level_none --markers"),
-        ({"module_ranges": True, "module_pattern": "MLP$"}, "--module-ranges --module-pattern MLP$"),
-    ],
-)
-def test_the_words_repeat_the_choice(choice: dict[str, Any], words: str) -> None:
-    assert capture(**choice).words == ("--decode", "30:60", *words.split(), "--save-path", "/tmp/traces")
-
-
-@pytest.mark.parametrize(
-    ("stage", "choice", "words"),
-    [
-        ("graph-capture", {}, "--stage graph-capture --save-path /tmp/traces"),
-        ("graph-capture", {"ranks": None}, "--stage graph-capture --ranks all --save-path /tmp/traces"),
-        (BUILTIN, {"level": "level2", "settings": ("level",)}, "--builtin --level level2"),
+        ("--decode 30:60", "--decode 30:60 --backend npu"),
+        ("--decode 30:60 --ranks all", "--decode 30:60 --backend npu --ranks all"),
+        ("--decode 30:60 --ranks 8,0", "--decode 30:60 --backend npu --ranks 0,8"),
+        ("--decode 30:60 --warmup 0 --repeat 3 --rollout 2", "--decode 30:60 --repeat 3 --warmup 0 --rollout 2 --backend npu"),
+        ("--decode 30:60 --l2-cache --level level2", "--decode 30:60 --backend npu --level level2 --l2-cache"),
+        ("--decode 30:60 --contents cpu", "--decode 30:60 --backend npu --contents cpu"),
+        ("--decode 30:60 --backend torch", "--decode 30:60 --backend torch"),
+        ("--decode 30:60 --export-type db,text", "--decode 30:60 --backend npu --export-type text,db"),
+        ("--decode 30:60 --level level_none --markers", "--decode 30:60 --backend npu --level level_none --markers"),
         (
-            BUILTIN,
-            {"contents": ("npu", "cpu"), "settings": ("contents", "mstx")},
-            "--builtin --contents npu,cpu --no-mstx",
+            "--decode 30:60 --module-ranges --module-pattern MLP$",
+            "--decode 30:60 --backend npu --module-ranges --module-pattern MLP$",
         ),
+        ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
+        ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
+        (
+            "--micro-batch 2:4 --stage compute-log-prob --role ref",
+            "--stage compute-log-prob --micro-batch 2:4 --role ref --backend npu",
+        ),
+        ("--stage graph-capture", "--stage graph-capture --backend npu"),
+        ("--stage graph-capture --ranks all", "--stage graph-capture --backend npu --ranks all"),
     ],
+)  # fmt: skip
+def test_the_words_repeat_the_choice(typed: str, words: str) -> None:
+    assert capture(typed).words == (*words.split(), "--save-path", "/tmp/traces")
+
+
+@pytest.mark.parametrize(
+    "words", ["--builtin --level level2", "--builtin --contents npu,cpu --no-mstx", "--builtin --analysis"]
 )
-def test_a_stage_without_a_window(stage: str, choice: dict[str, Any], words: str) -> None:
-    whole = Capture(Window.whole(), "/tmp/traces", stage=stage, **choice)
-    assert whole.window.unit == WHOLE
+def test_a_setting_that_was_named_is_printed_whatever_its_default_is(words: str) -> None:
+    whole = capture(words)
     assert whole.words == tuple(words.split())
+    assert (whole.save_path, whole.ranks) == ("", (0,))
+
+
+@pytest.mark.parametrize("words", ["--stage graph-capture", "--builtin --level level2"])
+def test_a_stage_without_a_window(words: str) -> None:
+    whole = capture(words)
+    assert whole.stage.window.unit == WHOLE
     assert not [note for note in whole.notes if "warm-up" in note.text]
 
 
 @pytest.mark.parametrize(
-    ("stage", "choice", "cause"),
+    ("words", "cause"),
     [
-        ("graph-capture", {"rollout": 1}, "--rollout belongs to rollout stages, and --stage graph-capture"),
-        ("graph-capture", {"warmup": 0}, "--warmup: graph-capture is recorded as a whole"),
-        ("graph-capture", {"markers": True}, "--markers: graph-capture is recorded as a whole"),
-        ("graph-capture", {"module_ranges": True}, "--module-ranges: graph-capture is recorded as a whole"),
-        ("graph-capture", {"role": "ref"}, "--role belongs to training stages, and --stage graph-capture"),
-        (BUILTIN, {}, "nothing would change"),
+        ("--stage graph-capture --rollout 1", "--rollout belongs to rollout stages, and --stage graph-capture"),
+        ("--stage graph-capture --warmup 0", "--warmup: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --markers", "--markers: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --module-ranges", "--module-ranges: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),
+        ("--builtin", "nothing would change"),
+        ("--mini-batch 0:1 --rollout 1", "--rollout belongs to rollout stages, and --mini-batch"),
+        ("--decode 1:2 --training-steps 2", "--training-steps belongs to training stages, and --decode"),
     ],
 )
-def test_what_a_stage_without_a_window_does_not_take(stage: str, choice: dict[str, Any], cause: str) -> None:
+def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
-        Capture(Window.whole(), "/tmp/traces", stage=stage, **choice)
+        capture(words)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Rollout(name="rollout", window=Window("mini-batch", 0, 1)),
+        lambda: Training(name="update-policy", window=Window.whole()),
+        lambda: Capture(stage=Builtin(named=("level",)), profiler=TorchNpu(level="level1"), ranks=None),
+        lambda: Capture(stage=Builtin(named=("level",)), profiler=TorchNpu(mstx=True)),
+        lambda: Capture(stage=Builtin(named=("contents",)), profiler=Torch()),
+    ],
+)
+def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"is no unit of|are no settings"):
+        build()

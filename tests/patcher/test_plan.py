@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from patcher import markers, plan
-from patcher.capture import Capture, Window
+from patcher.capture import Capture
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Gap, Loop, Recipe, Site, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training
+from tests.choices import capture as recorded
+from tests.choices import typed
 
 PROJECT = Project("toy", "toy", ("toy",))
 WORKER = (
@@ -58,8 +60,8 @@ def target(tmp_path: Path) -> Target:
     return Target(PROJECT, "1.0", tmp_path, "unpacked", "", "")
 
 
-def capture(unit: str = "micro-batch", **other: Any) -> Capture:
-    return Capture(Window(unit, 0, 1), "/tmp/traces", **{"stage": "update", **other})
+def capture(unit: str = "micro-batch", **other: Any) -> Capture[Any]:
+    return recorded((f"--{unit}", "0:1", *typed(**{"stage": "update", **other})))
 
 
 @pytest.mark.parametrize(

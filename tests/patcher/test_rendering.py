@@ -11,26 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.capture import BACKENDS, WHOLE, Capture, Window
+from patcher.capture import BACKENDS, WHOLE, Capture
 from patcher.change import SHARED, PatchId
 from patcher.rendering import Rendered, render
 from patches.projects import upstreams
 from patches.vllm_ascend.recipes import V1
+from tests.choices import capture as recorded
+from tests.choices import typed
 
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.probe.members]
 ROLLOUT = V1
-CAPTURE = Capture(Window("decode", 30, 60), "/tmp/traces")
+CAPTURE = recorded("--decode 30:60")
 
 
 def render_for(
-    recipe: Any, capture: Capture = CAPTURE, role: str = "", release: str = "", **constants: object
+    recipe: Any, capture: Capture[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
 ) -> Rendered:
     probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
-    names = PatchId("target", capture.stage, role), PatchId("target", SHARED)
+    names = PatchId("target", capture.stage.name, role), PatchId("target", SHARED)
     return render(recipe._replace(probe=probe), capture, release, *names)
 
 
-def rendered(recipe: Any, capture: Capture = CAPTURE, role: str = "", release: str = "", **constants: object) -> str:
+def rendered(
+    recipe: Any, capture: Capture[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
+) -> str:
     text = render_for(recipe, capture, role, release, **constants)
     return "\n    ".join(["class Target:", *text.shared, *text.own])
 
@@ -51,8 +55,8 @@ RANGES: dict[str, Any] = {"markers": True, "module_ranges": True, "module_patter
 def test_what_goes_in_stands_alone_and_compiles_on_python_3_8(
     recipe: Any, backend: str, ranges: dict[str, Any]
 ) -> None:
-    window = Window(recipe.windows[0], 30, 60)
-    code = rendered(recipe, Capture(window, "/tmp/traces", stage=recipe.stage, backend=backend, **ranges))
+    window = () if WHOLE in recipe.windows else (f"--{recipe.windows[0]}", "30:60")
+    code = rendered(recipe, recorded((*window, *typed(stage=recipe.stage, backend=backend, **ranges))))
     tree = ast.parse(code, feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -106,7 +110,7 @@ def test_the_constants_read_like_the_command_line() -> None:
     ],
 )
 def test_the_choice_stands_where_the_guides_put_it(choice: dict[str, Any], line: str) -> None:
-    assert line in rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", **choice))
+    assert line in rendered(ROLLOUT, recorded(("--decode", "30:60", *typed(**choice))))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +126,7 @@ def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
     choice: dict[str, Any], layers: list[str]
 ) -> None:
     def classes(**choice: Any) -> list[str]:
-        own = "\n".join(render_for(ROLLOUT, Capture(CAPTURE.window, "/tmp/traces", **choice)).own)
+        own = "\n".join(render_for(ROLLOUT, recorded(("--decode", "30:60", *typed(**choice)))).own)
         return re.split(r"^(?=class )", own.partition("\n\n_rlpatch")[0] + "\n", flags=re.MULTILINE)[1:]
 
     _, *above = classes(**choice)
@@ -158,7 +162,7 @@ def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe()
     ],
 )
 def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str, str]) -> None:
-    code = rendered(ROLLOUT, Capture(Window("decode", 30, 60), "/tmp/traces", stage=stage), role)
+    code = rendered(ROLLOUT, recorded(("--decode", "30:60", "--stage", stage)), role)
     tree = ast.parse(code)
     found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and "lpatch" in node.attr}
     assert found == {f"{names[0]}_probe", names[1], "_rlpatch_recording"}, "and one that all of them share"

@@ -157,12 +157,12 @@ def test_a_stream_that_the_shell_closed(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_notes_of_every_recipe_fit_a_line() -> None:
     """On a terminal of 80 columns, behind what says that it is a note."""
-    from patches.registry import UPSTREAMS
+    from patches.projects import upstreams
 
-    recipes = [note for upstream in UPSTREAMS for recipe in upstream.recipes for note in recipe.notes]
-    near = [note for upstream in UPSTREAMS for note in upstream.neighbours.values()]
+    recipes = [note for upstream in upstreams() for recipe in upstream.recipes for note in recipe.notes]
+    near = [note for upstream in upstreams() for note in upstream.neighbours.values()]
     assert all(len(note.text) <= 80 - len("note: ") for note in (*recipes, *near)), recipes
-    for upstream in UPSTREAMS:
+    for upstream in upstreams():
         for gap in upstream.gaps:
             names = ", ".join(other.strategy for other in upstream.gaps if other.reason == gap.reason)
             assert len(f"note: left out: {names} ({gap.reason.text})") <= 80

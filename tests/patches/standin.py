@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patcher.capture import Capture, Window
+from patcher.capture import WHOLE
 from patcher.change import SHARED, PatchId
 from patcher.recipe import Recipe
 from patcher.rendering import render
+from tests.choices import capture as recorded
 
 
 class Profiler:
@@ -63,6 +64,12 @@ class Backend:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
 
 
+def of_its_stage(recipe: Recipe) -> Any:
+    """Some capture of a stage like the recipe's, with the defaults of everything."""
+    unit = recipe.windows[0]
+    return recorded(f"--stage {recipe.stage}" if unit == WHOLE else f"--stage {recipe.stage} --{unit} 1:2")
+
+
 class _Unnamed(PatchId):
     """A patch without a name: what goes in keeps the placeholders."""
 
@@ -89,13 +96,13 @@ def rendered(
     }
     settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
     chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
-    traits = recipe.probe.settled(Capture(Window("decode", 1, 2), "/tmp/traces"), release)
+    traits = recipe.probe.settled(of_its_stage(recipe), release)
     probe = recipe.probe._replace(
         settled=lambda _capture, _release: {**traits, **settled},
         chosen=lambda _capture: {"SAVE_PATH": "/tmp/traces", **chosen},
         layers=lambda _capture: tuple(layers),
     )
-    capture = Capture(Window("decode", 1, 2), "/tmp/traces", backend="torch")
+    capture = recorded("--decode 1:2 --backend torch")
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), capture, release, _Unnamed("target", "stage"), shared)
     return (*text.shared, *text.own)

@@ -12,39 +12,39 @@ import pytest
 from fixtures import environments, releases
 from fixtures.ascend import settings
 from patcher import replacing
-from patcher.capture import BUILTIN, Capture, Window
 from patcher.change import PatchId
 from patcher.recipe import Recipe
 from patches.vllm_ascend.builtin import RECIPES
+from tests.choices import capture as recorded
 
 # One release of every code that builds the profiler, each where its predecessor is reshaped.
 BUILT = (
     *("0.7.1rc1", "0.7.3rc1", "0.7.3rc2", "0.8.4rc1", "0.9.0rc1", "0.10.1rc1", "0.13.0rc1", "0.13.0rc3", "0.13.0"),
     *("0.14.0rc1", "0.15.0rc1", "0.16.0rc1", "0.18.0", "0.20.2rc1", "0.23.0", "0.30.0rc2"),
 )
-CASES: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
-    ({"level": "level2"}, {"_profiler_level": "Level2"}),
-    ({"level": "level1", "aic_metrics": "memory_ub"}, {"_profiler_level": "Level1", "_aic_metrics": "ACL_AICORE_MEMORY_UB"}),
-    ({"level": "level0", "aic_metrics": "none"}, {"_profiler_level": "Level0", "_aic_metrics": "ACL_AICORE_NONE"}),
-    ({"level": "level_none", "aic_metrics": "none", "mstx": True}, {"_profiler_level": "Level_none", "_aic_metrics": "ACL_AICORE_NONE", "_msprof_tx": True}),
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("--level level2", {"_profiler_level": "Level2"}),
+    ("--level level1 --aic-metrics memory_ub", {"_profiler_level": "Level1", "_aic_metrics": "ACL_AICORE_MEMORY_UB"}),
+    ("--level level0 --aic-metrics none", {"_profiler_level": "Level0", "_aic_metrics": "ACL_AICORE_NONE"}),
+    ("--level level_none --aic-metrics none --mstx", {"_profiler_level": "Level_none", "_aic_metrics": "ACL_AICORE_NONE", "_msprof_tx": True}),
     (
-        {"contents": ("npu",)},
+        "--contents npu",
         {"activities": ["NPU"], **dict.fromkeys(("record_shapes", "profile_memory", "with_stack", "with_modules"), False)},
     ),
     (
-        {"contents": ("npu", "cpu", "memory", "shapes", "module", "stack")},
+        "--contents npu,cpu,memory,shapes,module,stack",
         {"activities": ["CPU", "NPU"], **dict.fromkeys(("record_shapes", "profile_memory", "with_stack", "with_modules"), True)},
     ),
-    ({"export_type": ("text", "db")}, {"_export_type": ["db", "text"]}),
-    ({"export_type": ("db",), "l2_cache": True}, {"_export_type": ["db"], "_l2_cache": True}),
-    ({"mstx": False, "l2_cache": False}, {"_msprof_tx": False, "_l2_cache": False}),
-    ({"analysis": False}, {"analyse_flag": False}),
+    ("--export-type text,db", {"_export_type": ["db", "text"]}),
+    ("--export-type db --l2-cache", {"_export_type": ["db"], "_l2_cache": True}),
+    ("--no-mstx --no-l2-cache", {"_msprof_tx": False, "_l2_cache": False}),
+    ("--no-analysis", {"analyse_flag": False}),
 )  # fmt: skip
 
 
-def patched(source: bytes, recipe: Recipe, chosen: dict[str, Any]) -> bytes:
-    capture = Capture(Window.whole(), "/tmp/traces", stage=BUILTIN, settings=tuple(chosen), **chosen)
-    patch = PatchId("vllm-ascend", BUILTIN)
+def patched(source: bytes, recipe: Recipe, chosen: str) -> bytes:
+    capture = recorded(f"--builtin {chosen}")
+    patch = PatchId("vllm-ascend", "builtin")
     return replacing.replace(source, recipe, recipe.probe.arguments(capture), patch, "0.1.0", where="").after
 
 

@@ -19,12 +19,14 @@ import pytest
 from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
-from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, Window
+from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, TorchNpu
 from patcher.change import SHARED, PatchId
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.rendering import render
 from patches.projects import upstreams
+from tests.choices import capture as recorded
+from tests.choices import typed
 
 STAGES = ("rollout", "graph-capture")
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.stage in STAGES]
@@ -63,15 +65,15 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 """Said of a capture without npu, whose level and metrics have nothing to choose from."""
 
 
-def inserted(recipe: Recipe, capture: Capture) -> str:
+def inserted(recipe: Recipe, capture: Capture[Any]) -> str:
     """The members that go into the target class, in a class of their own."""
     names = PatchId("vllm-ascend", "rollout"), PatchId("vllm-ascend", SHARED)
     text = render(recipe, capture, "", *names)
     return "\n    ".join(["class Worker:", *text.shared, *text.own])
 
 
-def capture(backend: str = "npu", **options: Any) -> Capture:
-    return Capture(Window("decode", 30, 60), "/tmp/rlpatch_traces", backend=backend, **options)
+def capture(backend: str = "npu", **options: Any) -> Capture[Any]:
+    return recorded(("--decode", "30:60", *typed(save_path="/tmp/rlpatch_traces", **options)), backend)
 
 
 BUILD = """
@@ -157,7 +159,7 @@ def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing
 )
 def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, monkeypatch):
     """Once a release stops doing so, the refusal has no reason any more."""
-    monkeypatch.setattr(Capture, "_check_npu", lambda _: None)
+    monkeypatch.setattr(TorchNpu, "check", lambda *_: None)
     write(tmp_path / "code" / "0.py", inserted(RECIPES[0], capture(**options)), tmp_path)
     (answer,) = judge(npu_python, releases.TORCH_NPU[-1], tmp_path / "code", tmp_path)
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from fixtures import environments
 from fixtures.ascend import database, trace
-from patcher.capture import Window
 from tests.patches.test_on_torch_npu import MODULES, Report, Worker, patched, play
 
 KERNELS = {"aten::mm": ("MatMulV2", 5000), "aten::add": ("Add", 1200), "aten::argmax": ("ArgMaxV2", 900)}
@@ -24,8 +23,7 @@ def test_the_table_of_modules(npu_python: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (scenario,) = (scenario for scenario in MODULES if scenario.name == "modules")
-    capture = {"window": Window("decode", 3, 6), "module_ranges": True}
-    play(WORKER, patched(WORKER, folder, {"modules": capture}), [scenario], folder, npu_python)
+    play(WORKER, patched(WORKER, folder, {"modules": "--decode 3:6 --module-ranges"}), [scenario], folder, npu_python)
     report = Report(folder)
     (path,) = report.traces(scenario)
     operators = [item for item in trace.read(path).ranges if item.kind == trace.OPERATOR]

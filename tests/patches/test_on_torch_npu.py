@@ -24,7 +24,6 @@ from click.testing import CliRunner
 from fixtures import environments, releases
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
-from patcher.capture import Capture, Window
 from patcher.cli import rlpatch
 from patches.vllm_ascend.recipes import CAPTURE, V0, V1
 
@@ -52,21 +51,21 @@ BACKENDS = ("npu", "torch")
 # What differs between the backends does not depend on the structure.
 ON_TORCH = (("0.9.1", "V0"), ("0.9.1", "A"), ("0.30.0rc2", "F"))
 
-CAPTURES: Mapping[str, Mapping[str, Any]] = {
-    "decode": {"window": Window("decode", 3, 6)},
-    "prefill": {"window": Window("prefill", 1, 3)},
-    "iterations": {"window": Window("iterations", 2, 5)},
-    "repeat": {"window": Window("decode", 2, 4), "rollout": 1, "repeat": 2},
-    "modules": {"window": Window("decode", 3, 6), "module_ranges": True},
-    "some modules": {"window": Window("decode", 3, 6), "module_ranges": True, "module_pattern": "Decoder|^Att"},
-    "markers": {"window": Window.parse("iterations", "0:"), "markers": True},
-    "cold": {"window": Window("decode", 3, 5), "warmup": 0},
-    "warm": {"window": Window("decode", 3, 5), "warmup": 9},
-    "graphs": {"window": Window.whole(), "stage": "graph-capture", "contents": ("npu", "cpu", "shapes")},
-    "graphs twice": {"window": Window.whole(), "stage": "graph-capture", "repeat": 2},
+CAPTURES: Mapping[str, str] = {
+    "decode": "--decode 3:6",
+    "prefill": "--prefill 1:3",
+    "iterations": "--iterations 2:5",
+    "repeat": "--decode 2:4 --rollout 1 --repeat 2",
+    "modules": "--decode 3:6 --module-ranges",
+    "some modules": "--decode 3:6 --module-ranges --module-pattern Decoder|^Att",
+    "markers": "--iterations 0: --markers",
+    "cold": "--decode 3:5 --warmup 0",
+    "warm": "--decode 3:5 --warmup 9",
+    "graphs": "--stage graph-capture --contents npu,cpu,shapes",
+    "graphs twice": "--stage graph-capture --repeat 2",
 }
 """Each on top of those before it: in a file that captures graphs the last window of the rollout is recorded, too."""
-LIGHT = {"level": "level_none", "contents": ("npu",)}
+LIGHT = ("--level", "level_none", "--contents", "npu")
 """What markers need of torch_npu, and torch.profiler does not have."""
 
 
@@ -108,8 +107,7 @@ class Scenario:
 
     @property
     def unit(self) -> str:
-        window: Window = CAPTURES[self.worker]["window"]
-        return window.unit
+        return CAPTURES[self.worker].split()[0].removeprefix("--")
 
     def as_job(self, folder: Path) -> dict[str, Any]:
         lines = [line.strip() for line in self.script.split(";")]
@@ -492,7 +490,7 @@ class Report:
         return [path for path in found if ("_graph_capture_" in path.name) == starts]
 
 
-def patched(worker: Worker, folder: Path, captures: Mapping[str, Mapping[str, Any]] = CAPTURES) -> dict[str, Path]:
+def patched(worker: Worker, folder: Path, captures: Mapping[str, str] = CAPTURES) -> dict[str, Path]:
     """The worker file of a release, patched by the command line for one capture after the other."""
     site, found = folder / "site", releases.release(worker.release)
     for pattern in (
@@ -514,9 +512,8 @@ def patched(worker: Worker, folder: Path, captures: Mapping[str, Mapping[str, An
     for name, options in captures.items():
         if name.startswith("graphs") and not has_graphs(worker):
             continue
-        light = LIGHT if name == "markers" and worker.backend == "npu" else {}
-        capture = Capture(**options, **light, backend=worker.backend, save_path=str(folder / "traces"))
-        words = ["--backend", worker.backend, *capture.words]
+        light = LIGHT if name == "markers" and worker.backend == "npu" else ()
+        words = [*options.split(), *light, "--backend", worker.backend, "--save-path", str(folder / "traces")]
         apply = CliRunner().invoke(rlpatch, ["apply", f"vllm-ascend=={worker.release}", "--path", str(site), *words])
         assert apply.exit_code == 0, apply.output
         files[name] = folder / f"{name.replace(' ', '_')}.py"

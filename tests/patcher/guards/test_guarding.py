@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from patcher.commands.asked import Launch
+from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
 from patcher.errors import Kind
 from patcher.report import Report
@@ -40,7 +40,7 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
     upstream: Any = SimpleNamespace(project=SimpleNamespace(name="toy"), switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
     result = Report("apply")
-    launch = Launch({}, None, command, more.pop("config", None))
+    launch = LaunchOptions({}, None, command, more.pop("config", None))
     guard(result, upstream, "1.0", launch, force=more.pop("force", False), root=root)
     return result
 

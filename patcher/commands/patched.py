@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher.commands.asked import Where
+from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.targets import find as targets
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from patcher.targets.target import Discovery, Target
 
 
-class Root(NamedTuple):
+class PatchedRoot(NamedTuple):
     """One root with patches.
 
     ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
@@ -47,19 +47,19 @@ class Root(NamedTuple):
         return {file: data for file in self.files if (data := self.read(PurePosixPath(file))) and b" rlpatch " in data}
 
 
-def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Discovery]:
-    """Every root that holds patches of the targets ``words`` (none: of any), and what was found altogether."""
+def patched_roots(names: Sequence[str], search: SearchOptions) -> tuple[list[PatchedRoot], Discovery]:
+    """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
     from patches.projects import projects
 
     known = projects()
     wanted = set()
-    for word in words:
-        name, version = targets.parse(word, known)
-        if version is not None:
+    for word in names:
+        name, _ = targets.parse(word.partition("==")[0], known)
+        if "==" in word:
             cause = f"{word}: what is applied is known by its target, not by a version"
-            raise Problem(Kind.USAGE, cause, hint=where.again(word, name))
+            raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)
-    found = targets.discover(known, path=where.path, python=where.python, git=False)
+    found = targets.discover(known, path=search.path, python=search.python, git=False)
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
         here = tuple(target for target in found.targets if target.root == path)
@@ -67,10 +67,10 @@ def patched_roots(words: Sequence[str], where: Where) -> tuple[list[Root], Disco
         records = tuple(record for record in stored if not wanted or record.patch.target in wanted)
         places = (file for target in here for file in target.project.files)
         files = dict.fromkeys([*(file for record in records for file in record.files), *places])
-        root = Root(path, here, records, tuple(file for file in files if (path / file).is_file()), pending)
+        root = PatchedRoot(path, here, records, tuple(file for file in files if (path / file).is_file()), pending)
         lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
         if records or lost or root.pending:
-            roots.append(Root(path, here, (*records, *lost), root.files, root.pending))
+            roots.append(PatchedRoot(path, here, (*records, *lost), root.files, root.pending))
     return roots, found
 
 
@@ -82,7 +82,7 @@ def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
     return store_folder.records(), store_folder.unfinished()
 
 
-def _unregistered(root: Root) -> list[Record]:
+def _unregistered(root: PatchedRoot) -> list[Record]:
     """A record for each patch that only its marks tell of, as after `git clean -xdf`."""
     marked = root.marked()
     if not marked:
@@ -103,9 +103,9 @@ def _unregistered(root: Root) -> list[Record]:
     return [Record(patch, "", (), tuple(files), "", "") for patch, files in lost.items()]
 
 
-def nothing(report: Report, words: Sequence[str], found: Discovery) -> tuple[str, str]:
+def report_nothing(report: Report, names: Sequence[str], found: Discovery) -> tuple[str, str]:
     """Say that no patch was found, and where was looked; both come out, too."""
-    what = f"no patch of {', '.join(words)}" if words else "nothing is patched"
+    what = f"no patch of {', '.join(names)}" if names else "nothing is patched"
     looked = f"looked in: {'; '.join(found.searched)}"
     report.lines.append(f"{what}; {looked}")
     for problem in found.problems:

@@ -6,31 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from patcher.commands.asked import Choice, Where
-from patcher.commands.roots import Root, nothing, patched_roots
+from patcher.commands.finding import SearchOptions
+from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 
 if TYPE_CHECKING:
     from patcher.change import Record
+    from patcher.request import Request
 
 
-def status(words: Sequence[str], where: Where) -> Report:
+def status(names: Sequence[str], search: SearchOptions) -> Report:
     """What is patched where, since when, and whether it is still as rlpatch left it."""
     entries: list[dict[str, object]] = []
     report = Report("status", data={"patches": entries})
-    roots, found = patched_roots(words, where)
+    roots, found = patched_roots(names, search)
     if not roots:
-        nothing(report, words, found)
+        report_nothing(report, names, found)
     for root in roots:
         if root.pending:
             held = f"{root.path} holds an interrupted run"
-            report.warn(f"a root holds an interrupted run; next: rlpatch recover{where.words}", held)
-        entries.extend(_state(report, root, record, where) for record in root.records)
+            report.warn(f"a root holds an interrupted run; next: rlpatch recover{search.option}", held)
+        entries.extend(_state(report, root, record, search) for record in root.records)
     return report
 
 
-def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str, object]:
+def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOptions) -> dict[str, object]:
     import shlex
 
     from patcher.state import file_state
@@ -48,7 +49,7 @@ def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")
     if record.options:
-        report.lines.append(f"  rlpatch apply {record.patch.target} {shlex.join(record.options)}{where.words}")
+        report.lines.append(f"  rlpatch apply {record.patch.target} {shlex.join(record.options)}{search.option}")
     if installed is not None and record.version and installed != record.version:
         report.lines.append(f"  warning: {installed or 'an unknown version'} is installed there now")
     for state in states:
@@ -60,16 +61,22 @@ def _state(report: Report, root: Root, record: Record, where: Where) -> dict[str
     }  # fmt: skip
 
 
-def diff(words: Sequence[str], where: Where, choice: Choice | None) -> Report:
-    """A diff from pristine to patched: of what is applied, or with ``choice`` of what would be."""
+def diff(names: Sequence[str], search: SearchOptions, request: Request | None, *, calls: bool = False) -> Report:
+    """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
+
+    With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
+    """
     from patcher import plan
+    from patcher.calls import folded
 
     report = Report("diff")
-    files = _planned(report, words, where, choice) if choice else _applied(report, words, where)
+    files = _planned(report, names, search, request) if request else _applied(report, names, search)
     if len(files) > 1:
         choose = " or ".join(f"--path {root}" for root in files)
         raise Problem(Kind.USAGE, "the patched files lie below several roots, and a diff has only one", hint=choose)
     report.raw = b"".join(plan.diff(*file) for below in files.values() for file in below)
+    if calls:
+        report.raw = folded(report.raw)
     report.data = {"root": str(next(iter(files), "")), "diff": report.raw.decode("utf-8", "replace")}
     return report
 
@@ -78,22 +85,22 @@ Files = dict[Path, list[tuple[str, bytes, bytes]]]
 """Root → path, pristine and patched bytes of each file."""
 
 
-def _planned(report: Report, words: Sequence[str], where: Where, choice: Choice) -> Files:
+def _planned(report: Report, names: Sequence[str], search: SearchOptions, request: Request) -> Files:
     from patcher.commands.applying import notes_of, plans_for
 
     files: Files = {}
-    for _, made in plans_for(report, words, where, choice, "diff"):
+    for _, made in plans_for(report, names, search, request, "diff"):
         changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
         files.setdefault(made.target.root, []).extend(changes)
         notes_of(report, made)
     return files
 
 
-def _applied(report: Report, words: Sequence[str], where: Where) -> Files:
+def _applied(report: Report, names: Sequence[str], search: SearchOptions) -> Files:
     from patcher import markers
 
     files: Files = {}
-    roots, found = patched_roots(words, where)
+    roots, found = patched_roots(names, search)
     for root in roots:
         wanted = {file for record in root.records for file in record.files}
         for file, data in root.marked().items():
@@ -101,6 +108,6 @@ def _applied(report: Report, words: Sequence[str], where: Where) -> Files:
                 pristine = markers.strip(data, where=str(root.path / file))
                 files.setdefault(root.path, []).append((file, pristine, data))
     if not files:
-        what, *looked = nothing(report, words, found)
+        what, *looked = report_nothing(report, names, found)
         report.note(what, *looked)
     return files

@@ -1,33 +1,20 @@
-"""What was asked for: targets by their names, where to look for them, and how the run will be started."""
+"""Targets by their names: where to look for them, and how the run will be started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.targets import find as targets
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture, Window
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
 
-class Choice(NamedTuple):
-    """The user's choice: the stage and the windows, and what ``capture`` makes of it for a target.
-
-    ``capture`` completes it by the defaults of the project and of the target's environment, and raises
-    :class:`Problem` (USAGE) where none of the windows fits.
-    """
-
-    stage: str | None
-    windows: tuple[Window, ...]
-    capture: Callable[[Upstream, Target], Capture]
-
-
-class Where(NamedTuple):
-    """Where to look for targets: ``--path``, ``--python``, or neither; ``typed`` are all words of the command line."""
+class SearchOptions(NamedTuple):
+    """Where to look for targets: ``--path``, ``--python``, or neither; ``typed`` is the whole command line."""
 
     path: Path | None = None
     python: str | None = None
@@ -40,8 +27,8 @@ class Where(NamedTuple):
         return shlex.join(["rlpatch", *(instead if typed == word else typed for typed in self.typed)])
 
     @property
-    def words(self) -> str:
-        """The option as it would be typed again, with a space before it."""
+    def option(self) -> str:
+        """``--path`` or ``--python`` as it would be typed again, with a space before it."""
         import shlex
 
         return (
@@ -53,7 +40,7 @@ class Where(NamedTuple):
         )
 
 
-class Launch(NamedTuple):
+class LaunchOptions(NamedTuple):
     """How the run will be started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
 
     environ: Mapping[str, str]
@@ -69,24 +56,25 @@ def upstreams() -> tuple[Upstream, ...]:
     return projects.upstreams()
 
 
-def upstream_of(word: str) -> tuple[Upstream, str | None]:
+def parse_target(word: str) -> tuple[Upstream, str | None]:
     """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other."""
     known = {upstream.project.name: upstream for upstream in upstreams()}
-    name, version = targets.parse(word, [upstream.project for upstream in known.values()])
+    projects = [upstream.project for upstream in known.values()]
+    name, version = targets.parse(word, projects, lambda name: known[name].releases)
     return known[name], version
 
 
-def find(word: str, where: Where, command: str) -> tuple[Upstream, Target]:
+def find_target(word: str, search: SearchOptions, command: str) -> tuple[Upstream, Target]:
     """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
-    upstream, version = upstream_of(word)
+    upstream, version = parse_target(word)
     known = [other.project for other in upstreams()]
     found = targets.find(
         upstream.project,
-        path=where.path,
-        python=where.python,
+        path=search.path,
+        python=search.python,
         version=version,
         known=known,
         command=command,
-        again=lambda text: where.again(word, text),
+        again=lambda text: search.again(word, text),
     )
     return upstream, found

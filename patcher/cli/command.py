@@ -1,0 +1,218 @@
+"""What every command has: options under headings, values of a type, and one way in which it ends."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+
+import click
+
+from patcher.errors import Kind, Problem, refused
+from patcher.headings import HEADINGS, OUTPUT
+
+if TYPE_CHECKING:
+    from patcher.report import Report
+
+T = TypeVar("T")
+
+STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
+"""Programs that start a run, whether they are on this machine or not."""
+
+
+class Option(click.Option):
+    """An option that stands below a heading of the help."""
+
+    def __init__(self, words: Sequence[str], *, heading: str, **attributes: Any) -> None:
+        super().__init__(words, **attributes)
+        self.heading = heading
+
+
+class Group(Generic[T]):
+    """Options of several commands that these take as one value: ``made`` of their values, as the parameter ``name``."""
+
+    def __init__(self, name: str, made: Callable[[Mapping[str, Any]], T], *options: Option) -> None:
+        self.name, self.made, self.options = name, made, options
+
+
+class OutputOptions(NamedTuple):
+    """How a report is shown; ``color`` None means: on a terminal, unless NO_COLOR is set."""
+
+    as_json: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    color: bool | None = None
+
+    @classmethod
+    def among(cls, words: Sequence[str]) -> OutputOptions:
+        """Those of a command line that cannot be read."""
+        return cls(as_json="--json" in words)
+
+
+def _output(values: Mapping[str, Any]) -> OutputOptions:
+    color = {"always": True, "never": False}.get(values["color"])
+    return OutputOptions(values["as_json"], values["quiet"], values["verbose"], color)
+
+
+OUTPUT_OPTIONS = Group(
+    "output",
+    _output,
+    Option(["--json", "as_json"], heading=OUTPUT, is_flag=True, help="Print one JSON document on stdout."),
+    Option(
+        ["-q", "--quiet"],
+        heading=OUTPUT,
+        is_flag=True,
+        help="Print errors, and only what was asked for: a diff, a JSON document.",
+    ),
+    Option(
+        ["-v", "--verbose"],
+        heading=OUTPUT,
+        is_flag=True,
+        help="Show details, and the traceback of an unexpected failure.",
+    ),
+    Option(
+        ["--color"],
+        heading=OUTPUT,
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Default: on a terminal, unless NO_COLOR is set.",
+    ),
+)
+
+
+class Command(click.Command):
+    """A command whose function gets the value of each of its ``groups`` and gives a report.
+
+    The report is shown and decides the exit code; every failure ends as one, too.
+    """
+
+    def __init__(self, *arguments: Any, groups: Sequence[Group[Any]] = (), **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.groups = groups
+        self.params += [option for group in (*groups, OUTPUT_OPTIONS) for option in group.options]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with an error of ours for what cannot be read."""
+        typed = ctx.meta.get("typed", ())
+        with reported(str(self.name), typed, lambda: self._separated(typed)):
+            rest = super().parse_args(ctx, args)
+            if not ctx.resilient_parsing and (problem := self._separated(typed)):
+                raise problem
+        return rest
+
+    def invoke(self, ctx: click.Context) -> NoReturn:
+        """Run the command, show its report, and exit with its code."""
+        from patcher.report import Report
+
+        name = str(self.name)
+        output = _output({option.name: ctx.params.pop(str(option.name)) for option in OUTPUT_OPTIONS.options})
+        try:
+            for group in self.groups:
+                values = {str(option.name): ctx.params.pop(str(option.name)) for option in group.options}
+                ctx.params[group.name] = group.made(values)
+            report = super().invoke(ctx)
+        except Problem as problem:
+            report = Report(name, problems=[problem])
+        except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
+            report = Report(name, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+        except PermissionError as error:
+            report = Report(name, problems=[refused(error)])
+        except Exception as error:
+            if output.verbose:
+                raise
+            cause, hint = f"{type(error).__name__}: {error}", "the same command with -v shows where; please report it"
+            report = Report(name, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+        end(report, output)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options below their headings."""
+        found: dict[str, list[tuple[str, str]]] = {heading: [] for heading in HEADINGS}
+        for param in self.get_params(ctx):
+            row = param.get_help_record(ctx)
+            if row is not None and not isinstance(param, click.Argument):
+                found[param.heading if isinstance(param, Option) else OUTPUT].append(row)
+        for heading, rows in found.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write("".join(_lines(rows, formatter.width - formatter.current_indent)))
+
+    def _separated(self, typed: Sequence[str]) -> Problem | None:
+        """What is said of a command line in which ``--`` is missing before the command of the run."""
+        if "--" in typed or all(group.name != "launch" for group in self.groups):
+            return None
+        places = list(self._positions(typed))
+        at = next((at for at in places if _starts_a_run(typed[at])), None)
+        if at is None:
+            return None
+        import shlex
+
+        cause = f"{typed[at]} is no target: the command that starts the run stands behind `--`, which is missing"
+        while at - 1 in places and re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
+            at -= 1
+        return Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
+
+    def _positions(self, typed: Sequence[str]) -> Iterator[int]:
+        """Where words stand that are neither options nor their values, behind the name of the command."""
+        options = [param for param in self.params if isinstance(param, Option) and not param.is_flag]
+        valued = {word for option in options for word in option.opts}
+        begin = typed.index(self.name) + 1 if self.name in typed else 0
+        for at in range(begin, len(typed)):
+            if not typed[at].startswith("-") and typed[at - 1] not in valued:
+                yield at
+
+
+def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
+    """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
+    import textwrap
+
+    first = max(len(option) for option, _ in rows) + 2
+    for option, about in rows:
+        texts = textwrap.wrap(about, width - first, break_on_hyphens=False)
+        yield f"  {option:{first}}{texts[0]}\n"
+        yield from (f"  {'':{first}}{text}\n" for text in texts[1:])
+
+
+def _starts_a_run(word: str) -> bool:
+    import shutil
+
+    from patcher.targets import versions
+    from patches.projects import projects
+
+    names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
+    if versions.normalise(word.partition("==")[0]) in names:
+        return False
+    return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(shutil.which(word)))
+
+
+@contextmanager
+def reported(
+    command: str, typed: Sequence[str], instead: Callable[[], Problem | None] = lambda: None
+) -> Iterator[None]:
+    """End the process with a report of ours for what click, or a type of ours, says of a wrong command line.
+
+    ``instead`` gives what is said in its place, if it knows better.
+    """
+    try:
+        yield
+    except click.UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
+            raise
+        failure = Problem(Kind.USAGE, error.format_message(), hint=f"rlpatch {command} --help".replace("  ", " "))
+    except Problem as problem:
+        failure = problem
+    except KeyboardInterrupt:
+        failure = Problem(Kind.INTERRUPTED, "stopped by the keyboard")
+    else:
+        return
+    from patcher.report import Report
+
+    end(Report(command, problems=[instead() or failure]), OutputOptions.among(typed))
+
+
+def end(report: Report | None, output: OutputOptions) -> NoReturn:
+    """Show ``report``, if there is one, and exit with its code."""
+    if report is None:
+        sys.exit(0)
+    sys.exit(report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose))

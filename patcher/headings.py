@@ -1,0 +1,10 @@
+"""The headings below which the options of a command stand in its help, in this order."""
+
+WINDOW = "Window, one for each stage; of A:B, B itself is not recorded"
+RECORDED = "What is recorded"
+WHOSE = "Whose"
+PLACE = "Where it is looked for"
+PROFILERS = "Other profilers"
+OUTPUT = "Output"
+
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, OUTPUT)

@@ -1,0 +1,229 @@
+"""What is said of a command line that cannot be read, and the help that says how it could."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from patcher import cli
+from patcher.cli.apply import command as apply
+from patcher.cli.command import Command
+from patcher.headings import HEADINGS
+from patcher.request import OPTIONS
+from patches.projects import PROJECTS
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+
+REPOSITORY = Path(cli.__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "command", "cause", "hint"),
+    [
+        (("apply", "verl", "--deocde", "1:2"), "apply", "--deocde", "rlpatch apply --help"),
+        (("apply",), "apply", "Missing argument", "rlpatch apply --help"),
+        (("apply", "verl", "--color", "blue"), "apply", "'blue' is not one of", "rlpatch apply --help"),
+        (("apply", "verl", "--force=1"), "apply", "does not take a value", "rlpatch apply --help"),
+        (("apply", "verl", "--level", "five"), "apply", "--level five is not offered", "one of level_none"),
+        (("apply", "verl", "--decode", "10-20"), "apply", "not a window", "--decode 10:20"),
+        (("status", "--bogus"), "status", "--bogus", "rlpatch status --help"),
+        (("explain",), "explain", "Missing argument", "rlpatch explain --help"),
+        (("completion", "tcsh"), "completion", "tcsh", "rlpatch completion --help"),
+        (("aply", "verl"), "", "No such command 'aply'", "rlpatch --help"),
+        (("--bogus",), "", "--bogus", "rlpatch --help"),
+    ],
+)
+def test_json_is_there_for_wrong_usage_too(run, words: tuple[str, ...], command: str, cause: str, hint: str) -> None:
+    said = run(*words, "--json", code=2)
+    document = json.loads(said.stdout)
+    (problem,) = document["problems"]
+    assert (document["schema"], document["command"], document["exit_code"]) == (1, command, 2)
+    assert (problem["kind"], problem["exit_code"]) == ("usage", 2)
+    assert cause in problem["cause"]
+    assert hint in problem["next"]
+    assert f"Error: wrong usage: {problem['cause']}\n" in said.stderr
+    plain = run(*words, code=2)
+    assert plain.stdout == ""
+    assert cause in plain.stderr
+
+
+def test_no_command_at_all_is_the_help(run) -> None:
+    from click.testing import CliRunner
+
+    assert "Commands:" in CliRunner().invoke(cli.rlpatch, []).output
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("check verl bash run.sh", "check verl -- bash run.sh"),
+        ("check bash run.sh", "check -- bash run.sh"),
+        ("check verl python3 -m verl.trainer.main_ppo a.b=1", "check verl -- python3 -m verl.trainer.main_ppo a.b=1"),
+        ("check verl run_grpo.sh --fast", "check verl -- run_grpo.sh --fast"),
+        ("check verl --script x.sh A=1 B=2 torchrun t.py", "check verl --script x.sh -- A=1 B=2 torchrun t.py"),
+        ("check --path site vllm-ascend bash 'a b.sh'", "check --path site vllm-ascend -- bash 'a b.sh'"),
+        ("apply verl --mini-batch 0:1 bash run.sh", "apply verl --mini-batch 0:1 -- bash run.sh"),
+    ],
+)
+def test_a_command_without_the_two_hyphens_before_it_is_shown_with_them(run, words: str, command: str) -> None:
+    import shlex
+
+    said = run(*shlex.split(words), code=2).stderr
+    assert "stands behind `--`, which is missing" in said
+    assert f"  next: rlpatch {command}\n" in said
+
+
+@pytest.mark.parametrize(
+    "words", ["check verll", "check vllm-ascend==1", "apply verl --path /usr/bin --mini-batch 0:1"]
+)
+def test_and_what_is_no_command_is_not_taken_for_one(run, words: str) -> None:
+    from click.testing import CliRunner
+
+    assert "`--`" not in CliRunner().invoke(cli.rlpatch, words.split()).output
+
+
+def test_a_window_in_two_words(run, site: Path) -> None:
+    said = run("apply", "vllm-ascend", "--decode", "10", "20", "--path", "site", code=2).stderr
+    assert "next: --decode 10:20\n" in said
+
+
+def test_status_prints_the_stage_that_was_applied(run, tmp_path: Path) -> None:
+    root = tmp_path / "site"
+    actor = root / "verl" / "workers" / "actor" / "dp_actor.py"
+    actor.parent.mkdir(parents=True)
+    (root / "verl" / "__init__.py").write_text("")
+    actor.write_text(
+        "class DataParallelPPOActor:\n    def compute_log_prob(self, data):\n        for micro_batch in micro_batches:\n"
+        "            use(micro_batch)\n        return 1\n"
+    )
+    info = root / "verl-0.6.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: verl\nVersion: 0.6.1\n")
+    words = ("verl", "--stage", "compute_log_prob", "--strategy", "FSDP2", "--role", "Actor", "--micro-batch", "2:4")
+    run("apply", *words, "--path", root)
+    patched = actor.read_bytes()
+    (line,) = [line for line in run("status", "--path", root).stdout.splitlines() if "rlpatch apply" in line]
+    assert "--stage compute-log-prob --micro-batch 2:4 --role actor --strategy fsdp" in line
+    again = run(*line.split()[1:]).stdout
+    assert "  unchanged verl/workers/actor/dp_actor.py" in again
+    assert actor.read_bytes() == patched
+
+
+@pytest.mark.parametrize(("word", "like"), [("verl==", "0.9.1"), ("verl==0.6.*", "0.6.1"), ("Verl==latest", "0.9.1")])
+def test_a_version_that_is_none_is_answered_with_one_of_that_target(run, word: str, like: str) -> None:
+    assert f"one release, such as verl=={like}, or verl for" in run("apply", word, "--mini-batch", "0:1", code=2).stderr
+
+
+def test_a_stage_that_a_development_build_lacks_is_said_once_and_first(run, tmp_path: Path) -> None:
+    source = SOURCE.replace("self.model_runner.capture_model()", "pass")
+    root = release(tmp_path / "dev", "0.8.4.dev3", source)
+    (root / WORKER).with_name("worker.py").write_text(source.replace("def compile_or", "def _compile_or"))
+    said = run("apply", "vllm-ascend", "--stage", "graph-capture", "--path", root, code=4).stderr
+    first, *_ = said.splitlines()
+    assert "(graph-capture: 0.8.4rc2 to 0.30.0rc2), and no recipe fits its structure" in first
+    assert said.count("looked for NPUWorker.compile_or_warm_up_model") == 1
+    assert f"{root / WORKER}:" in said
+    assert len(said) < 1000
+
+
+def test_diff_shows_the_call_sites(run, site: Path) -> None:
+    words = ("vllm-ascend", "--decode", "30:60", "--path", "site")
+    whole, folded = run("diff", *words).stdout, run("diff", *words, "--calls").stdout
+    assert "lines folded" in folded
+    assert len(folded.splitlines()) < 40 < len(whole.splitlines())
+    calls = [line for line in whole.splitlines() if line.endswith("  # rlpatch: vllm-ascend rollout")]
+    assert calls
+    assert all(line in folded.splitlines() for line in calls)
+    run("apply", *words)
+    assert run("diff", "--calls", "--path", "site").stdout == folded
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_help_fits_the_terminal(run, name: str, columns: int) -> None:
+    said = run(name, "--help", COLUMNS=str(columns)).stdout
+    assert max(map(len, said.splitlines())) <= min(columns, 100)
+
+
+def test_the_options_of_apply_stand_below_their_headings_each_once(run) -> None:
+    said = run("apply", "--help").stdout
+    found = [line.rstrip(":") for line in said.splitlines() if line.rstrip(":") in HEADINGS]
+    assert found == list(HEADINGS)
+    for option in OPTIONS.values():
+        rows = [line for line in said.splitlines() if line.lstrip().startswith((f"{option.flag} ", f"{option.flag}\n"))]
+        assert len(rows) == 1, option.flag
+    for stage in ("rollout", "compute-log-prob", "update-policy", "compute-values", "update-critic", "graph-capture"):
+        assert stage in said  # not broken at a hyphen
+
+
+def test_the_root_help_names_every_target(run) -> None:
+    (line,) = [line for line in run("--help").stdout.splitlines() if "mindspeed-rl" in line]
+    assert line.strip() == ", ".join(project.name for project in PROJECTS)
+
+
+def test_what_a_command_takes_is_what_its_groups_make() -> None:
+    """Parameters are typed, so a name that differs would be an error of the first run."""
+    import importlib
+    import inspect
+
+    for module, _ in cli.COMMANDS.values():
+        command = importlib.import_module(f"patcher.cli.{module}").command
+        assert isinstance(command, Command)
+        assert command.callback
+        grouped = {option.name for group in command.groups for option in group.options}
+        shown = {option.name for option in command.params if isinstance(option, click.Option)} - grouped
+        own = {name for name in shown if name not in ("as_json", "quiet", "verbose", "color")}
+        arguments = {param.name for param in command.params if isinstance(param, click.Argument)}
+        wanted = {*own, *arguments, *(group.name for group in command.groups)}
+        assert set(inspect.signature(command.callback).parameters) == wanted, module
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("--level lev", ["level_none", "level0", "level1", "level2"]),
+        ("--contents npu,m", ["npu,memory", "npu,module"]),
+        ("--stage upd", ["update-policy", "update-critic"]),
+    ],
+)
+def test_words_of_an_option_are_completed(words: str, offered: list[str]) -> None:
+    from click.shell_completion import ShellComplete
+
+    *before, last = ("vllm", *words.split())
+    complete = ShellComplete(cli.rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE")
+    assert [item.value for item in complete.get_completions(["apply", *before], last)] == offered
+
+
+def test_the_table_of_targets_fits_the_terminal() -> None:
+    """A real terminal of 80 columns; in a pipe every row is one line, however long."""
+    environ = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
+    ours, theirs = pty.openpty()
+    words: Any = [sys.executable, "-m", "patcher", "list"]
+    with subprocess.Popen(words, stdout=theirs, env=environ) as process:
+        os.close(theirs)
+        said = b""
+        while chunk := _read(ours):
+            said += chunk
+        assert process.wait(60) == 0
+    os.close(ours)
+    assert max(len(line) for line in said.decode().splitlines()) <= 80
+    piped = subprocess.run(words, capture_output=True, text=True, env=environ).stdout
+    assert max(len(line) for line in piped.splitlines()) > 150
+
+
+def _read(file: int) -> bytes:
+    try:
+        return os.read(file, 65536)
+    except OSError:  # what Linux says where the other end is closed
+        return b""
+
+
+def test_the_parser_of_apply_is_the_one_of_the_tests() -> None:
+    assert isinstance(apply, Command)

@@ -1,0 +1,242 @@
+"""From the words that a user types to a capture for a target, and from the capture back to words that mean the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fixtures import releases
+from patcher import plan
+from patcher.capture import (
+    AIC_METRICS,
+    CONTENTS,
+    EXPORT_TYPES,
+    LEVELS,
+    OPEN_END,
+    STAGES,
+    UNITS,
+    Builtin,
+    Capture,
+    Ranges,
+    Rollout,
+    Stage,
+    Torch,
+    TorchNpu,
+    Training,
+    Whole,
+    Window,
+    kind_of,
+)
+from patcher.errors import Kind, Problem
+from patcher.option import MOST
+from patcher.recipe import Recipe, Upstream
+from patcher.request import resolve
+from patcher.targets.target import Target
+from patches.projects import upstreams
+from tests.choices import options
+
+KNOWN = {upstream.project.name: upstream for upstream in upstreams()}
+NUMBERS = st.integers(0, 99) | st.integers(0, MOST)
+COUNTS = st.integers(1, 99) | st.integers(1, MOST)
+BOOLEANS = st.booleans()
+
+
+def some(words: tuple[str, ...], least: int = 0) -> st.SearchStrategy[tuple[str, ...]]:
+    chosen = st.sets(st.sampled_from(words), min_size=least)
+    return chosen.map(lambda names: tuple(word for word in words if word in names))
+
+
+def numbers(one: st.SearchStrategy[int]) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.sets(one, min_size=1).map(lambda found: tuple(sorted(found)))
+
+
+def pattern(text: str) -> bool:
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+PATTERNS = st.sampled_from(("", "Attention|MLP$", "--", "-x", "--decode", "a b", "it's", '"')) | st.text().filter(
+    pattern
+)
+FOLDERS = st.lists(st.from_regex(r"[A-Za-z0-9_~ -][A-Za-z0-9_.~ -]*", fullmatch=True), min_size=1).map("/".join)
+SETTINGS: dict[str, st.SearchStrategy[Any]] = {
+    "level": st.sampled_from(LEVELS),
+    "contents": some(CONTENTS),
+    "export_type": some(EXPORT_TYPES, 1),
+    "aic_metrics": st.sampled_from(AIC_METRICS),
+    "l2_cache": BOOLEANS,
+    "mstx": BOOLEANS,
+    "analysis": BOOLEANS,
+}
+
+
+def drawn(draw: Any, recipe: Recipe) -> Capture[Stage]:
+    """Any capture that the recipe takes; Problem for what cannot be combined, and so is no value."""
+    settings = draw(st.fixed_dictionaries({}, optional=SETTINGS))
+    if recipe.calls:
+        named = tuple(name for name in SETTINGS if name in settings)
+        return Capture(stage=Builtin(named=named), profiler=TorchNpu(**settings))
+    return Capture(
+        stage=stage(draw, recipe),
+        profiler=TorchNpu(**settings) if draw(BOOLEANS) else Torch(contents=draw(some(CONTENTS))),
+        ranks=draw(st.none() | numbers(NUMBERS)),
+        save_path=f"/rlpatch_nowhere/{draw(FOLDERS)}",
+    )
+
+
+def stage(draw: Any, recipe: Recipe) -> Stage:
+    if recipe.windows == ("whole",):
+        return Whole(name=recipe.stage, repeat=draw(COUNTS))
+    unit = draw(st.sampled_from(recipe.windows))
+    first = draw(NUMBERS.filter(lambda number: UNITS[unit].first <= number < MOST))
+    modules = draw(BOOLEANS)
+    common: dict[str, Any] = {
+        "name": recipe.stage,
+        "window": Window(unit, first, draw(st.integers(first + 1, MOST) | st.just(OPEN_END))),
+        "repeat": draw(COUNTS),
+        "warmup": draw(NUMBERS),
+        "ranges": Ranges(
+            markers=draw(BOOLEANS), module_ranges=modules, module_pattern=draw(PATTERNS) if modules else ""
+        ),
+    }
+    if kind_of(unit) is Rollout:
+        return Rollout(rollout=draw(NUMBERS), **common)
+    role, strategy = (draw(st.sampled_from(("", *words))) for words in (recipe.roles, recipe.strategies))
+    return Training(role=role, strategy=strategy, training_steps=draw(numbers(COUNTS)), **common)
+
+
+def target(upstream: Upstream, root: Path = Path("/nowhere"), version: str = "") -> Target:
+    return Target(upstream.project, version or upstream.releases[-1], root, "unpacked", "", "")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@settings(max_examples=200)
+@given(st.data())
+def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) -> None:
+    try:
+        capture = drawn(data.draw, data.draw(st.sampled_from(KNOWN[name].recipes)))
+    except Problem:
+        assume(False)
+    again = resolve(options(capture.words).request(), KNOWN[name], target(KNOWN[name]))
+    assert again == capture
+    assert again.words == capture.words
+
+
+@pytest.mark.parametrize(("name", "version"), [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1")])
+@settings(max_examples=8, deadline=None)  # of 0.5 s each
+@given(st.data())
+def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
+    upstream = KNOWN[name]
+    there = target(upstream, releases.release(version, name), version)
+    recipes = [recipe for recipe in upstream.recipes if recipe.structure(version)]
+    try:
+        capture = drawn(data.draw, data.draw(st.sampled_from(recipes)))
+        if isinstance(capture.stage, Training):  # whose summary names each step
+            assume(capture.stage.repeat < 100)
+        planned = plan.apply(upstream, there, capture)
+    except Problem:
+        assume(False)
+    again = plan.apply(upstream, there, resolve(options(capture.words).request(), upstream, there))
+    assert [change.after for change in again.edit.changes] == [change.after for change in planned.edit.changes]
+    assert again.edit.add[0].options == planned.edit.add[0].options if planned.edit.add else not again.edit.add
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_stage_has_words_of_its_own(name: str) -> None:
+    """So that what `status` prints is recorded again, and not the stage that the window alone would mean."""
+    upstream = KNOWN[name]
+    for recipe in (recipe for recipe in upstream.recipes if not recipe.calls):
+        for unit in recipe.windows:
+            words = ("--stage", recipe.stage, *(() if unit == "whole" else (f"--{unit}", "2:4")))
+            capture = resolve(options(words).request(), upstream, target(upstream))
+            again = resolve(options(capture.words).request(), upstream, target(upstream))
+            assert (again.stage.name, again.stage.window.unit) == (recipe.stage, unit)
+
+
+def test_the_stages_of_the_help_are_those_of_the_recipes() -> None:
+    assert set(STAGES) == {recipe.stage for upstream in upstreams() for recipe in upstream.recipes}
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--strategy fsdp2", "--strategy fsdp"),
+        ("--strategy FSDP", "--strategy fsdp"),
+        ("--strategy TorchTitan", "--strategy torchtitan"),
+        ("--stage update_policy", "--stage update-policy"),
+        ("--stage Update_Policy", "--stage update-policy"),
+        ("--stage update_actor", "--stage update-policy"),
+        ("--stage compute_log_prob --role Ref", "--stage compute-log-prob --role ref"),
+        ("--role Actor", "--role actor"),
+        ("--role ALL", "--role all"),
+        ("--level Level1", "--level level1"),
+        ("--level LEVEL_NONE --mstx", "--level level_none --mstx"),
+        ("--contents NPU,Cpu", "--contents npu,cpu"),
+        ("--contents cuda,cpu", "--contents npu,cpu"),
+        ("--export-type DB", "--export-type db"),
+        ("--aic-metrics PipeUtilization", "--aic-metrics pipe_utilization"),
+        ("--aic-metrics pipe-utilization", "--aic-metrics pipe_utilization"),
+        ("--aic-metrics AiCoreNone", "--aic-metrics none"),
+        ("--aic-metrics L2Cache", "--aic-metrics l2_cache"),
+        ("--backend NPU", "--backend npu"),
+        ("--ranks ALL", "--ranks all"),
+    ],
+)
+def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str) -> None:
+    upstream = KNOWN["verl"]
+    one, other = (
+        resolve(options(f"--micro-batch 0:1 {words}").request(), upstream, target(upstream)) for words in (typed, meant)
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "hint"),
+    [
+        ("--repeat 0", "--repeat 0: not a whole number from 1", "--repeat 2"),
+        ("--repeat x", "--repeat x: not a whole number", "--repeat 2"),
+        ("--rollout -1", "--rollout -1: not a whole number from 0", "--rollout 1"),
+        ("--warmup 1.5", "--warmup 1.5: not a whole number", "--warmup 1"),
+        (f"--rollout {10**40}", "--rollout 1000", "--rollout 1"),
+        (f"--ranks {'9' * 5000}", "(5000 characters): not a list of ranks", "--ranks 0,8"),
+        (f"--training-steps 1,{10**20}", "not a list of training steps", "--training-steps 2,5"),
+        ("--level level3", "--level level3 is not offered", "one of level_none, level0"),
+        ("--role boss", "--role boss is not offered", "one of actor, ref, critic, all"),
+        ("--backend cpu", "--backend cpu is not offered", "one of npu, torch"),
+        ("--strategy ''", "--strategy  is not offered", "--strategy NAME"),
+        ("--contents gpu", "gpu is not known", "of npu, cpu"),
+        ("--aic-metrics memory_access", "which torch_npu 2.1 does not have", "one of none"),
+    ],
+)
+def test_what_is_not_understood_is_said_with_what_is(words: str, cause: str, hint: str) -> None:
+    with pytest.raises(Problem) as caught:
+        options(f"--micro-batch 0:1 {words}")
+    assert caught.value.kind is Kind.USAGE
+    assert cause in caught.value.cause
+    assert hint in caught.value.hint
+    assert len(str(caught.value)) < 300
+
+
+def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
+    verl = KNOWN["verl"]
+    with pytest.raises(Problem) as caught:
+        resolve(options("--stage rollout").request(), verl, target(verl), upstreams())
+    assert caught.value.kind is Kind.NO_RECIPE
+    assert caught.value.cause == "verl has no stage rollout; it is one of vllm-ascend, vllm, sglang, mindspeed-rl"
+    assert caught.value.hint == "one of: update-policy, compute-log-prob, update-critic, compute-values"
+
+
+def test_the_profiler_of_the_framework_is_one_of_torch_npu_wherever_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "torch").mkdir()
+    ascend = KNOWN["vllm-ascend"]._replace(runs_on={"torch": "torch"})
+    capture = resolve(options("--builtin --level level2").request(), ascend, target(ascend, tmp_path))
+    assert capture.profiler == TorchNpu(level="level2")
+    assert resolve(options("--decode 1:2").request(), ascend, target(ascend, tmp_path)).profiler == Torch()
