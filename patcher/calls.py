@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from patcher.lines import split
+
 _BEGIN, _END = re.compile(rb"\+\s*# >>> rlpatch "), re.compile(rb"\+\s*# <<< rlpatch ")
 
 
@@ -12,7 +14,7 @@ def folded(diff: bytes) -> bytes:
 
     Blocks that are cut off, and all other lines, stay as they are. ``git apply`` takes what comes out for no diff.
     """
-    lines = re.findall(rb"[^\n]*\n|[^\n]+", diff)  # a lone carriage return ends none
+    lines = split(diff)
     shown: list[bytes] = []
     at = 0
     while at < len(lines):

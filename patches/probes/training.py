@@ -96,7 +96,8 @@ class TrainingSteps(Recorder):
 
         def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
             self.call, self.unit, self.last = call, unit, last
-            self.units: Any = units.units if isinstance(units, type(self)) else units  # of the epoch before
+            wrapped = isinstance(units, type(self)) and units.call == call  # by this stage, in the epoch before
+            self.units: Any = units.units if wrapped else units
 
         def __len__(self) -> int:
             return len(self.units)

@@ -156,7 +156,7 @@ def test_what_would_record_nothing_alone_is_left_out_of_an_unknown_release_and_t
     made = plan.apply(upstream, target._replace(version="3.0"), capture())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp"]
     assert made.edit.add[0].files == ("toy/fsdp.py",)
-    assert [note for note in made.notes if note.startswith("left out: ")][:2] == [
+    assert [note.text for note in made.notes if note.text.startswith("left out: ")][:2] == [
         "left out: Engine: nothing is recorded there without Driver",
         "left out: Worker: nothing is recorded there without Engine",
     ]
@@ -171,8 +171,8 @@ def test_a_file_that_no_recipe_fits_is_left_out_and_said(target: Target, version
     (target.root / "toy" / "worker.py").write_text(WORKER.replace("def run", "def go"))
     made = plan.apply(upstream, target._replace(version=version), capture())
     assert [change.path.stem for change in made.edit.changes] == ["fsdp", "later", "values"]
-    assert [note for note in made.notes if "toy/" in note] == [
-        "left out: toy/worker.py, which is not as in any release: found 0 methods run"
+    assert [note for note in made.notes if "toy/" in note.text] == [
+        Note("left out: toy/worker.py: not as in any release", "found 0 methods run")
     ] * said
 
 

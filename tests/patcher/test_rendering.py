@@ -167,3 +167,74 @@ def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str
     found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and "lpatch" in node.attr}
     assert found == {f"{names[0]}_probe", names[1], "_rlpatch_recording"}, "and one that all of them share"
     assert f"def {names[0]}(self" in code
+
+
+def test_a_decode_window_is_a_block_of_at_most_220_lines() -> None:
+    """That is what a hand-written one takes, its two marks and the note below the first of them included."""
+    text = render_for(V1, CAPTURE, release="0.11.0rc1")
+    assert len(text.own) + 3 <= 220
+    assert not text.shared
+
+
+@pytest.mark.parametrize(
+    ("release", "there", "not_there"),
+    [
+        ("0.9.1", ["request.resumed_from_preemption"], ["zip(", "resumed_req_ids", "prompt_embeds", "_warmup_"]),
+        (
+            "0.11.0rc1",
+            ["cached.resumed_from_preemption", "prompt_embeds"],
+            ["isinstance", "resumed_req_ids", "_warmup_"],
+        ),
+        ("0.12.0rc1", ["cached.resumed_req_ids", "one.prefill_token_ids"], ["resumed_from_preemption", "_warmup_"]),
+        ("0.18.0", ["_warmup_", "parallel.data_parallel_index"], ["data_parallel_rank", "resumed_from_preemption"]),
+        ("", ["hasattr(cached", "isinstance(cached, list)", "_warmup_", "data_parallel_index", "getattr(one"], []),
+    ],
+)
+def test_what_other_releases_need_is_left_out(release: str, there: list[str], not_there: list[str]) -> None:
+    code = rendered(V1, release=release)
+    assert [words for words in there if words not in code] == []
+    assert [words for words in not_there if words in code] == []
+
+
+@pytest.mark.parametrize(
+    ("choice", "there", "not_there"),
+    [
+        (
+            "--decode 30:60",
+            ['kind == "decode"', "self.first - 1", "self.rollout == self.chosen"],
+            ["range(self", "MODULES"],
+        ),
+        ("--prefill 0:4", ['kind == "prefill"'], ["[1-9]"]),
+        ("--iterations 0:4", ['kind in ("decode", "prefill")'], ['== "decode"']),
+        ("--decode 30:60 --repeat 3", ["0 <= self.rollout - self.chosen < 3"], ["self.rollout == self.chosen"]),
+        ("--decode 30:60 --warmup 4", ["self.first - 4"], []),
+        (
+            "--decode 30:60",
+            [],
+            ["record_shapes", "profile_memory", "with_stack", "with_modules", "l2_cache", "msprof_tx"],
+        ),
+    ],
+)
+def test_what_was_not_asked_for_is_left_out(choice: str, there: list[str], not_there: list[str]) -> None:
+    code = rendered(V1, recorded(choice), release="0.11.0rc1")
+    assert [words for words in there if words not in code] == []
+    assert [words for words in not_there if words in code] == []
+
+
+def test_it_is_read_from_the_choice_down_to_the_helpers() -> None:
+    code = rendered(V1, release="0.11.0rc1")
+    order = ["WINDOW =", "def __init__", "def step", "def observe", "def open", "def build", "_rlpatch_rollout_probe ="]
+    assert sorted(order, key=code.index) == order
+
+
+class Twice(V1.probe.recorder):  # type: ignore[misc,name-defined]
+    """Defines again what another class of it defines."""
+
+    def setting(self, name: str, default: str, pattern: str) -> str:
+        return default
+
+
+def test_a_method_that_two_classes_define_is_an_error() -> None:
+    probe = V1.probe._replace(recorder=Twice)
+    with pytest.raises(ValueError, match=r"setting is defined in another class of the probe, too"):
+        rendered(V1._replace(probe=probe))

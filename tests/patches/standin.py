@@ -67,7 +67,8 @@ class Backend:
 def of_its_stage(recipe: Recipe) -> Any:
     """Some capture of a stage like the recipe's, with the defaults of everything."""
     unit = recipe.windows[0]
-    return recorded(f"--stage {recipe.stage}" if unit == WHOLE else f"--stage {recipe.stage} --{unit} 1:2")
+    window = "" if unit == WHOLE else f"--{unit} 1:2"
+    return recorded(f"--stage {recipe.stage} {window} --backend torch")
 
 
 class _Unnamed(PatchId):
@@ -102,7 +103,7 @@ def rendered(
         chosen=lambda _capture: {"SAVE_PATH": "/tmp/traces", **chosen},
         layers=lambda _capture: tuple(layers),
     )
-    capture = recorded("--decode 1:2 --backend torch")
+    capture = of_its_stage(recipe)
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), capture, release, _Unnamed("target", "stage"), shared)
     return (*text.shared, *text.own)

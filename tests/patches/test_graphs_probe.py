@@ -26,7 +26,9 @@ class Worker:
 
     def __init__(self, made: list[Profiler], rank: int = 0, **constants: Any) -> None:
         self.rank, self.made = rank, made
-        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=2, data_parallel_rank=0))
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(world_size=2, data_parallel_rank=0, data_parallel_index=0)
+        )
         host(self, vllm_ascend.CAPTURE, {"STAGE": "graph-capture", **constants, "made": made})
 
     def start(self, label: str, *, fails: bool = False) -> None:

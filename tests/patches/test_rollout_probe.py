@@ -38,7 +38,9 @@ class V1Worker:
         **constants: Any,
     ) -> None:
         self.rank = rank
-        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica))
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica, data_parallel_index=replica)
+        )
         self.made: list[Profiler] = []
         host(self, self.recipe, {**constants, "made": self.made}, *parts, layers=layers, release=release)
 

@@ -163,6 +163,23 @@ def test_a_window_that_nobody_reaches_is_reported(caplog: pytest.LogCaptureFixtu
     assert "micro-batch 7:9 of training step 1: not recorded: the call ends after 4 units" in caplog.text
 
 
+def test_a_loop_that_two_stages_of_a_class_count_is_told_to_both() -> None:
+    told: list[str] = []
+
+    class Told:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def call(self, event: str, *_: Any) -> None:
+            told.append(f"{self.name} {event}")
+
+    loop, actor, ref = Stage()._RlpatchStage.Loop, Told("actor"), Told("ref")
+    units = loop(ref.call, "micro-batch", loop(actor.call, "micro-batch", [1], False), False)
+    assert list(units) == [1]
+    assert sorted(told) == sorted(f"{name} {event}" for name in ("actor", "ref") for event in ("start", "stop", "loop"))
+    assert loop(ref.call, "micro-batch", units, False).units is units.units, "of the epoch before"
+
+
 @pytest.mark.parametrize(
     ("constants", "environ", "steps"),
     [

@@ -18,7 +18,7 @@ from patcher.cli.apply import command as apply
 from patcher.cli.command import Command
 from patcher.headings import HEADINGS
 from patcher.request import OPTIONS
-from patches.projects import PROJECTS
+from patches.projects import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 
 REPOSITORY = Path(cli.__file__).parents[2]
@@ -165,7 +165,7 @@ def test_the_options_of_apply_stand_below_their_headings_each_once(run) -> None:
 
 def test_the_root_help_names_every_target(run) -> None:
     (line,) = [line for line in run("--help").stdout.splitlines() if "mindspeed-rl" in line]
-    assert line.strip() == ", ".join(project.name for project in PROJECTS)
+    assert line.strip() == ", ".join(project.name for project in projects())
 
 
 def test_what_a_command_takes_is_what_its_groups_make() -> None:
