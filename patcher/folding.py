@@ -126,7 +126,7 @@ class Folder:
                 return self.expression(left[0])
             if len(left) < len(node.values):
                 word = " and " if isinstance(node.op, ast.And) else " or "
-                return word.join(self._operand(operand) for operand in left)
+                return word.join(map(self._enclosed, left))
         if isinstance(node, ast.BinOp) and (filled := self._filled(node)):
             return filled
         body = self._body(node)
@@ -177,6 +177,11 @@ class Folder:
         return left or node.values[-1:]
 
     # --- what is written ---
+
+    def _enclosed(self, node: ast.expr) -> str:
+        """The code of an operand whose own parentheses stand outside of its text."""
+        code = self._operand(node)
+        return f"({code})" if isinstance(node, ast.BoolOp | ast.IfExp | ast.Lambda) else code
 
     def _operand(self, node: ast.expr) -> str:
         """The code of an expression within a stronger one."""

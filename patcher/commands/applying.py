@@ -236,8 +236,8 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
     if not place.recipe.calls:
         there = {found.patch: found for found in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
-        with_shared = f" and a recorder of {shared} that patches of the class share" if shared else ""
-        return f"{len(there[patch].lines)} lines inserted{with_shared}"
+        beside = f", with a shared recorder of {shared}" if shared else ""
+        return f"{len(there[patch].lines)} lines inserted{beside}"
     different = sum(setting.changed for setting in place.settings)
     return f"{different} of {len(place.settings)} arguments differ from what the release has"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from fixtures import releases
 from patcher.capture import WHOLE
+from patches import vllm_engine
 from patches.vllm import recipes as vllm
 from tests.patches.test_releases import install, run, there_and_back
 
@@ -28,6 +30,40 @@ def test_the_recipes_know_every_published_release() -> None:
 def test_the_sample_has_both_ends_of_every_structure() -> None:
     ends = {s.releases[i].removesuffix(".post2") for r in vllm.UPSTREAM.recipes for s in r.structures for i in (0, -1)}
     assert ends == {version.removesuffix(".post2") for version in releases.VLLM_SAMPLE}
+
+
+def test_what_is_settled_of_a_release_stands_in_its_sources(release: str) -> None:
+    root = releases.release(release, "vllm", releases.VLLM_SCHEDULER_PARTS)
+    handed = fields(root / "vllm/v1/core/sched/output.py")
+    new, cached, output = (handed[name] for name in ("NewRequestData", "CachedRequestData", "SchedulerOutput"))
+    warmup = root / "vllm/v1/worker/gpu/warmup.py"
+    by_object = output["scheduled_cached_reqs"].startswith("list[")
+    by_list = "resumed_from_preemption" in cached
+    assert "resumed_req_ids" in cached or by_list
+    assert vllm_engine.scheduler(release) == {
+        "RESUMED": "objects" if by_object else "lists" if by_list else "ids",
+        "EMBEDS": "prompt_embeds" in new,
+        "PREFILL_TOKENS": "prefill_token_ids" in new,
+        "WARMS_UP": warmup.exists() and "_warmup_" in warmup.read_text(),
+    }
+    assert output["finished_req_ids"] == "set[str]"
+    files = (root / "vllm/config.py", root / "vllm/config/__init__.py", root / "vllm/config/parallel.py")
+    parallel = next(found["ParallelConfig"] for file in files if "ParallelConfig" in (found := fields(file)))
+    assert vllm_engine.parallel(release) == {"DATA_PARALLEL_INDEX": "data_parallel_index" in parallel}
+    assert "data_parallel_rank" in parallel
+
+
+def fields(file: Path) -> dict[str, dict[str, str]]:
+    """The classes of a file with their fields and the types of those; nothing if there is no file."""
+    classes = [
+        node for node in ast.parse(file.read_text() if file.exists() else "").body if isinstance(node, ast.ClassDef)
+    ]
+    return {
+        node.name: {
+            ast.unparse(one.target): ast.unparse(one.annotation) for one in node.body if isinstance(one, ast.AnnAssign)
+        }
+        for node in classes
+    }
 
 
 @pytest.mark.usefixtures("unwatched")
