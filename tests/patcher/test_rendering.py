@@ -238,3 +238,19 @@ def test_a_method_that_two_classes_define_is_an_error() -> None:
     probe = V1.probe._replace(recorder=Twice)
     with pytest.raises(ValueError, match=r"setting is defined in another class of the probe, too"):
         rendered(V1._replace(probe=probe))
+
+
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if r.probe.recorder], ids=lambda r: f"{r.stage}-{r.name}")
+def test_what_recorders_that_another_rlpatch_wrote_ask_each_other_for_stays(recipe: Any) -> None:
+    """They meet in one process, where 0.1.0 reads these names of whichever is recording."""
+    window = () if WHOLE in recipe.windows else (f"--{recipe.windows[0]}", "30:60")
+    code = rendered(recipe, recorded((*window, "--stage", recipe.stage)))
+    assert f'STAGE = "{recipe.stage}"' in code
+    for words in (
+        "def interrupt(self, why)",
+        "self.thread =",
+        "self.name",
+        "self.prof",
+        "profiler._rlpatch_recording = self",
+    ):
+        assert words in code
