@@ -11,6 +11,7 @@ import copy
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 Constants = Mapping[str, object]
@@ -61,7 +62,7 @@ class Folder:
         bodies: Bodies | None = None,
         keywords: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
-        self.lines = source.splitlines()
+        self.lines = _lines(source)
         self.constants, self.bodies, self.keywords = constants, bodies or {}, keywords or {}
         self.met: set[tuple[str, str]] = set()
 
@@ -329,6 +330,11 @@ class Folder:
         if not mark or code.count('"') % 2 or comment.startswith(("noqa", "type:")):
             return ""
         return f"{mark}{comment}"
+
+
+@cache
+def _lines(source: str) -> list[str]:
+    return source.splitlines()
 
 
 def called(node: ast.AST) -> tuple[str, tuple[str, ...]]:
