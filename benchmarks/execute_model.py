@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 ROUNDS, CALLS = 200, 500
-NEVER = "1000000000:1000000001"
+NEVER = "100000000:100000001"
 
 
 def main() -> None:
