@@ -28,7 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
 ROUNDS, TOKENS, REQUESTS, CALLS = 8, 301, 2, 100_000
-NEVER, WINDOW = "1000000000:1000000001", "30:60"
+NEVER, WINDOW = "100000000:100000001", "30:60"
 
 
 def main() -> None:

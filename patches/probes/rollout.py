@@ -151,7 +151,7 @@ class SchedulerOutputs(Rollout):
             self.prefilling[one.req_id] = len(tokens) - one.num_computed_tokens
             self.live.add(one.req_id)
         kind = "decode" if batch.total_num_scheduled_tokens else None
-        for request, rest in list(self.prefilling.items()):
+        for request, rest in list(self.prefilling.items()) if self.prefilling else ():
             count = counts.get(request, 0)
             if rest < 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(request, ())):
                 del self.prefilling[request]
