@@ -224,12 +224,14 @@ class Folder:
             return ""
         parts, codes = str(text.value).split("%s"), [self.expression(value) for value in values.elts]
         known = [_text_of(code) for code in codes]
-        if len(parts) != len(codes) + 1 or not any(isinstance(value, str) for value in known):
+        texts = [value for value in known if value is not None]
+        other_formats = "%" in "".join([*parts, *texts])
+        if not texts or other_formats or len(parts) != len(codes) + 1:
             return ""
         filled, left = parts[0], []
         for part, code, value in zip(parts[1:], codes, known, strict=True):
-            left += [] if isinstance(value, str) else [code]
-            filled += (value if isinstance(value, str) else "%s") + part
+            left += [code] if value is None else []
+            filled += ("%s" if value is None else value) + part
         return f"{literal(filled)} % ({', '.join(left)}{',' * (len(left) == 1)})" if left else literal(filled)
 
     def _text(self, start: tuple[int, int], end: tuple[int, int]) -> str:
@@ -286,12 +288,9 @@ class Folder:
         lines = [head, *_indented(self.block(node.body))]
         if not node.orelse:
             return lines
-        other = self.block(node.orelse)
-        if (
-            len(node.orelse) == 1
-            and isinstance(node.orelse[0], ast.If)
-            and self._value(node.orelse[0].test) is _UNKNOWN
-        ):
+        other, first = self.block(node.orelse), node.orelse[0]
+        undecided = isinstance(first, ast.If) and self._value(first.test) is _UNKNOWN
+        if len(node.orelse) == 1 and undecided and other[0].startswith("if "):  # else a comment stands above it
             return [*lines, f"el{other[0]}", *other[1:]]
         return lines if other == ["pass"] else [*lines, f"else:{self._above(node.orelse)}", *_indented(other)]
 
@@ -305,6 +304,8 @@ class Folder:
             caught = "except" if handler.type is None else f"except {self.expression(handler.type)}"
             named = f"{caught} as {handler.name}" if handler.name else caught
             lines += [f"{named}:{self._trailing(handler.lineno)}", *_indented(self.block(handler.body))]
+        if other := getattr(node, "orelse", ()):
+            lines += [f"else:{self._above(other)}", *_indented(self.block(other))]
         if final := getattr(node, "finalbody", ()):
             lines += [f"finally:{self._above(final)}", *_indented(self.block(final))]
         return lines

@@ -8,7 +8,7 @@ import pytest
 
 from patcher.folding import Body, Folder, literal
 
-CONSTANTS = {"YES": True, "NO": False, "NONE": None, "ONE": 1, "TEXT": "it", "UNIT": "decode"}
+CONSTANTS = {"YES": True, "NO": False, "NONE": None, "ONE": 1, "TEXT": "it", "UNIT": "decode", "RATE": "5 %"}
 BODIES = {
     "expression": Body((), "self.a or self.b"),
     "nothing": Body(("pass",), ""),
@@ -61,6 +61,12 @@ def folded(source: str) -> str:
         ("# why\nif self.YES:\n    # because\n    a()", "# because\na()"),
         ("for a in b:  # why\n    if self.YES:\n        c(a)", "for a in b:  # why\n    c(a)"),
         ("try:\n    a()\nexcept E as e:  # why\n    b()\nfinally:  # so\n    c()",) * 2,
+        ("for a in b:\n    c()\nelse:  # why\n    d()",) * 2,
+        ("while a:\n    b()\nelse:\n    c()",) * 2,
+        ("try:\n    a()\nexcept E:\n    b()\nelse:\n    c()\nfinally:\n    d()",) * 2,
+        ("if x:\n    a()\n# why\nelif y:\n    b()", "if x:\n    a()\nelse:\n    # why\n    if y:\n        b()"),
+        ("x = '%d%% of %s' % (y, self.TEXT)", "x = '%d%% of %s' % (y, \"it\")"),
+        ("x = '%s of %s' % (y, self.RATE)", "x = '%s of %s' % (y, \"5 %\")"),
         ("with a() as b, c():\n    d(\n        1,\n        2,\n    )",) * 2,
     ],
 )
