@@ -130,7 +130,7 @@ def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
 
 def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) -> dict[str, object]:
     target, capture = plan.target, plan.capture
-    pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.edit.changes[len(plan.places) :]
+    pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.gone
     name = f"{target.project.name} {target.version or '(unknown version)'}"
     report.lines.append(f"{name}: {target.installed_as} in {target.root}")
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
@@ -303,7 +303,7 @@ def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edi
 
 
 def _reverted(report: Report, root: PatchedRoot, edit: Edit, *, dry_run: bool) -> list[dict[str, object]]:
-    changed = {str(change.path): change for change in edit.changes}
+    changed = {str(change.path): change for change in edit.changes if change.before != change.after}
     entries: list[dict[str, object]] = []
     for record in (record for record in root.records if record.patch in edit.remove):
         report.lines.append(f"{record.patch} in {root.path}")
