@@ -43,6 +43,11 @@ class Plan(NamedTuple):
         return any(change.before != change.after for change in self.edit.changes)
 
     @property
+    def gone(self) -> tuple[Change, ...]:
+        """The changes of files that lose the lines of the capture before; what else is behind the places stays."""
+        return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
+
+    @property
     def profiler(self) -> str:
         """The framework's own profiler, if that is set up instead of one of ours."""
         return next((place.recipe.profiler for place in self.places), "")
@@ -318,14 +323,17 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 
 def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:
-    """What takes ``patch`` out of files that an earlier capture needed and this one does not."""
+    """What takes ``patch`` out of files that an earlier capture needed and this one does not.
+
+    A file without a line of it is in it, too, as one that stays: somebody may patch it before the commit.
+    """
     changes = []
     for path in map(PurePosixPath, sorted(files)):
         if target.exists(path):
             where, before = str(target.root / path), target.read(path)
             after = markers.strip(before, [patch], where=where)
             changes.append(Change(path, before, after, markers.strip(before, where=where)))
-    return [change for change in changes if change.before != change.after]
+    return changes
 
 
 def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
@@ -391,6 +399,7 @@ def revert(
 ) -> Edit:
     """The edit that takes ``patches`` out of every file that ``records`` name for them.
 
+    A file without a line of theirs is in it, too, as one that stays: somebody may patch it before the commit.
     ``read`` gives a file's bytes, None where it is gone. Raises :class:`Problem` (FOREIGN_EDIT) where our lines are
     not as we wrote them.
     """
@@ -403,8 +412,7 @@ def revert(
             continue
         where = str(root / path)
         after = markers.strip(before, wanted, where=where)
-        if after != before:
-            changes.append(Change(path, before, after, markers.strip(before, where=where)))
+        changes.append(Change(path, before, after, markers.strip(before, where=where)))
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 

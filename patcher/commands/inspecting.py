@@ -90,7 +90,8 @@ def _planned(report: Report, names: Sequence[str], search: SearchOptions, reques
 
     files: Files = {}
     for _, made in plans_for(report, names, search, request, "diff"):
-        changes = [(str(change.path), change.pristine, change.after) for change in made.edit.changes]
+        shown = (*made.edit.changes[: len(made.places)], *made.gone)
+        changes = [(str(change.path), change.pristine, change.after) for change in shown]
         files.setdefault(made.target.root, []).extend(changes)
         notes_of(report, made)
     return files
