@@ -102,9 +102,10 @@ def apply(
         return report
     edits = [plan.edit for _, plan in plans]
     if dry_run:
-        store.preflight(edits)
+        _noted(report, store.preflight(edits))
     else:
         outcome = store.commit(edits, on_wait=on_wait)
+        _noted(report, outcome.notes)
         report.done += [f"patched {path}" for path in outcome.written]
         _recovered(report, outcome.recovered)
     with store.shielded():  # it is done: Ctrl-C has nothing to stop any more
@@ -273,9 +274,10 @@ def revert(
     if report.problems:
         return report
     if dry_run:
-        store.preflight([edit for _, edit in edits])
+        _noted(report, store.preflight([edit for _, edit in edits]))
     else:
         outcome = store.commit([edit for _, edit in edits], on_wait=on_wait)
+        _noted(report, outcome.notes)
         report.done += [f"reverted {path}" for path in outcome.written]
     if not edits:
         report_nothing(report, words, found)
@@ -288,6 +290,11 @@ def revert(
             known = {project.name for project in projects.projects()}
             _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
         return report
+
+
+def _noted(report: Report, notes: Sequence[str]) -> None:
+    for note in notes:
+        report.note("the time of change of a folder is new: it belongs to somebody else", note)
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:

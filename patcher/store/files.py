@@ -137,6 +137,15 @@ def remove(path: Path) -> None:
         folder.remove(path.name)
 
 
+def can_come_back(path: Path, node: Node) -> bool:
+    """Whether a removed file can be made again with the owner that a record tells of. Raises OSError."""
+    try:
+        with opened(path.parent) as folder:
+            return rights.can_come_back(node, folder.status())
+    except _ABSENT:
+        return False
+
+
 def sync(path: Path) -> None:
     """Bring the names in a folder to the disk."""
     with opened(path) as folder:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files
+from patcher.store import bytecode, files, rights
 from patcher.store.files import observe, put, remove, same, sync
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
 from patcher.store.registry import Journal, Move
@@ -86,11 +86,11 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     for source in _sources(store, journal):
         _forget_elsewhere(source)
     if journal.empties:
-        remove(store.path / STATE)
+        store.remove(STATE)
+        store.sync()
     else:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
-            os.replace(store.path / NEXT, store.path / STATE)  # noqa: PTH105
-    sync(store.path)
+            store.rename(NEXT, STATE)
     _end(store, journal, journal.ahead)
     return []
 
@@ -126,8 +126,20 @@ def _undo(store: StoreFolder, move: Move) -> bool:
             where=str(path),
             hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
         )
-    if path.parent.is_dir() or not cache:
-        put(path, move.before, content)
+    if cache and not files.can_come_back(path, move.before):
+        remove(path)
+        return True
+    try:
+        put(path, move.before if cache else rights.like(move.before, now), content)
+    except PermissionError as error:
+        if now is None or now.uid == os.geteuid():
+            raise
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            f"the file belongs to user {now.uid}, whose run was interrupted",
+            where=str(path),
+            hint="let that user, or root, run `rlpatch recover`",
+        ) from error
     return True
 
 
@@ -142,8 +154,8 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.Folder | N
     for folder in folders:
         if folder.is_dir():
             sync(folder)
-    remove(store.path / (COMMITTED if journal.committed else JOURNAL))
-    sync(store.path)
+    store.remove(COMMITTED if journal.committed else JOURNAL)
+    store.sync()
 
 
 def _folder(store: StoreFolder, text: str) -> Path:

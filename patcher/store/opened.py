@@ -6,7 +6,7 @@ done in it goes through its descriptor.
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH102, PTH105, PTH106, PTH108, PTH115, PTH116, PTH117, PTH123, PTH208, PTH211
+# ruff: noqa: PTH117, PTH123, PTH208
 from __future__ import annotations
 
 import contextlib
