@@ -5,13 +5,14 @@ some shared file systems it succeeds for everybody; a file that only one can cre
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH108, PTH115
+# ruff: noqa: PTH115
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
 import os
+import stat
 import sys
 import time
 import zlib
@@ -21,6 +22,8 @@ from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK
+from patcher.store.files import remove
+from patcher.store.opened import opened
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
@@ -86,9 +89,7 @@ def _acquire(folder: Path, prepare: Callable[[], None], wait: float, on_wait: Ca
 def _attempt(folder: Path) -> int | str:
     """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
     path = folder / LOCK
-    if path.is_symlink():
-        raise Problem(Kind.ENVIRONMENT, "the lock is a symlink; rlpatch did not make it so", where=str(path))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = _own(path, os.O_RDWR | os.O_CREAT)
     try:
         whom: str | None
         if not _flock(descriptor):
@@ -108,6 +109,31 @@ def _attempt(folder: Path) -> int | str:
     return whom
 
 
+def _own(path: Path, flags: int) -> int:
+    """A descriptor of a file of the lock; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
+    why = "is a symlink" if path.is_symlink() else "is not a file of its own"
+    trap = Problem(
+        Kind.ENVIRONMENT,
+        f"the lock {why}; rlpatch did not make it so",
+        where=str(path),
+        hint=f"remove {path}, and try again",
+    )
+    try:
+        with opened(path.parent) as folder:
+            descriptor = folder.open(path.name, flags, 0o644)
+            status, above = os.fstat(descriptor), folder.status()
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise trap from None
+        raise
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        os.close(descriptor)
+        raise trap
+    if above.st_mode & 0o020 and status.st_uid == os.geteuid() and flags & os.O_CREAT:
+        os.fchmod(descriptor, 0o664)  # in a store of a group everybody signs
+    return descriptor
+
+
 def _flock(descriptor: int) -> bool:
     """Whether the lock is ours now; a file system that knows no locks lets everybody in."""
     import fcntl
@@ -124,7 +150,7 @@ def _flock(descriptor: int) -> bool:
 
 def _excludes(path: Path) -> bool:
     """Whether others are kept out: tried with a second descriptor while the first holds the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = _own(path, os.O_RDWR)
     try:
         return not _flock(descriptor)
     finally:
@@ -153,7 +179,7 @@ def _claim(path: Path) -> str | None:
     if not seen.abandoned:
         return str(_signed(seen.text) or _SOMEBODY)
     if _inherit(path, seen) and _look(path) == seen:
-        os.unlink(path)
+        remove(path)
     return ""
 
 
@@ -174,7 +200,7 @@ def _inherit(path: Path, seen: _Claim) -> bool:
 def _make(path: Path) -> bool:
     """Create and sign the file; False when it is there."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = _own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return False
     try:
@@ -185,7 +211,7 @@ def _make(path: Path) -> bool:
 
 
 def _look(path: Path) -> _Claim:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = _own(path, os.O_RDONLY)
     try:
         status = os.fstat(descriptor)
         return _Claim(os.pread(descriptor, 4096, 0), status.st_mtime_ns, status.st_ino)
@@ -211,7 +237,7 @@ def _signed(text: bytes) -> Owner | None:
             str(fields["started"]),
             str(fields["words"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
@@ -247,11 +273,11 @@ def _started(pid: int) -> str:
 
 def _release(folder: Path, descriptor: int) -> None:
     """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, Problem):
         claim = folder / CLAIM
-        owner = _signed(claim.read_bytes())
+        owner = _signed(_look(claim).text)
         if owner is not None and owner.pid == os.getpid() and owner.host == os.uname().nodename:
-            claim.unlink()
+            remove(claim)
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
     with contextlib.suppress(OSError):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from patcher.change import PatchId, Record
 from patcher.store import STORE
 from patcher.store.files import Folder
-from patcher.store.rights import ACL, Attributes, Node
+from patcher.store.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
@@ -218,10 +218,10 @@ def _node(node: dict[str, Any]) -> Node:
 
 
 def _attributes(pairs: Any) -> Attributes:
-    named = [(name, value) for name, value in map(_strings, pairs) if name.startswith("user.") or name == ACL]
+    named = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
     for _name, value in named:
         binascii.a2b_base64(value)
-    return tuple(named)
+    return named
 
 
 def _folders(folders: dict[str, Any]) -> dict[str, Folder | None]:

@@ -100,10 +100,12 @@ def forget(descriptor: int, *names: str) -> None:
 
 
 def plain_folder(descriptor: int, like: int | None = None) -> None:
-    """Take the lists of an own, new folder away, or give it the one of the folder ``like``."""
+    """Take the lists of an own, new folder away, or give it, and what is made in it, the one of the folder ``like``."""
     forget(descriptor, ACL, _INHERITED)
     if like is not None:
-        _set(descriptor, ACL, dict(attributes(like)).get(ACL, ""))
+        allowed = dict(attributes(like)).get(ACL, "")
+        _set(descriptor, ACL, allowed)
+        _set(descriptor, _INHERITED, allowed)
 
 
 def without_group(mode: int) -> int:
@@ -209,6 +211,11 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     return ""
 
 
+def recorded(pairs: Attributes) -> Attributes:
+    """The attributes that a record may tell of: those that everybody may set on an own file."""
+    return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
+
+
 def differences(given: Node, now: Node) -> str:
     """What others have changed of the rights that a file of ours was given, in words; empty when nothing."""
     said = []
@@ -216,6 +223,6 @@ def differences(given: Node, now: Node) -> str:
         said.append(f"its mode is {now.mode:04o}, it was {given.mode:04o}")
     if given.uid != now.uid or given.gid not in (-1, now.gid):
         said.append(f"its owner is {now.uid}:{now.gid}, it was {given.uid}:{given.gid}")
-    if dict(given.attributes) != dict(now.attributes):
+    if recorded(given.attributes) != recorded(now.attributes):
         said.append("its extended attributes are others")
     return ", ".join(said)
