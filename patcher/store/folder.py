@@ -29,7 +29,7 @@ from patcher.change import Record
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE, registry, rights
 from patcher.store.files import TEMPORARY, digest, discard, observe, place
-from patcher.store.opened import Opened, opened
+from patcher.store.opened import Opened, opened, resolved
 from patcher.store.registry import Entry, Journal, Registry
 from patcher.store.rights import Node, differences
 
@@ -50,7 +50,7 @@ class StoreFolder:
 
     def __init__(self, root: Path) -> None:
         self.given = Path(os.path.abspath(root))
-        self.root = Path(os.path.realpath(root))
+        self.root = resolved(root)
         self.path = self.root / STORE
 
     def exists(self) -> bool:
@@ -282,7 +282,7 @@ class StoreFolder:
 
     def _below(self, text: str) -> Path:
         pure = PurePosixPath(text)
-        parent = Path(os.path.realpath(self.root / pure.parent))
+        parent = resolved(self.root / pure.parent)
         try:
             os.lstat(self.root / pure)
         except (FileNotFoundError, NotADirectoryError, PermissionError):

@@ -22,6 +22,7 @@ from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files, rights
 from patcher.store.files import observe, put, remove, same, sync
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
+from patcher.store.opened import resolved
 from patcher.store.registry import Journal, Move
 
 
@@ -172,5 +173,5 @@ def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
 
 def _forget_elsewhere(source: Path) -> None:
     for path in bytecode.elsewhere(source):
-        with contextlib.suppress(OSError):  # perhaps not ours to remove; its time makes it stale in any case
-            remove(path)
+        with contextlib.suppress(OSError, Problem):  # perhaps not ours to remove; its time makes it stale in any case
+            remove(resolved(path.parent) / path.name)

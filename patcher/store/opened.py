@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from patcher.errors import Kind, Problem
+
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _THROUGH = getattr(os, "O_PATH", os.O_RDONLY)
 """What lies above needs to be passed only, not to be read."""
@@ -104,6 +106,18 @@ class Opened:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
+
+
+def resolved(path: Path) -> Path:
+    """Where ``path`` leads, links followed; what is not there is taken as it is.
+
+    Raises Problem(ENVIRONMENT) when somebody makes another thing of a link while it is read.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except OSError as error:
+        cause = f"somebody is changing it at this moment: {error.strerror}"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), "run the command again") from error
 
 
 @contextlib.contextmanager

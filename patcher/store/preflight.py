@@ -21,6 +21,7 @@ from patcher.errors import Kind, Problem
 from patcher.store import bytecode, rights
 from patcher.store.files import BYTECODE, observe
 from patcher.store.folder import StoreFolder
+from patcher.store.opened import resolved
 from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
@@ -70,7 +71,7 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         node, content = observe(path)
         file = node
         if node is not None and node.link is not None:
-            file, content = observe(Path(os.path.realpath(path)))
+            file, content = observe(resolved(path))
     except OSError as error:
         raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
     if node is None or file is None or content != change.before:
@@ -84,7 +85,7 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
-    plain = rights.copied(node, file, Path(os.path.realpath(path)), store.root)
+    plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
         raise Problem(
             Kind.ENVIRONMENT,

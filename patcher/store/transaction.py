@@ -23,6 +23,7 @@ from patcher.store import bytecode, files, lock, rights
 from patcher.store.files import BYTECODE, digest, observe, put, remove, same, sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import Recovered, settle
+from patcher.store.opened import resolved
 from patcher.store.preflight import current, preflight
 from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
 from patcher.store.rights import Node
@@ -293,7 +294,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     if key in sheet.contents:
         raise ValueError(f"{change.path}: two changes of one file")
     node, file = current(path, change)
-    target = Path(os.path.realpath(path))
+    target = resolved(path)
     plain = rights.copied(node, file, target, sheet.store.root)._replace(atime_ns=None)
     compiled = _compiled(sheet, path)
     entry = sheet.entries.pop(key, None)
