@@ -113,6 +113,13 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return True
     if not cache and not same(now, move.after):
         return False
+    if now is not None and not cache and os.geteuid() not in (0, now.uid):
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            f"the file belongs to user {now.uid}, whose run was interrupted",
+            where=str(path),
+            hint="let that user, or root, run `rlpatch recover`",
+        )
     if move.before is None:
         remove(path)
         return True
@@ -130,17 +137,7 @@ def _undo(store: StoreFolder, move: Move) -> bool:
     if cache and not files.can_come_back(path, move.before):
         remove(path)
         return True
-    try:
-        put(path, move.before if cache else rights.like(move.before, now), content)
-    except PermissionError as error:
-        if now is None or now.uid == os.geteuid():
-            raise
-        raise Problem(
-            Kind.ROLLBACK_INCOMPLETE,
-            f"the file belongs to user {now.uid}, whose run was interrupted",
-            where=str(path),
-            hint="let that user, or root, run `rlpatch recover`",
-        ) from error
+    put(path, move.before if cache else rights.like(move.before, now), content)
     return True
 
 

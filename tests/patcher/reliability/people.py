@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import struct
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from tests.patcher.reliability.faulty import command, forked
 
@@ -73,6 +79,35 @@ def may(people: tuple[Person, ...], path: Path) -> dict[tuple[Person, str], bool
         os.close(reads)
         os.close(writes)
     return found
+
+
+@contextlib.contextmanager
+def yard_on(kind: str) -> Iterator[Path]:
+    """A folder that everybody can get to: in memory where that is possible, or on a disk of its own of that kind."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(dir=memory if kind == "memory" and os.access(memory, os.W_OK) else None))
+    try:
+        path.chmod(0o755)
+        if kind == "memory":
+            yield path
+            return
+        maker = shutil.which(f"mkfs.{kind}")
+        if maker is None:
+            pytest.skip(f"there is no mkfs.{kind}")
+        disk, place = path / "disk", path / "place"
+        with disk.open("wb") as stream:
+            stream.truncate(400 << 20)
+        subprocess.run([maker, "-q", *(["-F"] if kind == "ext4" else []), disk], check=True)
+        place.mkdir()
+        if subprocess.run(["mount", "-o", "loop", disk, place], check=False).returncode:
+            pytest.skip(f"no {kind} can be mounted here")
+        try:
+            place.chmod(0o755)
+            yield place
+        finally:
+            subprocess.run(["umount", place], check=True)
+    finally:
+        shutil.rmtree(path)
 
 
 def acl(*entries: str) -> bytes:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -14,9 +12,9 @@ import pytest
 
 from patcher.store import transaction as store
 from patcher.store.files import digest, folder
-from tests.patcher.reliability import package
+from tests.patcher.reliability import faulty, package
 from tests.patcher.reliability.package import V0, V1, Picture
-from tests.patcher.reliability.people import ACL, DEFAULT, ROOT, Person, acl, does, give, may, types
+from tests.patcher.reliability.people import ACL, DEFAULT, ROOT, Person, acl, does, give, may, types, yard_on
 from tests.patcher.store import tree
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be everybody")
@@ -37,14 +35,16 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     assert package.rlpatch(site, "apply", "vllm").exit_code
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "disk" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--thorough", default=False)
+        metafunc.parametrize("disk", ["memory", "ext4", "xfs", "btrfs"] if everything else ["memory"])
+
+
 @pytest.fixture
-def yard(loaded) -> Iterator[Path]:
-    """A folder that everybody can get to, in memory where that is possible."""
-    memory = Path("/dev/shm")
-    path = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+def yard(loaded, disk: str) -> Iterator[Path]:
+    with yard_on(disk) as path:
+        yield path
 
 
 @pytest.fixture
@@ -234,6 +234,46 @@ def test_a_shared_tree_is_for_all_of_the_group(yard: Path, root_mode: int, setgi
     for person in files:
         assert does(person, reverting(person), root, said=said).code == 0, said.read_text()
     assert {key: value[::2] for key, value in tree.picture(root).items()} == before
+
+
+# --- runs that were interrupted -------------------------------------------------------------------------
+
+
+def dies(work: Callable[[Path], object]) -> Callable[[Path], object]:
+    """``work``, killed before the commit mark: every file holds the new bytes, and the journal the way back."""
+
+    def run(site: Path) -> None:
+        store.StoreFolder.commit = lambda _folder: os._exit(0)
+        work(site)
+
+    return run
+
+
+def test_only_the_owner_and_root_can_end_a_run_in_a_shared_tree(yard: Path) -> None:
+    root = give(tree.install(yard / "shared"), ME)
+    for path in (root, root / "pkg", root / "pkg" / "__pycache__"):
+        path.chmod(0o2775)
+    said, before = yard / "said", tree.picture(root)
+    assert does(ME, dies(lambda site: store.commit([tree.applying(site)])), root, said=said).code == 0
+    left = tree.picture(root / "pkg")
+    answer = does(HE, lambda site: store.recover([site]), root, said=said)
+    assert (answer.code, f"belongs to user {ME.uid}" in answer.text) == (7, True), answer
+    assert tree.picture(root / "pkg") == left
+    assert does(ME, lambda site: store.recover([site]), root, said=said).code == 0
+    assert tree.picture(root) == before
+
+
+def test_a_chmod_of_others_stays_when_a_run_is_undone(yard: Path, site: Path, run) -> None:
+    before = Picture(site)
+    apply = faulty.command(*APPLY)
+    assert does(ROOT, dies(apply), site, said=yard / "said").code == 0
+    (site / V1).chmod(0o600)
+    os.chown(site / V1, 4242, 4243)
+    assert run(ROOT, "recover").code == 0
+    status = (site / V1).stat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) == (0o600, 4242, 4243)
+    (site / V1).chmod(package.MODE)
+    assert Picture(site) == before
 
 
 # --- who may read and write -----------------------------------------------------------------------------
