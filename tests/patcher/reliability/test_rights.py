@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from patcher.change import Change, Edit
 from patcher.store import transaction as store
 from patcher.store.files import digest, folder
 from tests.patcher.reliability import faulty, package
@@ -201,13 +202,20 @@ def test_a_store_that_lets_nobody_in_is_said(site: Path, run) -> None:
         assert (said.code, f"user {ME.uid}" in said.text, "rlpatch recover" in said.text) == (5, True, True), said
 
 
-@pytest.mark.parametrize(("root_mode", "setgid"), [(0o2775, True), (0o775, False)])
-def test_a_shared_tree_is_for_all_of_the_group(yard: Path, root_mode: int, setgid: bool) -> None:
+def by_list(path: Path) -> None:
+    listed(path, "u::7", f"u:{ME.uid}:7", f"u:{HE.uid}:7", "g::0", "m::7", "o::5")
+
+
+@pytest.mark.parametrize(
+    "share",
+    [lambda path: path.chmod(0o2775), lambda path: path.chmod(0o775), by_list],
+    ids=["setgid", "group", "list"],
+)
+def test_a_shared_tree_is_for_all_who_share_it(yard: Path, share: Callable[[Path], object]) -> None:
     root = give(tree.install(yard / "shared"), SHE)
     files = {ME: tree.WORKER, HE: PurePosixPath("pkg/worker_v1.py")}
-    (root / files[HE]).write_bytes(tree.PRISTINE)
     for path in (root, root / "pkg", root / "pkg" / "__pycache__"):
-        path.chmod(root_mode)
+        share(path)
     for person, file in files.items():
         give(root / file, person)
         for path in (root / "pkg" / "__pycache__").glob(f"{file.stem}.*"):
@@ -218,8 +226,10 @@ def test_a_shared_tree_is_for_all_of_the_group(yard: Path, root_mode: int, setgi
 
     def applying(person: Person) -> Callable[[Path], object]:
         def work(site: Path) -> None:
-            change = tree.applying(site, path=files[person], patch=tree.ROLLOUT if person == ME else tree.UPDATE)
-            store.commit([change])
+            before = (site / files[person]).read_bytes()
+            change = Change(files[person], before, before + tree.OURS, before)
+            record = tree.record(tree.ROLLOUT if person == ME else tree.UPDATE, str(files[person]))
+            store.commit([Edit(site, (change,), add=(record,))])
 
         return work
 
