@@ -1,17 +1,20 @@
 """One lock per root: two commands never change a target at once, and the second says whom it waits for.
 
-The kernel's ``flock`` is used where it excludes: it ends with its process, so nothing is left to clean. On
-some shared file systems it succeeds for everybody; a file that only one can create takes its place there.
+The kernel's ``flock`` ends with its process, so nothing is left to clean. It is enough where only one kernel can
+mount the file system. Elsewhere it may hold on each host alone (NFS with ``local_lock``, Lustre with ``localflock``),
+or nowhere: there a claim is needed, too, a name that only one process can create, wherever it runs.
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH108, PTH115
+# ruff: noqa: PTH108, PTH115, PTH211
 from __future__ import annotations
 
 import contextlib
 import errno
 import json
 import os
+import re
+import stat
 import sys
 import time
 import zlib
@@ -19,18 +22,26 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
-_UNSIGNED = 10.0  # seconds after which a claim that nobody signed is taken for a dead process's
+_ONE_KERNEL = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay", "vfat", "exfat", "ntfs3"}
+)
 
 
 class Owner(NamedTuple):
-    """Who holds a lock: enough to name it, and to tell on the same host whether it still lives."""
+    """Who holds a lock: enough to name it, and to tell on the same host whether it still lives.
+
+    ``boot`` is the kernel's own name for the time since it started: two hosts may be called alike, or one be cloned
+    from the other.
+    """
 
     host: str
+    boot: str
     pid: int
     space: str
     started: str
@@ -52,60 +63,88 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 
     The holder before may have removed the folder with the lock in it, so ``prepare`` is called before every
     attempt. ``on_wait`` gets one message per owner that is waited for. Raises Problem(ENVIRONMENT) that names
-    the owner after ``wait`` seconds, and OSError.
+    the owner after ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
     """
-    descriptor = _acquire(folder, prepare, wait, on_wait)
+    ours = _signature()
+    descriptor = _acquire(folder, ours, prepare, wait, on_wait)
     try:
         yield
     finally:
-        _release(folder, descriptor)
+        _release(folder, ours, descriptor)
 
 
-def _acquire(folder: Path, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
+def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
     deadline = time.monotonic() + wait
     told = ""
     while True:
         prepare()
         with contextlib.suppress(FileNotFoundError):  # the folder went with its last record: make it again
-            got = _attempt(folder)
+            got = _attempt(folder, ours)
             if isinstance(got, int):
                 return got
             if got not in ("", told):
                 told = got
                 on_wait(f"waiting for {told}")
         if time.monotonic() >= deadline:
+            claim = folder / CLAIM
+            hint = f"; if it is gone for good, remove {claim}" if os.path.lexists(claim) else ""
             raise Problem(
                 Kind.ENVIRONMENT,
                 f"{told or _SOMEBODY} holds the lock",
                 where=str(folder / LOCK),
-                hint=f"wait for it and try again; if it is gone for good, remove {folder / CLAIM}",
+                hint=f"wait for it and try again{hint}",
             )
         time.sleep(_PAUSE)
+        interrupts.look()
 
 
-def _attempt(folder: Path) -> int | str:
+def _attempt(folder: Path, ours: str) -> int | str:
     """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
     path = folder / LOCK
-    if path.is_symlink():
-        raise Problem(Kind.ENVIRONMENT, "the lock is a symlink; rlpatch did not make it so", where=str(path))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    descriptor = _open(path)
     try:
-        whom: str | None
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
             whom = str(_signed(text) or _SOMEBODY) if text else ""
         elif not os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             whom = ""  # the owner before has removed this file: the lock on it keeps nobody out
+        elif os.fstat(descriptor).st_nlink > 1:
+            os.unlink(path)  # by its other name it may be anything, and we write into it
+            whom = ""
+        elif _suffices(path, descriptor) or not (whom := _claim(folder / CLAIM, ours)):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, ours.encode(), 0)
+            return descriptor
+        elif whom == ours:
+            whom = ""
         else:
-            whom = None if _excludes(path) else _claim(folder / CLAIM)
-            if whom is None:
-                _sign(descriptor)
-                return descriptor
+            whom = str(_signed(whom) or _SOMEBODY)
     except BaseException:
         os.close(descriptor)
         raise
     os.close(descriptor)
     return whom
+
+
+def _open(path: Path) -> int:
+    """The file that is locked, made if need be; Problem(ENVIRONMENT) where what lies there is no file of ours."""
+    # O_NONBLOCK: a fifo must be refused, not waited for.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise
+        raise _alien(path, "a symlink" if error.errno == errno.ELOOP else "no file") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _alien(path, "no file")
+    return descriptor
+
+
+def _alien(path: Path, what: str) -> Problem:
+    cause = f"the {'lock' if path.name == LOCK else 'claim'} is {what}; rlpatch did not make it so"
+    return Problem(Kind.ENVIRONMENT, cause, where=str(path), hint=f"look at it, then remove {path}")
 
 
 def _flock(descriptor: int) -> bool:
@@ -122,102 +161,108 @@ def _flock(descriptor: int) -> bool:
     return True
 
 
-def _excludes(path: Path) -> bool:
-    """Whether others are kept out: tried with a second descriptor while the first holds the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _suffices(path: Path, descriptor: int) -> bool:
+    """Whether the lock keeps everybody out: tried with a second descriptor, and believed of one kernel only."""
+    second = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return not _flock(descriptor)
+        return not _flock(second) and _file_system(descriptor) in _ONE_KERNEL
     finally:
-        os.close(descriptor)
+        os.close(second)
 
 
-class _Claim(NamedTuple):
-    """A file that only one process could create, as it was seen; ``since`` and ``number`` tell it from a later one."""
-
-    text: bytes
-    since: int
-    number: int
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether the process that made it surely lives no more."""
-        owner = _signed(self.text)
-        return time.time() - self.since / 1e9 > _UNSIGNED if owner is None else _dead(owner)
-
-
-def _claim(path: Path) -> str | None:
-    """None when the exclusive file is ours now, else who holds it; a dead owner's is removed on the way."""
-    if _make(path):
-        return None
-    seen = _look(path)
-    if not seen.abandoned:
-        return str(_signed(seen.text) or _SOMEBODY)
-    if _inherit(path, seen) and _look(path) == seen:
-        os.unlink(path)
+def _file_system(descriptor: int) -> str:
+    """The kind of file system of an open file, empty when the kernel does not say."""
+    number = re.search(r"^mnt_id:\s*(\d+)$", _said(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
+    for line in _said("/proc/self/mountinfo").splitlines() if number else ():
+        fields = line.split()
+        if number and fields[0] == number[1]:
+            return fields[fields.index("-", 6) + 1]
     return ""
 
 
-def _inherit(path: Path, seen: _Claim) -> bool:
+def _said(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _claim(path: Path, ours: str) -> str:
+    """Empty when the claim is ours now, else what its owner wrote, or ``ours`` when it is worth another try.
+
+    The claim is a link whose text is the owner: made in one step with what it says, or not at all, on NFS, too.
+    """
+    there = _make(path, ours)
+    if there and _dead(there):
+        if _inherit(path, there, ours) and os.readlink(path) == there:
+            os.unlink(path)
+        return ours
+    return there
+
+
+def _inherit(path: Path, dead: str, ours: str) -> bool:
     """Whether we are the only one who may remove the claim that a dead process has left.
 
     Had two the right, the slower one would remove the claim that somebody has made after the quicker one. So the
-    right is a file that only one can create. It is named after the dead claim, and when its owner dies before the
+    right is a name that only one can create. It is called after the dead claim, and when its owner dies before the
     deed it is inherited in the same way. They are swept up by whoever holds the lock next.
     """
-    will = path.with_name(f"{CLAIM}.{zlib.crc32(repr(seen).encode()):08x}")
-    if _make(will):
-        return True
-    other = _look(will)
-    return other.abandoned and _inherit(path, other)
+    will = path.with_name(f"{CLAIM}.{zlib.crc32(os.fsencode(dead)):08x}")
+    other = _make(will, ours)
+    return not other or (_dead(other) and _inherit(path, other, ours))
 
 
-def _make(path: Path) -> bool:
-    """Create and sign the file; False when it is there."""
+def _make(path: Path, ours: str) -> str:
+    """Claim the name: empty when it is ours, else what is written there. Raises Problem(ENVIRONMENT), OSError."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        os.symlink(ours, path)
     except FileExistsError:
-        return False
-    try:
-        _sign(descriptor)
-    finally:
-        os.close(descriptor)
-    return True
+        try:
+            there = os.readlink(path)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise _alien(path, "no link") from None
+        return "" if there == ours else there  # else NFS has made it and lost its own answer
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
+            raise
+        raise Problem(
+            Kind.ENVIRONMENT,
+            "this file system keeps no two hosts apart: it makes no symlinks",
+            where=str(path.parent),
+            hint="install the package on another file system",
+        ) from error
+    return ""
 
 
-def _look(path: Path) -> _Claim:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        return _Claim(os.pread(descriptor, 4096, 0), status.st_mtime_ns, status.st_ino)
-    finally:
-        os.close(descriptor)
-
-
-def _sign(descriptor: int) -> None:
+def _signature() -> str:
+    """What tells of this process, another text each time."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    owner = Owner(os.uname().nodename, pid, _space(), _started(pid), words[:120])
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(owner._asdict()).encode(), 0)
+    owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])
+    return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
 
 
-def _signed(text: bytes) -> Owner | None:
+def _signed(text: str | bytes) -> Owner | None:
     try:
         fields = json.loads(text)
         return Owner(
             str(fields["host"]),
+            str(fields["boot"]),
             int(fields["pid"]),
             str(fields["space"]),
             str(fields["started"]),
             str(fields["words"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _dead(owner: Owner) -> bool:
-    """Whether the owner surely lives no more; of another host or container nothing is known, so it lives."""
-    if (owner.host, owner.space) != (os.uname().nodename, _space()):
+def _dead(text: str) -> bool:
+    """Whether the owner surely lives no more; of another kernel or container nothing is known, so it lives."""
+    owner = _signed(text)
+    if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _space()):
         return False
     try:
         os.kill(owner.pid, 0)
@@ -229,8 +274,12 @@ def _dead(owner: Owner) -> bool:
     return bool(owner.started and started and owner.started != started)  # else the number was given out again
 
 
+def _boot() -> str:
+    return _said("/proc/sys/kernel/random/boot_id").strip()
+
+
 def _space() -> str:
-    """The process-number space: two containers with one host name do not see each other's processes."""
+    """The process-number space: two containers of one host do not see each other's processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -238,20 +287,15 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
+    fields = _said(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if fields else ""
 
 
-def _release(folder: Path, descriptor: int) -> None:
+def _release(folder: Path, ours: str, descriptor: int) -> None:
     """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
     with contextlib.suppress(OSError):
-        claim = folder / CLAIM
-        owner = _signed(claim.read_bytes())
-        if owner is not None and owner.pid == os.getpid() and owner.host == os.uname().nodename:
-            claim.unlink()
+        if os.readlink(folder / CLAIM) == ours:
+            os.unlink(folder / CLAIM)
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
     with contextlib.suppress(OSError):
