@@ -21,8 +21,11 @@ class FileState(NamedTuple):
     detail: str = ""
 
 
-def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path: str) -> FileState:
-    """How the file ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store."""
+def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path: str, rights: str = "") -> FileState:
+    """How the file ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
+
+    ``rights`` says in words what others have changed of its mode, owner and attributes.
+    """
     if data is None:
         return FileState(path, "missing", "the file is gone: was the package uninstalled?")
     try:
@@ -36,5 +39,6 @@ def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path:
         line = edited[0].lines[0] + 1
         return FileState(path, "tampered", f"line {line}: our lines were edited: undo that, then rlpatch revert")
     if pristine is not None and markers.strip(data, found) != pristine:
-        return FileState(path, "edited", "others changed lines outside of ours; a revert leaves them as they are")
-    return FileState(path, "intact")
+        changed = "; ".join(filter(None, ("others changed lines outside of ours", rights)))
+        return FileState(path, "edited", f"{changed}; a revert leaves them as they are")
+    return FileState(path, "intact", rights and f"{rights}; a revert leaves that as it is")

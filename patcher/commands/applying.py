@@ -103,7 +103,7 @@ def apply(
         return report
     edits = [plan.edit for _, plan in plans]
     if dry_run:
-        store.preflight(edits)
+        _noted(report, store.preflight(edits))
     else:
         _commit(report, edits, "patched", on_wait)
     entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
@@ -122,6 +122,7 @@ def _commit(report: Report, edits: Sequence[Edit], verb: str, on_wait: OnWait) -
         outcome = store.commit(edits, on_wait=on_wait)
         if outcome.written or outcome.recovered:
             interrupts.ignore()
+        _noted(report, outcome.notes)
         report.done += [f"{verb} {path}" for path in outcome.written]
         _recovered(report, outcome.recovered)
 
@@ -279,7 +280,7 @@ def revert(
     if report.problems:
         return report
     if dry_run:
-        store.preflight([edit for _, edit in edits])
+        _noted(report, store.preflight([edit for _, edit in edits]))
     else:
         _commit(report, [edit for _, edit in edits], "reverted", on_wait)
     if not edits:
@@ -292,6 +293,11 @@ def revert(
         known = {project.name for project in projects.projects()}
         _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
     return report
+
+
+def _noted(report: Report, notes: Sequence[str]) -> None:
+    for note in notes:
+        report.note("the time of change of a folder is new: it belongs to somebody else", note)
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:

@@ -32,8 +32,10 @@ class PatchedRoot(NamedTuple):
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """The bytes of a file below the root, None where it is gone."""
+        from patcher.store import files  # not where nothing is patched
+
         try:
-            return (self.path / path).read_bytes()
+            return files.behind(self.path / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

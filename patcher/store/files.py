@@ -6,7 +6,7 @@ pip (``adjacent_tmp_file``) and quilt (``backup-files -L``) do the same for the 
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH105, PTH106, PTH108, PTH115, PTH116, PTH123, PTH208, PTH211
+# ruff: noqa: PTH116, PTH123
 from __future__ import annotations
 
 import contextlib
@@ -16,26 +16,13 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.store import STORE
+from patcher.store import STORE, rights
+from patcher.store.opened import Opened, opened
+from patcher.store.rights import Node
 
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
-
-
-class Node(NamedTuple):
-    """What one path holds, with everything of it that is put back: a regular file, or a symlink if ``link``.
-
-    ``digest`` is the sha256 of a file's bytes (empty for a link). A time that is None is not known, and the
-    file then gets the present one.
-    """
-
-    digest: str
-    link: str | None
-    mode: int
-    uid: int
-    gid: int
-    atime_ns: int | None = None
-    mtime_ns: int | None = None
+_ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
 class Folder(NamedTuple):
@@ -60,29 +47,44 @@ def same(one: Node | None, other: Node | None) -> bool:
     return (one.digest, one.link) == (other.digest, other.link)
 
 
-def read(path: Path) -> tuple[os.stat_result, bytes]:
-    """The status and the bytes of the regular file at ``path``; a symlink or anything else is an OSError."""
-    # O_NONBLOCK: a fifo that lies there by accident must be refused, not waited for.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        return status, stream.read()
+def read(path: Path) -> bytes:
+    """The bytes of the regular file at ``path``; a link on the way, or anything else, is an OSError."""
+    with opened(path.parent) as folder, folder.reading(path.name) as stream:
+        return stream.read()
+
+
+def behind(path: Path) -> bytes:
+    """The bytes of the regular file that ``path`` leads to, through links too; anything else is an OSError.
+
+    For looking only: a pipe is not waited for, and a device is not opened.
+    """
+    _regular(os.stat(path), path)
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        _regular(os.fstat(stream.fileno()), path)
+        return stream.read()
 
 
 def observe(path: Path) -> tuple[Node | None, bytes]:
     """What lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
     try:
-        status = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
+        with opened(path.parent) as folder:
+            return look(folder, path.name)
+    except _ABSENT:
         return None, b""
-    link, content = None, b""
+
+
+def look(folder: Opened, name: str) -> tuple[Node, bytes]:
+    """What has the name in the folder, and its bytes; raises OSError, also when nothing has it."""
+    status = folder.status(name)
     if stat.S_ISLNK(status.st_mode):
-        link = os.readlink(path)
-    else:
-        status, content = read(path)
-    node = Node(
+        return _node(status, folder.link(name), b"", ()), b""
+    with folder.reading(name) as stream:
+        content, attributes = stream.read(), rights.attributes(stream.fileno())
+        return _node(os.fstat(stream.fileno()), None, content, attributes), content
+
+
+def _node(status: os.stat_result, link: str | None, content: bytes, attributes: rights.Attributes) -> Node:
+    return Node(
         digest="" if link is not None else digest(content),
         link=link,
         mode=stat.S_IMODE(status.st_mode),
@@ -90,54 +92,53 @@ def observe(path: Path) -> tuple[Node | None, bytes]:
         gid=status.st_gid,
         atime_ns=status.st_atime_ns,
         mtime_ns=status.st_mtime_ns,
+        attributes=attributes,
     )
-    return node, content
 
 
 def put(path: Path, node: Node, content: bytes) -> None:
-    """Make ``path`` hold ``node``, whose bytes are ``content``, in one step; raises OSError, leaves no rest.
+    """Make ``path`` hold ``node``, whose bytes are ``content``, in one step; raises OSError, leaves no rest."""
+    with opened(path.parent) as folder:
+        place(folder, path.name, node, content)
+
+
+def place(folder: Opened, name: str, node: Node, content: bytes) -> None:
+    """`put`, in an open folder.
 
     Mode, owner and times are there before the name is, so nobody ever sees the file without them.
     """
-    adjacent = path.with_name(TEMPORARY + os.urandom(6).hex())
+    adjacent = TEMPORARY + os.urandom(6).hex()
     try:
         if node.link is not None:
-            os.symlink(node.link, adjacent)
-            _dress_link(adjacent, node)
+            folder.make_link(node.link, adjacent)
+            _dress_link(folder, adjacent, node)
         else:
-            _write(adjacent, node, content)
-        os.replace(adjacent, path)
+            _write(folder, adjacent, node, content)
+        folder.replace(adjacent, name)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(adjacent)
+            folder.remove(adjacent)
         raise
 
 
-def _write(path: Path, node: Node, content: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(path, flags, 0o600)
+def _write(folder: Opened, name: str, node: Node, content: bytes) -> None:
+    descriptor = folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as stream:
         stream.write(content)
         stream.flush()
-        made = os.fstat(descriptor)
-        if (made.st_uid, made.st_gid) != (node.uid, node.gid):
-            # Only root gives files away. The check before the first write refuses files of somebody else, so
-            # what is left here is a group that we are not in: the file is then ours, as after any edit.
-            with contextlib.suppress(PermissionError):
-                os.fchown(descriptor, node.uid, node.gid)
-        os.fchmod(descriptor, node.mode)  # after fchown, which clears bits
+        rights.give(descriptor, node)
         if node.mtime_ns is not None:
-            os.utime(descriptor, ns=(_or(node.atime_ns, made.st_atime_ns), node.mtime_ns))
+            os.utime(descriptor, ns=(_or(node.atime_ns, os.fstat(descriptor).st_atime_ns), node.mtime_ns))
         os.fsync(descriptor)
 
 
-def _dress_link(path: Path, node: Node) -> None:
-    made = os.lstat(path)
+def _dress_link(folder: Opened, name: str, node: Node) -> None:
+    made = folder.status(name)
     if (made.st_uid, made.st_gid) != (node.uid, node.gid):
-        with contextlib.suppress(PermissionError):
-            os.chown(path, node.uid, node.gid, follow_symlinks=False)
+        with contextlib.suppress(OSError):
+            folder.own(name, node.uid, node.gid)
     if node.mtime_ns is not None:
-        os.utime(path, ns=(_or(node.atime_ns, made.st_atime_ns), node.mtime_ns), follow_symlinks=False)
+        folder.date(_or(node.atime_ns, made.st_atime_ns), node.mtime_ns, name)
 
 
 def _or(time_ns: int | None, otherwise: int) -> int:
@@ -146,30 +147,43 @@ def _or(time_ns: int | None, otherwise: int) -> int:
 
 def remove(path: Path) -> None:
     """Remove the name ``path`` if it is there; raises OSError."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)
+    with contextlib.suppress(*_ABSENT), opened(path.parent) as folder:
+        folder.remove(path.name)
 
 
-def sync(folder: Path) -> None:
-    """Bring the names in ``folder`` to the disk; a file system that cannot is believed to need none."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def can_come_back(path: Path, node: Node) -> bool:
+    """Whether a removed file can be made again with the owner that a record tells of. Raises OSError."""
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(descriptor)
+        with opened(path.parent) as folder:
+            return rights.can_come_back(node, folder.status())
+    except _ABSENT:
+        return False
+
+
+def sync(path: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    with opened(path) as folder:
+        folder.sync()
 
 
 def folder(path: Path) -> Folder | None:
     """The times and names of the folder at ``path`` now; None when there is none. Raises OSError."""
     try:
-        status = os.stat(path)
-        names = sorted(os.fsencode(name) for name in os.listdir(path) if not _ours(name))
-    except (FileNotFoundError, NotADirectoryError):
+        with opened(path) as found:
+            return _folder(found)
+    except _ABSENT:
         return None
+
+
+def _folder(found: Opened) -> Folder:
+    status = found.status()
+    names = sorted(os.fsencode(name) for name in found.names() if not _ours(name))
     return Folder(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
+
+
+def _regular(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def _ours(name: str) -> bool:
@@ -178,10 +192,17 @@ def _ours(name: str) -> bool:
 
 def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for name in os.listdir(path):
+    with contextlib.suppress(*_ABSENT), opened(path) as found:
+        for name in found.names():
             if name.startswith(TEMPORARY):
-                remove(path / name)
+                discard(found, name)
+
+
+def discard(found: Opened, name: str) -> None:
+    """Remove a file whose name says that it is a rest of ours; a folder of that name is somebody else's. OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISDIR(found.status(name).st_mode):
+            found.remove(name)
 
 
 def rewind(path: Path, kept: Folder | None) -> None:
@@ -189,13 +210,14 @@ def rewind(path: Path, kept: Folder | None) -> None:
 
     With other names in it somebody else changed the folder, and the time tells that truly: Python's import
     system reads a listing again only when the time has moved. A bytecode folder that was not there
-    (``kept`` is None) and is empty is removed. Raises OSError.
+    (``kept`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
     """
-    if kept is None:
-        if path.name == BYTECODE:
-            with contextlib.suppress(OSError):
-                os.rmdir(path)
-        return
-    now = folder(path)
-    if now is not None and now.names == kept.names and now.mtime_ns != kept.mtime_ns:
-        os.utime(path, ns=(kept.atime_ns, kept.mtime_ns))
+    with contextlib.suppress(*_ABSENT):
+        if kept is not None:
+            with opened(path) as found:
+                now = _folder(found)
+                if now.names == kept.names and now.mtime_ns != kept.mtime_ns:
+                    found.date(kept.atime_ns, kept.mtime_ns)
+        elif path.name == BYTECODE:
+            with opened(path.parent) as found, contextlib.suppress(OSError):
+                found.remove_folder(path.name)

@@ -7,25 +7,31 @@
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
 
-No symlink is followed here, and every path that is read here must resolve inside the root when it is used.
+It is believed only if nobody has written it who could not change the root itself. No symlink is followed here, and
+every path that is read here must be inside the root, without a link on the way, when it is used.
+
+In a root that a group writes in together, so does it in the store: whoever may put a store there may do all else.
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH100, PTH101, PTH102, PTH104, PTH106, PTH116, PTH208
+# ruff: noqa: PTH100, PTH116
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from patcher.change import Record
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, STORE, registry
-from patcher.store.files import TEMPORARY, Node, digest, put, read, remove, sync
-from patcher.store.registry import Journal, Registry
+from patcher.store import CLAIM, LOCK, STORE, registry, rights
+from patcher.store.files import TEMPORARY, digest, discard, observe, place
+from patcher.store.opened import Opened, opened, resolved
+from patcher.store.registry import Entry, Journal, Registry
+from patcher.store.rights import Node, differences
 
 STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
     "state.json",
@@ -36,6 +42,7 @@ STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
 )
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
+_MARKERS = "the markers suffice for `rlpatch revert`"
 
 
 class StoreFolder:
@@ -43,26 +50,55 @@ class StoreFolder:
 
     def __init__(self, root: Path) -> None:
         self.given = Path(os.path.abspath(root))
-        self.root = Path(os.path.realpath(root))
+        self.root = resolved(root)
         self.path = self.root / STORE
 
     def exists(self) -> bool:
-        """Whether the folder is there; raises Problem(ENVIRONMENT) when something else has its name."""
+        """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""
         try:
             status = os.lstat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return False
+        self._believe(status)
+        return True
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Opened]:
+        """The folder, open and believed. Raises Problem(ENVIRONMENT), and FileNotFoundError when it is not there."""
+        try:
+            with opened(self.path) as folder:
+                self._believe(folder.status())
+                yield folder
+        except NotADirectoryError:
+            self.exists()
+            raise
+        except PermissionError as error:
+            if error.filename != str(self.path):
+                raise
+            raise Problem(
+                Kind.ENVIRONMENT,
+                f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}",
+                where=str(self.path),
+                hint="let its owner run `rlpatch recover`, or chmod it as the folder around it is",
+            ) from error
+
+    def _believe(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
             _refuse(self.path, "is not a folder of its own")
-        return True
+        if why := rights.believed(status, os.stat(self.root)):
+            raise Problem(
+                Kind.ENVIRONMENT,
+                f"{STORE} {why}: what it says is not believed",
+                where=str(self.path),
+                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}",
+            )
 
     def unfinished(self) -> bool:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
         try:
-            names = set(os.listdir(self.path)) if self.exists() else None
-        except FileNotFoundError:  # its last user has removed it this very moment
-            names = None
-        if names is None:
+            with self.open() as folder:
+                names = {name for name in folder.names() if not (_ours(name) and _is_folder(folder, name))}
+        except (FileNotFoundError, NotADirectoryError):  # or its last user has removed it this very moment
             return False
         if names & {JOURNAL, COMMITTED}:
             return True
@@ -74,39 +110,76 @@ class StoreFolder:
         """Make the folder when it is not there, and leave the times of the root as they are."""
         if self.exists():
             return
-        root = os.stat(self.root)
         # Another may make it first, or sweep it away empty: the lock's loop looks again.
-        with contextlib.suppress(FileExistsError, FileNotFoundError):
-            os.mkdir(self.path, 0o700)
-            os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
+        with contextlib.suppress(FileExistsError, FileNotFoundError), opened(self.root) as root:
+            status = root.status()
+            shared = rights.shared(status)
             # Not the umask's business: whoever can write here can have any text put into the target.
-            os.chmod(self.path, 0o700 | root.st_mode & 0o755)
+            mode = 0o700 | status.st_mode & 0o055 | (0o2020 if shared else 0)
+            root.make_folder(STORE, mode & 0o755)
+            root.date(status.st_atime_ns, status.st_mtime_ns)
+            with self.open() as folder:
+                if folder.names() or folder.status().st_uid != os.geteuid():  # it is another one by now
+                    return
+                if shared and folder.status().st_gid != status.st_gid:
+                    try:
+                        os.fchown(folder.descriptor, -1, status.st_gid)
+                    except OSError:  # we write here as somebody else, or the container lacks the group
+                        mode &= 0o755
+                rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
+                os.fchmod(folder.descriptor, mode)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
         path = self.path / name
-        if not self.exists():
-            return None
         try:
-            return read(path)[1]
-        except FileNotFoundError:
+            with self.open() as folder, folder.reading(name) as stream:
+                return stream.read()
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, "is not a regular file")
             raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
 
-    def write(self, name: str, content: bytes, mode: int = 0o644) -> None:
+    def write(self, name: str, content: bytes) -> None:
         """Put one file into the store; raises OSError."""
-        put(self.path / name, Node("", None, mode, os.geteuid(), os.getegid()), content)
+        self._write(name, Node("", None, 0o644, -1, -1), content)
 
-    def keep(self, content: bytes, mode: int) -> str:
-        """Back ``content`` up, with the permissions of the original or fewer; gives its digest."""
+    def _write(self, name: str, node: Node, content: bytes) -> None:
+        with self.open() as folder:
+            place(folder, name, node, content)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a file of the store another name, in one step and for good; raises OSError."""
+        with self.open() as folder:
+            folder.replace(name, to)
+            folder.sync()
+
+    def remove(self, name: str) -> None:
+        """Remove a file of the store, if it is there; raises OSError."""
+        with self.open() as folder:
+            folder.remove(name)
+
+    def sync(self) -> None:
+        """Bring the names in the store to the disk."""
+        with self.open() as folder:
+            folder.sync()
+
+    def keep(self, content: bytes, wanted: Node) -> str:
+        """Back ``content`` up with the owner and the mode of ``wanted``, or for fewer people; gives its digest."""
         name = digest(content)
-        if self.blob(name) is None:
-            self.write(name, content, mode & 0o777)
-        elif (there := os.stat(self.path / name).st_mode & 0o777) & ~mode:
-            os.chmod(self.path / name, there & mode)  # meanwhile fewer people may read the original
+        if self.blob(name) is not None:
+            with self.open() as folder:
+                there = folder.status(name)
+            if (wanted.uid if wanted.uid != -1 else os.geteuid(), wanted.gid) == (there.st_uid, there.st_gid):
+                mode = there.st_mode & wanted.mode
+            else:  # of two originals, or of one that has another owner by now
+                mode = rights.without_group(there.st_mode) & rights.without_group(wanted.mode)
+            if mode & 0o777 == there.st_mode & 0o777:
+                return name
+            wanted = wanted._replace(mode=mode & 0o777)
+        self._write(name, wanted, content)
         return name
 
     def blob(self, name: str) -> bytes | None:
@@ -135,13 +208,31 @@ class StoreFolder:
             )
         return target if self.root in target.parents else parent / named.name
 
-    def backup(self, path: PurePosixPath) -> bytes | None:
-        """The pristine bytes of a file as they were backed up; None when there is no good backup of it.
+    def entry(self, path: PurePosixPath) -> Entry | None:
+        """What the registry knows of a file; None when it has no lines of ours, or the registry knows of none.
 
         Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
         """
-        entry = self.registry().files.get(self.locate(path).relative_to(self.root).as_posix())
-        return None if entry is None else self.blob(entry.digest)
+        return self.registry().files.get(self.locate(path).relative_to(self.root).as_posix())
+
+    def backup(self, path: PurePosixPath) -> bytes | None:
+        """The pristine bytes of a file as they were backed up; None when there is no good backup that we may read.
+
+        Raises Problem as `entry` does.
+        """
+        entry = self.entry(path)
+        try:
+            return None if entry is None else self.blob(entry.digest)
+        except Problem as problem:
+            if isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
+                return None
+            raise
+
+    def changed_rights(self, path: PurePosixPath) -> str:
+        """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
+        entry = self.entry(path)
+        now = observe(self.locate(path))[0]
+        return "" if entry is None or entry.given is None or now is None else differences(entry.given, now)
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
@@ -162,7 +253,7 @@ class StoreFolder:
         except ValueError as error:
             _refuse(self.path / STATE, f"cannot be read: {error}")
         for file in {file for record in found for file in record.files}:
-            self.inside(file)
+            self._below(file)
         return found
 
     def journal(self) -> Journal | None:
@@ -178,13 +269,26 @@ class StoreFolder:
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""
-        os.rename(self.path / JOURNAL, self.path / COMMITTED)
-        sync(self.path)
+        self.rename(JOURNAL, COMMITTED)
 
     def inside(self, text: str) -> Path:
-        """The path that a text of the store means; Problem(ENVIRONMENT) if it leads out of the root."""
+        """The path that a text of the store means; Problem(ENVIRONMENT) if a link leads to it.
+
+        What is written here has no links in it, and one that came later was made to lead us elsewhere.
+        """
+        if self._below(text) != self.root / text:
+            _refuse(self.root / text, "is behind a link")
+        return self.root / text
+
+    def _below(self, text: str) -> Path:
         pure = PurePosixPath(text)
-        parent = Path(os.path.realpath(self.root / pure.parent))
+        parent = resolved(self.root / pure.parent)
+        try:
+            os.lstat(self.root / pure)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            pass  # not there, or not ours to see: whoever uses it will say so
+        except OSError as error:
+            _refuse(self.root / pure, f"cannot be a path: {error.strerror}")
         if parent != self.root and self.root not in parent.parents:
             _refuse(self.root / pure, "leads out of the root")
         return parent / pure.name
@@ -195,17 +299,19 @@ class StoreFolder:
             return
         registered = self.registry()
         needed = registered.digests()
-        empty = registered == Registry()
-        for name in os.listdir(self.path):
-            if name not in needed and _ours(name):
-                remove(self.path / name)
-        if empty:
-            root = os.stat(self.root)
-            for name in (STATE, IGNORE, CLAIM, LOCK):
-                remove(self.path / name)
-            with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
-                os.rmdir(self.path)
-                os.utime(self.root, ns=(root.st_atime_ns, root.st_mtime_ns))
+        with self.open() as folder:
+            for name in folder.names():
+                if name not in needed and _ours(name):
+                    discard(folder, name)
+            if registered == Registry():
+                for name in (STATE, IGNORE, CLAIM, LOCK):
+                    folder.remove(name)
+        if registered == Registry():
+            with opened(self.root) as root:
+                status = root.status()
+                with contextlib.suppress(OSError):  # foreign files are in it, or the lock's next owner is
+                    root.remove_folder(STORE)
+                    root.date(status.st_atime_ns, status.st_mtime_ns)
 
 
 def _ours(name: str) -> bool:
@@ -214,10 +320,17 @@ def _ours(name: str) -> bool:
     return len(name) == 64 and _HEX.issuperset(name)
 
 
+def _is_folder(folder: Opened, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(folder.status(name).st_mode)
+    except FileNotFoundError:
+        return False
+
+
 def _refuse(path: Path, why: str) -> NoReturn:
     raise Problem(
         Kind.ENVIRONMENT,
         f"{path.name} {why}; rlpatch did not make it so",
         where=str(path),
-        hint=f"look at it, then move {STORE} away; the markers suffice for `rlpatch revert`",
+        hint=f"look at it, then move {STORE} away; {_MARKERS}",
     )

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files
+from patcher.store import bytecode, files, rights
 from patcher.store.files import observe, put, remove, same, sync
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
+from patcher.store.opened import resolved
 from patcher.store.registry import Journal, Move
 
 
@@ -86,11 +87,11 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     for source in _sources(store, journal):
         _forget_elsewhere(source)
     if journal.empties:
-        remove(store.path / STATE)
+        store.remove(STATE)
+        store.sync()
     else:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
-            os.replace(store.path / NEXT, store.path / STATE)  # noqa: PTH105
-    sync(store.path)
+            store.rename(NEXT, STATE)
     _end(store, journal, journal.ahead)
     return []
 
@@ -112,6 +113,13 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return True
     if not cache and not same(now, move.after):
         return False
+    if now is not None and not cache and os.geteuid() not in (0, now.uid):
+        raise Problem(
+            Kind.ROLLBACK_INCOMPLETE,
+            f"the file belongs to user {now.uid}, whose run was interrupted",
+            where=str(path),
+            hint="let that user, or root, run `rlpatch recover`",
+        )
     if move.before is None:
         remove(path)
         return True
@@ -126,8 +134,10 @@ def _undo(store: StoreFolder, move: Move) -> bool:
             where=str(path),
             hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
         )
-    if path.parent.is_dir() or not cache:
-        put(path, move.before, content)
+    if cache and not files.can_come_back(path, move.before):
+        remove(path)
+        return True
+    put(path, move.before if cache else rights.like(move.before, now), content)
     return True
 
 
@@ -142,8 +152,8 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.Folder | N
     for folder in folders:
         if folder.is_dir():
             sync(folder)
-    remove(store.path / (COMMITTED if journal.committed else JOURNAL))
-    sync(store.path)
+    store.remove(COMMITTED if journal.committed else JOURNAL)
+    store.sync()
 
 
 def _folder(store: StoreFolder, text: str) -> Path:
@@ -160,5 +170,5 @@ def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
 
 def _forget_elsewhere(source: Path) -> None:
     for path in bytecode.elsewhere(source):
-        with contextlib.suppress(OSError):  # perhaps not ours to remove; its time makes it stale in any case
-            remove(path)
+        with contextlib.suppress(OSError, Problem):  # perhaps not ours to remove; its time makes it stale in any case
+            remove(resolved(path.parent) / path.name)

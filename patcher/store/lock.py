@@ -6,7 +6,7 @@ or nowhere: there a claim is needed, too, a name that only one process can creat
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH108, PTH115, PTH211
+# ruff: noqa: PTH115
 from __future__ import annotations
 
 import contextlib
@@ -25,6 +25,8 @@ from typing import NamedTuple
 from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK
+from patcher.store.files import remove
+from patcher.store.opened import opened
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
@@ -101,16 +103,13 @@ def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, 
 def _attempt(folder: Path, ours: str) -> int | str:
     """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
     path = folder / LOCK
-    descriptor = _open(path)
+    descriptor = _own(path, os.O_RDWR | os.O_CREAT)
     try:
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
             whom = str(_signed(text) or _SOMEBODY) if text else ""
         elif not os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             whom = ""  # the owner before has removed this file: the lock on it keeps nobody out
-        elif os.fstat(descriptor).st_nlink > 1:
-            os.unlink(path)  # by its other name it may be anything, and we write into it
-            whom = ""
         elif _suffices(path, descriptor) or not (whom := _claim(folder / CLAIM, ours)):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, ours.encode(), 0)
@@ -126,25 +125,29 @@ def _attempt(folder: Path, ours: str) -> int | str:
     return whom
 
 
-def _open(path: Path) -> int:
-    """The file that is locked, made if need be; Problem(ENVIRONMENT) where what lies there is no file of ours."""
-    # O_NONBLOCK: a fifo must be refused, not waited for.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+def _own(path: Path, flags: int) -> int:
+    """A descriptor of the lock's file; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
+    why = "is a symlink" if path.is_symlink() else "is not a file of its own"
+    trap = Problem(
+        Kind.ENVIRONMENT,
+        f"the lock {why}; rlpatch did not make it so",
+        where=str(path),
+        hint=f"remove {path}, and try again",
+    )
     try:
-        descriptor = os.open(path, flags, 0o644)
+        with opened(path.parent) as folder:
+            descriptor = folder.open(path.name, flags, 0o644)
+            status, above = os.fstat(descriptor), folder.status()
     except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise
-        raise _alien(path, "a symlink" if error.errno == errno.ELOOP else "no file") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise trap from None
+        raise
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
-        raise _alien(path, "no file")
+        raise trap
+    if above.st_mode & 0o020 and status.st_uid == os.geteuid() and flags & os.O_CREAT:
+        os.fchmod(descriptor, 0o664)  # in a store of a group everybody signs
     return descriptor
-
-
-def _alien(path: Path, what: str) -> Problem:
-    cause = f"the {'lock' if path.name == LOCK else 'claim'} is {what}; rlpatch did not make it so"
-    return Problem(Kind.ENVIRONMENT, cause, where=str(path), hint=f"look at it, then remove {path}")
 
 
 def _flock(descriptor: int) -> bool:
@@ -163,7 +166,7 @@ def _flock(descriptor: int) -> bool:
 
 def _suffices(path: Path, descriptor: int) -> bool:
     """Whether the lock keeps everybody out: tried with a second descriptor, and believed of one kernel only."""
-    second = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    second = _own(path, os.O_RDWR)
     try:
         return not _flock(second) and _file_system(descriptor) in _ONE_KERNEL
     finally:
@@ -194,8 +197,8 @@ def _claim(path: Path, ours: str) -> str:
     """
     there = _make(path, ours)
     if there and _dead(there):
-        if _inherit(path, there, ours) and os.readlink(path) == there:
-            os.unlink(path)
+        if _inherit(path, there, ours) and _read(path) == there:
+            remove(path)
         return ours
     return there
 
@@ -215,14 +218,10 @@ def _inherit(path: Path, dead: str, ours: str) -> bool:
 def _make(path: Path, ours: str) -> str:
     """Claim the name: empty when it is ours, else what is written there. Raises Problem(ENVIRONMENT), OSError."""
     try:
-        os.symlink(ours, path)
+        with opened(path.parent) as folder:
+            folder.make_link(ours, path.name)
     except FileExistsError:
-        try:
-            there = os.readlink(path)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            raise _alien(path, "no link") from None
+        there = _read(path)
         return "" if there == ours else there  # else NFS has made it and lost its own answer
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
@@ -234,6 +233,17 @@ def _make(path: Path, ours: str) -> str:
             hint="install the package on another file system",
         ) from error
     return ""
+
+
+def _read(path: Path) -> str:
+    try:
+        with opened(path.parent) as folder:
+            return folder.link(path.name)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        cause, hint = "the claim is no link; rlpatch did not make it so", f"remove {path}, and try again"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
 
 
 def _signature() -> str:
@@ -293,9 +303,9 @@ def _started(pid: int) -> str:
 
 def _release(folder: Path, ours: str, descriptor: int) -> None:
     """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
-    with contextlib.suppress(OSError):
-        if os.readlink(folder / CLAIM) == ours:
-            os.unlink(folder / CLAIM)
+    with contextlib.suppress(OSError, Problem):
+        if _read(folder / CLAIM) == ours:
+            remove(folder / CLAIM)
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
     with contextlib.suppress(OSError):

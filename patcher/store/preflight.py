@@ -7,28 +7,34 @@ empty one into its cache; whoever wants the tree behind a link gives that tree a
 """
 
 # The calls of `os` are what the tests answer for, and Path methods hide them.
-# ruff: noqa: PTH208
+# ruff: noqa: PTH116, PTH208
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import stat
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode
-from patcher.store.files import BYTECODE, Node, observe, read
+from patcher.store import bytecode, rights
+from patcher.store.files import BYTECODE, observe
 from patcher.store.folder import StoreFolder
+from patcher.store.opened import resolved
+from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
 
 
-def preflight(edits: Sequence[Edit]) -> None:
-    """Refuse what cannot be changed. Nothing is written.
+def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
+    """Refuse what cannot be changed, and say what will not be as it was afterwards. Nothing is written.
 
-    Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, folders that lead
-    out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file that is not as planned.
+    Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, rights that a replaced file
+    would not have, folders that lead out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file
+    that is not as planned.
     """
+    undated: dict[Path, int] = {}
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
@@ -40,43 +46,52 @@ def preflight(edits: Sequence[Edit]) -> None:
             )
         for change in edit.changes:
             path = store.locate(change.path)
-            node, _content = current(path, change)
+            node, file = current(path, change)
             if change.before != change.after:
-                _permitted(path, node)
+                _permitted(store, path, node, file)
+                undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
         _writable(store.path if store.exists() else store.root)
+        if not store.exists():
+            undated.update(_dated_by_others(store.root))
+    return tuple(
+        f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one"
+        for folder, owner in undated.items()
+    )
 
 
-def current(path: Path, change: Change) -> tuple[Node, bytes]:
-    """What lies at ``path`` and the bytes that are imported from there.
+def current(path: Path, change: Change) -> tuple[Node, Node]:
+    """What lies at ``path``, and the file that is imported from there: the same, or the one behind a link.
 
-    Raises Problem(FOREIGN_EDIT) when they are not those that planning read, Problem(ENVIRONMENT) when they
+    Raises Problem(FOREIGN_EDIT) when its bytes are not those that planning read, Problem(ENVIRONMENT) when they
     cannot be read.
     """
     try:
         node, content = observe(path)
+        file = node
         if node is not None and node.link is not None:
-            content = read(Path(os.path.realpath(path)))[1]
+            file, content = observe(resolved(path))
     except OSError as error:
         raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
-    if node is None or content != change.before:
+    if node is None or file is None or content != change.before:
         raise Problem(
             Kind.FOREIGN_EDIT,
             "the file is not the one that was looked at a moment ago",
             where=str(path),
             hint="run the command again",
         )
-    return node, content
+    return node, file
 
 
-def _permitted(path: Path, node: Node) -> None:
-    if os.geteuid() not in (0, node.uid):
+def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
+    plain = rights.copied(node, file, resolved(path), store.root)
+    if lost := rights.unkept(plain, file, path):
         raise Problem(
             Kind.ENVIRONMENT,
-            f"the file belongs to user {node.uid}, and a replaced one would not",
+            lost,
             where=str(path),
-            hint="run rlpatch as its owner, or install the package into an environment of your own",
+            hint="run rlpatch as its owner, or as root, or install the package into an environment of your own",
         )
     if node.link is None:
         _writable(path)
@@ -86,6 +101,28 @@ def _permitted(path: Path, node: Node) -> None:
         raise Problem(Kind.ENVIRONMENT, "the bytecode folder is a symlink", where=str(folder))
     if bytecode.beside(path) and folder.is_dir():
         _writable(folder)
+    for compiled in bytecode.beside(path):
+        with contextlib.suppress(FileNotFoundError):  # it went this moment
+            _removable(compiled)
+
+
+def _removable(compiled: Path) -> None:
+    owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
+    sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
+    if sticky or not (compiled.is_symlink() or os.access(compiled, os.R_OK)):
+        raise Problem(
+            Kind.ENVIRONMENT,
+            f"this bytecode of user {owner} cannot be {'removed' if sticky else 'read'}",
+            where=str(compiled),
+            hint="let that user remove it: Python makes it again",
+        )
+
+
+def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
+    """The folders, where there, whose times are somebody else's to set, and whose."""
+    for folder in folders:
+        if folder.is_dir() and os.geteuid() not in (0, owner := os.stat(folder).st_uid):
+            yield folder, owner
 
 
 def _writable(path: Path) -> None:

@@ -1,12 +1,15 @@
 """What the store remembers, as values and as JSON. Pure: nothing here touches a disk.
 
-The text comes back from a folder that others can write, so every field is checked: a path is relative, plain
-and without ``..``, a digest is one, a mode has permission bits only.
+The text comes back from a folder that others can write, so every field is checked: a path is relative, plain,
+without ``..`` and one that a disk can have, a digest is one, a mode has permission bits only, a number is one that
+the kernel takes, and of attributes only those are read that everybody may set.
 """
 
 from __future__ import annotations
 
+import binascii
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -14,19 +17,26 @@ from typing import Any, NamedTuple, TypeVar
 
 from patcher.change import PatchId, Record
 from patcher.store import STORE
-from patcher.store.files import Folder, Node
+from patcher.store.files import Folder
+from patcher.store.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
+_OWNERS, _TIMES = 2**32 - 2, 2**63 - 1
+_LONGEST, _LONGEST_PART = 4095, 255
 T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files."""
+    """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files.
+
+    ``given`` is what it was given instead, with its rights as they were then.
+    """
 
     digest: str
     pristine: Node
     bytecode: Mapping[str, Node] = MappingProxyType({})
+    given: Node | None = None
 
 
 class Registry(NamedTuple):
@@ -76,6 +86,7 @@ def registry_text(registry: Registry) -> bytes:
             "digest": entry.digest,
             "pristine": entry.pristine._asdict(),
             "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
+            "given": entry.given and entry.given._asdict(),
         }
         for path, entry in registry.files.items()
     }
@@ -128,7 +139,8 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
     """The journal from its text; raises ValueError with the reason when it is not one."""
 
     def parse(top: dict[str, Any]) -> Journal:
-        participants, index = _strings(top["participants"]), _whole(top["index"])
+        participants = tuple(map(_named, _strings(top["participants"])))
+        index = _whole(top["index"], len(participants))
         participants[index]
         return Journal(
             transaction=_string(top["transaction"]),
@@ -150,6 +162,8 @@ def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         if top["version"] != VERSION:
             raise ValueError(f"its version is {top['version']!r}, this rlpatch reads {VERSION}")
         return parse(top)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -160,6 +174,7 @@ def _registry(top: dict[str, Any]) -> Registry:
             digest=_digest(entry["digest"]),
             pristine=_node(entry["pristine"]),
             bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
+            given=_node(entry["given"]) if entry.get("given") is not None else None,
         )
         for path, entry in top["files"].items()
     }
@@ -192,31 +207,47 @@ def _node(node: dict[str, Any]) -> Node:
     link = node["link"]
     return Node(
         digest=_digest(node["digest"]) if link is None else "",
-        link=None if link is None else _string(link),
-        mode=_whole(node["mode"]) & 0o7777,
-        uid=_whole(node["uid"]),
-        gid=_whole(node["gid"]),
-        atime_ns=None if node["atime_ns"] is None else _whole(node["atime_ns"]),
-        mtime_ns=None if node["mtime_ns"] is None else _whole(node["mtime_ns"]),
+        link=None if link is None else _named(link),
+        mode=_whole(node["mode"], 0o7777) & 0o1777,  # a program's rights are never given back
+        uid=_whole(node["uid"], _OWNERS),
+        gid=_whole(node["gid"], _OWNERS, -1),
+        atime_ns=None if node["atime_ns"] is None else _time(node["atime_ns"]),
+        mtime_ns=None if node["mtime_ns"] is None else _time(node["mtime_ns"]),
+        attributes=_attributes(node.get("attributes", [])),
     )
+
+
+def _attributes(pairs: Any) -> Attributes:
+    named = recorded(tuple((name, value) for name, value in map(_strings, pairs)))
+    for _name, value in named:
+        binascii.a2b_base64(value)
+    return named
 
 
 def _folders(folders: dict[str, Any]) -> dict[str, Folder | None]:
     return {
         _path(path, folder=True): kept
-        and Folder(_digest(kept["names"]), _whole(kept["atime_ns"]), _whole(kept["mtime_ns"]))
+        and Folder(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
         for path, kept in folders.items()
     }
 
 
 def _path(text: Any, *, folder: bool = False) -> str:
-    pure = PurePosixPath(_string(text))
+    pure = PurePosixPath(_named(text))
     if folder and text == ".":
         return "."
-    plain = pure.parts and str(pure) == text and "\0" not in text and not pure.is_absolute()
+    plain = pure.parts and str(pure) == text and not pure.is_absolute()
     if not plain or ".." in pure.parts or pure.parts[0] == STORE:
         raise ValueError(f"{text!r} is not a path below the root")
     return str(pure)
+
+
+def _named(text: Any) -> str:
+    """A text that a path can be: without it every call with it would fail in a way of its own."""
+    name = os.fsencode(_string(text))  # UnicodeEncodeError is a ValueError, too
+    if b"\0" in name or len(name) > _LONGEST or any(len(part) > _LONGEST_PART for part in name.split(b"/")):
+        raise ValueError(f"{text[:80]!r} is no path that a disk can have")
+    return str(text)
 
 
 def _digest(text: Any) -> str:
@@ -237,7 +268,12 @@ def _strings(values: Any) -> tuple[str, ...]:
     return tuple(_string(value) for value in values)
 
 
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is not a number")
+def _whole(value: Any, most: int, least: int = 0) -> int:
+    if not isinstance(value, int) or not least <= value <= most:
+        raise TypeError(f"{str(value)[:80]} is not a number that can stand here")
     return value
+
+
+def _time(value: Any) -> int:
+    """Nanoseconds; files may be older than 1970."""
+    return _whole(value, _TIMES, -_TIMES)

@@ -20,12 +20,14 @@ from typing import NamedTuple
 from patcher import interrupts
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files, lock
-from patcher.store.files import BYTECODE, Node, digest, observe, put, remove, same, sync
+from patcher.store import bytecode, files, lock, rights
+from patcher.store.files import BYTECODE, digest, observe, put, remove, same, sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import Recovered, settle
+from patcher.store.opened import resolved
 from patcher.store.preflight import current, preflight
 from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
+from patcher.store.rights import Node
 
 __all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
 
@@ -33,10 +35,14 @@ _SECOND = 1_000_000_000
 
 
 class Outcome(NamedTuple):
-    """What a commit did: the files that now hold other bytes, and the interrupted runs it ended before."""
+    """What a commit did: the files that now hold other bytes, and the interrupted runs it ended before.
+
+    ``notes`` say what could not be as it was.
+    """
 
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -46,14 +52,13 @@ class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
 class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
-    ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept with the mode of
-    their original.
+    ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept and whose they are.
     """
 
     store: StoreFolder
     moves: tuple[Move, ...]
     contents: dict[str, bytes]
-    backups: tuple[tuple[bytes, int], ...]
+    backups: tuple[tuple[bytes, Node], ...]
     registry: Registry
     back: dict[str, files.Folder | None]
     ahead: dict[str, files.Folder | None]
@@ -72,6 +77,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     """
     ended: list[Recovered] = []
     done: list[Path] | None = None
+    notes: tuple[str, ...] = ()
     roots = [edit.root for edit in edits]
     try:
         with interrupts.deferred():
@@ -79,7 +85,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
             merged = [(store, edit) for store, edit in _merged(edits) if not _idle(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(ended))
-            preflight([edit for _store, edit in merged])
+            notes = preflight([edit for _store, edit in merged])
             stores = [store for store, _edit in merged]
             with _locked(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
@@ -95,7 +101,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     except Problem as problem:
         problem.notes += _before(ended)
         raise
-    return Outcome(tuple(done or ()), tuple(ended))
+    return Outcome(tuple(done or ()), tuple(ended), notes)
 
 
 def _before(ended: Sequence[Recovered]) -> tuple[str, ...]:
@@ -243,7 +249,7 @@ class _Sheet:
     sources: list[Move]
     caches: list[Move]
     contents: dict[str, bytes]
-    backups: list[tuple[bytes, int]]
+    backups: list[tuple[bytes, Node]]
     pristine_now: set[str]
 
 
@@ -278,29 +284,39 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     key = _key(sheet.store, path)
     if key in sheet.contents:
         raise ValueError(f"{change.path}: two changes of one file")
-    node, _content = current(path, change)
-    plain = node._replace(link=None, mode=os.stat(path).st_mode & 0o7777, atime_ns=None)  # noqa: PTH116
+    node, file = current(path, change)
+    target = resolved(path)
+    plain = rights.copied(node, file, target, sheet.store.root)._replace(atime_ns=None)
     compiled = _compiled(sheet, path)
     entry = sheet.entries.pop(key, None)
     fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
     if change.before == change.pristine:
         sheet.pristine_now.add(key)
-        entry = Entry(digest(change.pristine), node, compiled)
+        entry = Entry(digest(change.pristine), node, compiled, _given(plain, path))
     elif entry is None or not fits:
         # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
-        entry = Entry(digest(change.pristine), plain._replace(digest=digest(change.pristine), mtime_ns=None))
+        pristine = plain._replace(digest=digest(change.pristine), mtime_ns=None)
+        entry = Entry(digest(change.pristine), pristine, given=_given(plain, path))
+    elif change.before != change.after:
+        entry = entry._replace(given=_given(plain, path))
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
-    readers = _readers(sheet.store, path, plain.mode)
+    readers = rights.backup(target, sheet.store.root, file)
     if not reverts:
         sheet.entries[key] = entry
         sheet.backups.append((change.pristine, readers))
     if change.before == change.after:
         return
     patched = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
-    sheet.sources.append(Move(key, node, entry.pristine if reverts and fits else patched))
+    sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if reverts and fits else patched))
     sheet.backups.append((change.before, readers))
     _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
+
+
+def _given(plain: Node, path: Path) -> Node:
+    """What the file will have, so that `status` can tell what others have changed: of another's group it cannot be."""
+    kept = rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
+    return plain._replace(mtime_ns=None) if kept else plain._replace(mtime_ns=None, gid=-1)
 
 
 def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
@@ -310,16 +326,9 @@ def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
         node, content = observe(path)
         if node is not None:
             found[_key(sheet.store, path)] = node
-            sheet.backups.append((content, _readers(sheet.store, path, node.mode)))
+            if node.link is None:
+                sheet.backups.append((content, rights.backup(path, sheet.store.root, node)))
     return found
-
-
-def _readers(store: StoreFolder, path: Path, mode: int) -> int:
-    """The mode of a backup, which lies above the folders that may keep group and others from the original."""
-    for folder in path.parents[: len(path.relative_to(store.root).parts) - 1]:
-        search = os.stat(folder).st_mode  # noqa: PTH116
-        mode &= ~0o077 | (search & 0o010) * 7 | (search & 0o001) * 7
-    return mode
 
 
 def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[str, Node]) -> None:
@@ -328,8 +337,8 @@ def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[st
         before, after = there.get(key), wanted.get(key)
         if after is not None and after.link is None:
             content = sheet.store.blob(after.digest)
-            if content is None or not sheet.store.inside(key).parent.is_dir():
-                after = None  # a cache: somebody removed it, and Python makes it again
+            if content is None or not files.can_come_back(sheet.store.inside(key), after):
+                after = None  # a cache: it is gone, or not ours to make, and Python makes it again
             else:
                 sheet.contents[key] = content
         if not same(before, after):
@@ -391,8 +400,8 @@ def _stock(draft: Draft) -> None:
     store = draft.store
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
-    for content, mode in draft.backups:
-        store.keep(content, mode)
+    for content, wanted in draft.backups:
+        store.keep(content, wanted)
     if draft.registry != Registry():
         store.write(NEXT, registry_text(draft.registry))
 
@@ -402,7 +411,7 @@ def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], ind
         transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.registry == Registry()
     )
     draft.store.write(JOURNAL, journal_text(journal))
-    sync(draft.store.path)
+    draft.store.sync()
     sync(draft.store.root)  # which may have got the store only now
 
 
@@ -410,7 +419,8 @@ def _perform(draft: Draft) -> None:
     for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
         interrupts.look()
         path = draft.store.inside(move.path)
-        if not _cache(move) and not same(observe(path)[0], move.before):
+        now = None if _cache(move) else observe(path)[0]
+        if not _cache(move) and not same(now, move.before):
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 "somebody changed the file while rlpatch was at work; everything is as it was",
@@ -420,7 +430,7 @@ def _perform(draft: Draft) -> None:
         if move.after is None:
             remove(path)
         else:
-            put(path, move.after, draft.contents.get(move.path, b""))
+            put(path, rights.like(move.after, now), draft.contents.get(move.path, b""))
     for folder in {draft.store.inside(move.path).parent for move in draft.moves}:
         sync(folder)
 

@@ -21,24 +21,33 @@ APPLY = "apply vllm-ascend --decode 30:60 --save-path /tmp/traces"
 COMMANDS = ("status", "diff", "recover", APPLY, "revert")
 
 # Python says of every file that is opened, listed, made or removed; what lies below the first word is told. A link is
-# followed by those that read, unless they say that they do not.
+# followed by those that read, unless they say that they do not. Of a name in an open folder Python says the folder, too,
+# but not when the name is opened: so `os.open` tells of itself.
 WATCHED = """
 import os, sys
 outside = os.path.realpath(sys.argv[1]) + "/"
-names = {"open", "os.listdir", "os.scandir", "os.chmod", "os.truncate", "os.rename", "os.remove", "os.mkdir",
-         "os.rmdir", "os.link", "os.symlink", "os.chown", "os.utime"}
+names = {"open": {0: 9}, "os.listdir": {0: 9}, "os.scandir": {0: 9}, "os.truncate": {0: 9}, "os.chmod": {0: 2},
+         "os.rename": {0: 2, 1: 3}, "os.link": {0: 2, 1: 3}, "os.symlink": {1: 2}, "os.remove": {0: 1},
+         "os.mkdir": {0: 2}, "os.rmdir": {0: 1}, "os.chown": {0: 3}, "os.utime": {0: 3}}
+def tell(event, path, folder, follows):
+    if isinstance(path, int):
+        path, follows = f"/proc/self/fd/{path}", True
+    if isinstance(path, (str, bytes)) and path:
+        path = os.path.join(f"/proc/self/fd/{folder}" if folder not in (None, -1) else "", os.fsdecode(path))
+        parent = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+        if ((os.path.realpath(path) if follows else parent) + "/").startswith(outside):
+            os.write(2, f"OUTSIDE {event} {path!r}\\n".encode())
 def audit(event, arguments):
-    if event not in names:
-        return
     follows = event in ("os.listdir", "os.scandir", "os.chmod", "os.truncate")
     follows |= event == "open" and not arguments[2] & os.O_NOFOLLOW
-    for path in arguments:
-        if isinstance(path, (str, bytes)) and path:
-            path = os.fsdecode(path)
-            parent = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-            if ((os.path.realpath(path) if follows else parent) + "/").startswith(outside):
-                os.write(2, f"OUTSIDE {event} {path!r}\\n".encode())
+    for path, folder in names.get(event, {}).items():
+        tell(event, arguments[path], arguments[folder] if folder < len(arguments) else -1, follows)
 sys.addaudithook(audit)
+real = os.open
+def opens(path, flags, mode=0o777, *, dir_fd=None):
+    tell("open", path, dir_fd, not flags & os.O_NOFOLLOW)
+    return real(path, flags, mode, dir_fd=dir_fd)
+os.open = opens
 from patcher.__main__ import main
 for words in sys.argv[2].split("\\n"):
     sys.argv[:] = ["rlpatch", *words.split(), "--path", os.environ["SITE"]]

@@ -188,14 +188,6 @@ def test_what_lies_there_and_is_not_ours_is_refused_and_stays(folder: Path, monk
     assert os.path.lexists(folder / name)
 
 
-def test_a_lock_with_another_name_is_not_written_through(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "precious").write_bytes(b"bytes")
-    os.link(tmp_path / "precious", folder / "lock")
-    with hold(folder):
-        assert json.loads((folder / "lock").read_bytes())["pid"] == os.getpid()
-    assert (tmp_path / "precious").read_bytes() == b"bytes"
-
-
 def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:
     path, ours = folder / "lock.owner", lock._signature()
     dead = claim(folder, pid=2**22 + 1)

@@ -20,6 +20,8 @@ from patcher.errors import Kind, Problem
 from patcher.store import files
 from patcher.store import transaction as store
 from patcher.store.folder import StoreFolder
+from patcher.store.opened import Opened
+from patcher.store.rights import Node
 from tests.patcher.store.tree import (
     OLD,
     OURS,
@@ -557,17 +559,29 @@ def test_root_keeps_the_owner_of_a_file_and_of_a_link(root: Path) -> None:
     assert ((root / WORKER).is_symlink(), (root / WORKER).lstat().st_uid) == (True, 1234)
 
 
-def test_a_group_that_cannot_be_kept_is_not_fatal(root: Path, monkeypatch) -> None:
-    node = files.Node("", None, 0o600, os.getuid() + 1, 0)
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL])  # EINVAL: a container that does not know the group
+@pytest.mark.parametrize(("mode", "narrowed"), [(0o600, 0o600), (0o660, 0o600), (0o644, 0o644), (0o664, 0o644)])
+def test_a_group_that_cannot_be_kept_is_not_fatal(root: Path, monkeypatch, number: int, mode: int, narrowed) -> None:
+    def refuse(*_args, **_options):
+        raise OSError(number, os.strerror(number))
 
+    monkeypatch.setattr(os, "fchown", refuse)
+    monkeypatch.setattr(os, "chown", refuse)
+    files.put(root / "file", Node("", None, mode, os.getuid(), os.getgid() + 1), b"x")
+    files.put(root / "link", Node("", "file", 0o777, os.getuid(), os.getgid() + 1), b"")
+    assert (root / "link").read_bytes() == b"x"
+    assert stat.S_IMODE((root / "file").stat().st_mode) == narrowed
+
+
+def test_an_owner_that_cannot_be_kept_is(root: Path, monkeypatch) -> None:
     def refuse(*_args, **_options):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "fchown", refuse)
-    monkeypatch.setattr(os, "chown", refuse)
-    files.put(root / "file", node, b"x")
-    files.put(root / "link", files.Node("", "file", 0o777, os.getuid() + 1, 0), b"")
-    assert (root / "link").read_bytes() == b"x"
+    with pytest.raises(PermissionError):
+        files.put(root / "file", Node("", None, 0o600, os.getuid() + 1, os.getgid()), b"x")
+    assert not list(root.rglob(".rlpatch-tmp-*"))
+    assert not (root / "file").exists()
 
 
 @pytest.mark.parametrize("path", [WORKER, PurePosixPath("pkg/gone.py"), PurePosixPath("gone/worker.py")])
@@ -620,29 +634,29 @@ def test_a_root_with_nothing_to_do_takes_no_part(two: list[Path]) -> None:
 )
 def test_a_failure_in_the_second_root_brings_the_first_back(two: list[Path], failure, kind, monkeypatch) -> None:
     before = [picture(root) for root in two]
-    real = os.replace
+    real = Opened.replace
 
-    def replace(source, target):
-        if Path(target) == two[1] / WORKER:
+    def replace(folder, source, target):
+        if folder.path / target == two[1] / WORKER:
             raise failure
-        real(source, target)
+        real(folder, source, target)
 
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(Opened, "replace", replace)
     fails(kind, [applying(root) for root in two])
     assert [picture(root) for root in two] == before
 
 
 def test_a_file_replaced_by_others_during_the_run_stops_all(two: list[Path], monkeypatch) -> None:
     before = picture(two[0])
-    real = os.replace
+    real = Opened.replace
 
-    def replace(source, target):
-        real(source, target)
-        if Path(target) == two[0] / WORKER and not (two[1] / WORKER).read_bytes().endswith(b"theirs"):
+    def replace(folder, source, target):
+        real(folder, source, target)
+        if folder.path / target == two[0] / WORKER and not (two[1] / WORKER).read_bytes().endswith(b"theirs"):
             (two[1] / WORKER).write_bytes(PRISTINE + b"theirs")
 
     edits = [applying(root) for root in two]
-    monkeypatch.setattr(os, "replace", replace)
+    monkeypatch.setattr(Opened, "replace", replace)
     fails(Kind.FOREIGN_EDIT, edits, str(two[1] / WORKER))
     assert picture(two[0]) == before
     assert (two[1] / WORKER).read_bytes() == PRISTINE + b"theirs"
@@ -651,18 +665,19 @@ def test_a_file_replaced_by_others_during_the_run_stops_all(two: list[Path], mon
 
 def test_a_failing_rollback_says_recover_and_recover_ends_it(two: list[Path], monkeypatch) -> None:
     before = [picture(root) for root in two]
-    real = os.replace
+    real = Opened.replace
 
-    def replace(source, target):
-        if Path(target) == two[1] / WORKER or (Path(target) == two[0] / WORKER and broken):
+    def replace(folder, source, target):
+        path = folder.path / target
+        if path == two[1] / WORKER or (path == two[0] / WORKER and broken):
             raise OSError(errno.EROFS, "Read-only file system")
-        real(source, target)
-        broken.append(Path(target) == two[0] / WORKER) if Path(target) == two[0] / WORKER else None
+        real(folder, source, target)
+        broken.append(True) if path == two[0] / WORKER else None
 
     broken: list[bool] = []
     edits = [applying(root) for root in two]
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
+        patch.setattr(Opened, "replace", replace)
         problem = fails(Kind.ROLLBACK_INCOMPLETE, edits, "Read-only")
         assert problem.hint == "rlpatch recover"
         with pytest.raises(Problem) as caught:

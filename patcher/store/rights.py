@@ -1,0 +1,228 @@
+"""Who may do what with a file: nobody more than with the one in whose place it comes, and at no moment.
+
+What is given is read off the file that is there, never believed of a record: a record lies in a folder that somebody
+else may have written, and root would obey. The bits that let a program run as its owner are given to nothing.
+"""
+
+# The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
+# ruff: noqa: PTH116
+from __future__ import annotations
+
+import binascii
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import NamedTuple
+
+ACL = "system.posix_acl_access"
+_INHERITED = "system.posix_acl_default"
+_NEVER = frozenset({"security.capability", "security.ima", "security.evm"})
+"""Rights of a program, and sums that the kernel makes of the bytes: a file with other bytes has others."""
+_MODE = 0o1777
+Attributes = tuple[tuple[str, str], ...]
+
+
+class Node(NamedTuple):
+    """What one path holds, with everything of it that is put back: a regular file, or a symlink if ``link``.
+
+    ``digest`` is the sha256 of a file's bytes (empty for a link). A time that is None is not known, and the
+    file then gets the present one. An owner of -1 is the one that a new file gets by itself. ``attributes`` are the
+    extended ones, access control lists too: names and values in base64.
+    """
+
+    digest: str
+    link: str | None
+    mode: int
+    uid: int
+    gid: int
+    atime_ns: int | None = None
+    mtime_ns: int | None = None
+    attributes: Attributes = ()
+
+
+def attributes(file: int | Path) -> Attributes:
+    """The extended attributes of an open file, or of a path that is not followed; () where there can be none."""
+    found = []
+    for name in _listed(file):
+        with contextlib.suppress(OSError):  # removed this moment, or known by name only
+            value = os.getxattr(file, name) if isinstance(file, int) else os.getxattr(file, name, follow_symlinks=False)
+            found.append((name, binascii.b2a_base64(value, newline=False).decode()))
+    return tuple(found)
+
+
+def _listed(file: int | Path) -> list[str]:
+    if not hasattr(os, "listxattr"):
+        return []
+    try:
+        names = os.listxattr(file) if isinstance(file, int) else os.listxattr(file, follow_symlinks=False)
+        return sorted(names)
+    except OSError as error:
+        if error.errno not in (errno.ENOTSUP, errno.ENOSYS):
+            raise
+        return []
+
+
+def give(descriptor: int, node: Node) -> None:
+    """Give a new, private file the owner, mode and attributes of ``node``; OSError where it cannot have them.
+
+    A group that we are not in is no failure: then everybody but the owner may do what both the group and the others
+    could. First the lists that the folder has left are taken away, then the owner changes, and the mode comes last.
+    """
+    forget(descriptor, ACL)
+    made, mode = os.fstat(descriptor), node.mode & _MODE
+    owner = (made.st_uid if node.uid == -1 else node.uid, made.st_gid if node.gid == -1 else node.gid)
+    if owner != (made.st_uid, made.st_gid):
+        try:
+            os.fchown(descriptor, *owner)
+        except OSError as error:  # EINVAL: a container without this group
+            narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == made.st_uid
+            if not narrowed or _has_list(node):
+                raise
+            mode = without_group(mode)
+    wanted = dict(node.attributes)
+    _set(descriptor, ACL, wanted.pop(ACL, ""))
+    os.fchmod(descriptor, mode)  # after fchown, which clears bits
+    for name, value in wanted.items():
+        _set(descriptor, name, value if name not in _NEVER else "")
+
+
+def _set(descriptor: int, name: str, value: str) -> None:
+    if value and (name, value) not in attributes(descriptor):
+        os.setxattr(descriptor, name, binascii.a2b_base64(value))
+
+
+def forget(descriptor: int, *names: str) -> None:
+    """Take attributes away that a new file or folder has of its folder."""
+    for name in {*names}.intersection(_listed(descriptor)):
+        os.removexattr(descriptor, name)
+
+
+def plain_folder(descriptor: int, like: int | None = None) -> None:
+    """Take the lists of an own, new folder away, or give it, and what is made in it, the one of the folder ``like``."""
+    forget(descriptor, ACL, _INHERITED)
+    if like is not None:
+        allowed = dict(attributes(like)).get(ACL, "")
+        _set(descriptor, ACL, allowed)
+        _set(descriptor, _INHERITED, allowed)
+
+
+def without_group(mode: int) -> int:
+    """``mode`` for a file of another group: what both the members of the old one and the others could do."""
+    return mode & ~0o077 | (mode >> 3 & mode & 0o7) * 0o11
+
+
+def _has_list(node: Node) -> bool:
+    return any(name == ACL for name, _value in node.attributes)
+
+
+def like(node: Node, now: Node | None) -> Node:
+    """``node`` with the rights of what is ``now`` in its place, so that what others have set meanwhile stays."""
+    if now is None:
+        return node
+    node = node._replace(uid=now.uid, gid=now.gid)
+    if node.link is not None or now.link is not None:
+        return node
+    return node._replace(mode=now.mode, attributes=now.attributes)
+
+
+def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
+    """The regular file that may take the place of ``node``: of a link to ``file``, which is at ``target``, or of it.
+
+    What the folders above a file outside of ``root`` keep secret, the copy inside must keep by itself.
+    """
+    if node.link is None:
+        return file._replace(mode=file.mode & _MODE)
+    plain = file._replace(mode=reachable(target, root, file))
+    if (node.uid, node.gid) == (file.uid, file.gid):
+        return plain
+    return plain._replace(mode=without_group(plain.mode), uid=node.uid, gid=node.gid, attributes=())
+
+
+def reachable(path: Path, root: Path, file: Node) -> int:
+    """The mode of ``file`` without the bits for those whom folders above keep from it, though not from ``root``.
+
+    Who is in the group of a folder and not in that of the file, or the other way round, is not told apart.
+    """
+    mode = file.mode & _MODE
+    for folder in path.parents:
+        if folder == root or folder in root.parents:
+            break
+        status = os.stat(folder)
+        same, group, others = status.st_gid == file.gid, status.st_mode & 0o010, status.st_mode & 0o001
+        listed = ACL in _listed(folder)
+        if listed or not group or not (same or others):
+            mode &= ~0o070
+        if listed or not others or not (same or group):
+            mode &= ~0o007
+    return mode
+
+
+def backup(path: Path, root: Path, file: Node) -> Node:
+    """Owner and mode of a copy of ``file`` in the store, which lies above the folders that may keep others out."""
+    mode = reachable(path, root, file) & (0o700 if _has_list(file) else 0o777)
+    return Node("", None, mode, file.uid if os.geteuid() == 0 else -1, file.gid)
+
+
+def unkept(plain: Node, file: Node, path: Path) -> str:
+    """What a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
+    if os.geteuid() not in (0, plain.uid):
+        return f"the file belongs to user {plain.uid}, and a replaced one would not"
+    if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
+        return f"the file behind the link is user {file.uid}'s alone, and a replaced one would be user {plain.uid}'s"
+    narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
+    if narrowed and not in_group(plain.gid, os.stat(path.parent)):
+        return f"the file is of group {plain.gid}, which you are not in, and a replaced one would shut its members out"
+    lost = next((name for name, _value in plain.attributes if not _can_set(name)), "")
+    return lost and f"the file has the attribute {lost}, and a replaced one would not"
+
+
+def _can_set(name: str) -> bool:
+    privileged = name.startswith(("security.", "trusted.")) and name != "security.selinux"
+    return name not in _NEVER and (os.geteuid() == 0 or not privileged)
+
+
+def in_group(gid: int, folder: os.stat_result) -> bool:
+    """Whether a new file of ours in ``folder`` can be of the group."""
+    inherited = bool(folder.st_mode & stat.S_ISGID) and folder.st_gid == gid
+    return inherited or os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
+
+
+def can_come_back(node: Node, folder: os.stat_result) -> bool:
+    """Whether a file that a record tells of may be made in ``folder`` where there is none: root follows the folder."""
+    if os.geteuid() == 0:
+        return (node.uid, node.gid) == (folder.st_uid, folder.st_gid)
+    return node.uid == os.geteuid() and in_group(node.gid, folder)
+
+
+def shared(root: os.stat_result) -> bool:
+    """Whether a folder is a group's to write in, and nobody's outside of it."""
+    return root.st_mode & 0o1022 == 0o020
+
+
+def believed(store: os.stat_result, root: os.stat_result) -> str:
+    """Why a store is not to be believed; empty when only those can have written it who may change the root itself."""
+    ours = shared(root) and store.st_gid == root.st_gid
+    if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
+        return "can be written by others"
+    if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
+        return f"belongs to user {store.st_uid}, who is neither you nor root nor the owner of the folder around it"
+    return ""
+
+
+def recorded(pairs: Attributes) -> Attributes:
+    """The attributes that a record may tell of: those that everybody may set on an own file."""
+    return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
+
+
+def differences(given: Node, now: Node) -> str:
+    """What others have changed of the rights that a file of ours was given, in words; empty when nothing."""
+    said = []
+    if given.mode & _MODE != now.mode & 0o7777:
+        said.append(f"its mode is {now.mode:04o}, it was {given.mode:04o}")
+    if given.uid != now.uid or given.gid not in (-1, now.gid):
+        said.append(f"its owner is {now.uid}:{now.gid}, it was {given.uid}:{given.gid}")
+    if recorded(given.attributes) != recorded(now.attributes):
+        said.append("its extended attributes are others")
+    return ", ".join(said)
