@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 
@@ -22,7 +23,6 @@ def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
         recipe = f"{row['recipe']} {row['structure']}".rstrip()
         table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
-    console = Console(width=width or 1000, force_terminal=False)  # 1000: every column as wide as its widest cell
-    with console.capture() as capture:
-        console.print(table)
-    return [line.rstrip() for line in capture.get().splitlines()]
+    drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
+    Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
+    return [line.rstrip() for line in drawn.getvalue().splitlines()]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
         return folder
 
     return found
+
+
+@pytest.fixture(autouse=True)
+def _keyboard() -> Iterator[None]:
+    """Let Ctrl-C stop the tests again: a command that is done ignores it until its process ends."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from patcher.cli.command import Command
 
+if TYPE_CHECKING:
+    from patcher.report import Report
+
 
 @click.command("completion", cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
+def command(shell: str) -> Report:
     """Print the completion script for a shell.
 
     \b
@@ -20,7 +25,11 @@ def command(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     from patcher.cli import rlpatch
+    from patcher.report import Report
 
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
-    click.echo(kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source())
+    source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
+    report = Report("completion", data={"script": source})
+    report.raw = f"{source}\n".encode()
+    return report

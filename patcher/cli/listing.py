@@ -27,6 +27,6 @@ def command() -> Report:
     from patcher.commands import knowledge
 
     report = knowledge.listing()
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
     report.lines = tables.releases(report.data, width)
     return report

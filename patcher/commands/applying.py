@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher import markers
+from patcher import interrupts, markers
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, upstreams
 from patcher.commands.guarding import guard, switched_on_by
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from patcher.capture import Capture, Stage
     from patcher.plan import Place, Plan
     from patcher.request import Request
+    from patcher.targets.target import Discovery
 
 OnWait = Callable[[str], None]
 
@@ -104,21 +105,26 @@ def apply(
     if dry_run:
         _noted(report, store.preflight(edits))
     else:
-        outcome = store.commit(edits, on_wait=on_wait)
-        _noted(report, outcome.notes)
-        report.done += [f"patched {path}" for path in outcome.written]
-        _recovered(report, outcome.recovered)
-    with store.shielded():  # it is done: Ctrl-C has nothing to stop any more
-        entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
-        if dry_run:
-            report.lines.append(
-                "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
-            )
-            return report
-        _next(report, [plan for _, plan in plans], search)
-        if any(plan.changed for _, plan in plans):
-            _restart(report, [(upstream, plan.target.root) for upstream, plan in plans])
+        _commit(report, edits, "patched", on_wait)
+    entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
+    if dry_run:
+        report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
         return report
+    _next(report, [plan for _, plan in plans], search)
+    if any(plan.changed for _, plan in plans):
+        _restart(report, [(upstream, plan.target.root) for upstream, plan in plans])
+    return report
+
+
+def _commit(report: Report, edits: Sequence[Edit], verb: str, on_wait: OnWait) -> None:
+    """Let the store do it; once it is done, Ctrl-C has nothing to stop, and the report says what is on the disk."""
+    with interrupts.deferred():
+        outcome = store.commit(edits, on_wait=on_wait)
+        if outcome.written or outcome.recovered:
+            interrupts.ignore()
+        _noted(report, outcome.notes)
+        report.done += [f"{verb} {path}" for path in outcome.written]
+        _recovered(report, outcome.recovered)
 
 
 def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
@@ -276,20 +282,17 @@ def revert(
     if dry_run:
         _noted(report, store.preflight([edit for _, edit in edits]))
     else:
-        outcome = store.commit([edit for _, edit in edits], on_wait=on_wait)
-        _noted(report, outcome.notes)
-        report.done += [f"reverted {path}" for path in outcome.written]
+        _commit(report, [edit for _, edit in edits], "reverted", on_wait)
     if not edits:
         report_nothing(report, words, found)
         return report
-    with store.shielded():
-        for root, edit in edits:
-            entries.extend(_reverted(report, root, edit, dry_run=dry_run))
-        if not dry_run:
-            reverted = {(record.patch.target, root.path) for root, _ in edits for record in root.records}
-            known = {project.name for project in projects.projects()}
-            _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
-        return report
+    for root, edit in edits:
+        entries.extend(_reverted(report, root, edit, dry_run=dry_run))
+    if not dry_run:
+        reverted = {(record.patch.target, root.path) for root, _ in edits for record in root.records}
+        known = {project.name for project in projects.projects()}
+        _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
+    return report
 
 
 def _noted(report: Report, notes: Sequence[str]) -> None:
@@ -329,19 +332,30 @@ def _reverted(report: Report, root: PatchedRoot, edit: Edit, *, dry_run: bool) -
 def recover(search: SearchOptions, on_wait: OnWait) -> Report:
     """End the runs that were interrupted below every root that was found."""
     report = Report("recover")
-    ended, looked = _settle(report, search, on_wait)
+    found = _found(search)
+    with interrupts.deferred():
+        ended = store.recover(found.stores, on_wait=on_wait)
+        if ended:
+            interrupts.ignore()
+    _recovered(report, ended)
     report.data["roots"] = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
     if not ended:
-        report.lines.append(f"nothing to recover; looked in: {'; '.join(looked)}")
+        report.lines.append(f"nothing to recover; looked in: {'; '.join(found.searched)}")
     return report
 
 
-def _settle(report: Report, search: SearchOptions, on_wait: OnWait) -> tuple[list[store.Recovered], tuple[str, ...]]:
+def _settle(report: Report, search: SearchOptions, on_wait: OnWait) -> None:
     """End the interrupted runs of every root that is found, because a transaction may have gone over several."""
-    found = targets.discover(projects.projects(), path=search.path, python=search.python, git=False)
-    ended = store.recover(found.stores, on_wait=on_wait)
-    _recovered(report, ended)
-    return ended, found.searched
+    found = _found(search)
+    try:
+        with interrupts.deferred():
+            _recovered(report, store.recover(found.stores, on_wait=on_wait))
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=tuple(report.done)) from None
+
+
+def _found(search: SearchOptions) -> Discovery:
+    return targets.discover(projects.projects(), path=search.path, python=search.python, git=False)
 
 
 def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
@@ -356,12 +370,9 @@ def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
 def _restart(report: Report, patched: Iterable[tuple[Upstream, Path]]) -> None:
     from patcher import processes
 
-    try:
-        known = list(patched)
-        packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
-        running = processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
-    except KeyboardInterrupt:  # what was asked for is done
-        running = ()
+    known = list(patched)
+    packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
+    running = processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
     if running:
         report.lines.append("note: these processes may hold the code as it was; restart them:")
         report.lines += [f"  {process}" for process in running]

@@ -7,4 +7,4 @@ LOCK = "lock"
 """The file in it that flock locks."""
 
 CLAIM = "lock.owner"
-"""The file that stands for the lock where flock excludes nobody."""
+"""The link that stands for the lock where flock keeps nobody out, or only the processes of one host."""

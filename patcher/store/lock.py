@@ -1,7 +1,8 @@
 """One lock per root: two commands never change a target at once, and the second says whom it waits for.
 
-The kernel's ``flock`` is used where it excludes: it ends with its process, so nothing is left to clean. On
-some shared file systems it succeeds for everybody; a file that only one can create takes its place there.
+The kernel's ``flock`` ends with its process, so nothing is left to clean. It is enough where only one kernel can
+mount the file system. Elsewhere it may hold on each host alone (NFS with ``local_lock``, Lustre with ``localflock``),
+or nowhere: there a claim is needed, too, a name that only one process can create, wherever it runs.
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
@@ -12,6 +13,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import stat
 import sys
 import time
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK
 from patcher.store.files import remove
@@ -27,13 +30,20 @@ from patcher.store.opened import opened
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
-_UNSIGNED = 10.0  # seconds after which a claim that nobody signed is taken for a dead process's
+_ONE_KERNEL = frozenset(
+    {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs", "tmpfs", "overlay", "vfat", "exfat", "ntfs3"}
+)
 
 
 class Owner(NamedTuple):
-    """Who holds a lock: enough to name it, and to tell on the same host whether it still lives."""
+    """Who holds a lock: enough to name it, and to tell on the same host whether it still lives.
+
+    ``boot`` is the kernel's own name for the time since it started: two hosts may be called alike, or one be cloned
+    from the other.
+    """
 
     host: str
+    boot: str
     pid: int
     space: str
     started: str
@@ -55,53 +65,59 @@ def hold(folder: Path, *, prepare: Callable[[], None], wait: float, on_wait: Cal
 
     The holder before may have removed the folder with the lock in it, so ``prepare`` is called before every
     attempt. ``on_wait`` gets one message per owner that is waited for. Raises Problem(ENVIRONMENT) that names
-    the owner after ``wait`` seconds, and OSError.
+    the owner after ``wait`` seconds, KeyboardInterrupt between two attempts, and OSError.
     """
-    descriptor = _acquire(folder, prepare, wait, on_wait)
+    ours = _signature()
+    descriptor = _acquire(folder, ours, prepare, wait, on_wait)
     try:
         yield
     finally:
-        _release(folder, descriptor)
+        _release(folder, ours, descriptor)
 
 
-def _acquire(folder: Path, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
+def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
     deadline = time.monotonic() + wait
     told = ""
     while True:
         prepare()
         with contextlib.suppress(FileNotFoundError):  # the folder went with its last record: make it again
-            got = _attempt(folder)
+            got = _attempt(folder, ours)
             if isinstance(got, int):
                 return got
             if got not in ("", told):
                 told = got
                 on_wait(f"waiting for {told}")
         if time.monotonic() >= deadline:
+            claim = folder / CLAIM
+            hint = f"; if it is gone for good, remove {claim}" if os.path.lexists(claim) else ""
             raise Problem(
                 Kind.ENVIRONMENT,
                 f"{told or _SOMEBODY} holds the lock",
                 where=str(folder / LOCK),
-                hint=f"wait for it and try again; if it is gone for good, remove {folder / CLAIM}",
+                hint=f"wait for it and try again{hint}",
             )
         time.sleep(_PAUSE)
+        interrupts.look()
 
 
-def _attempt(folder: Path) -> int | str:
+def _attempt(folder: Path, ours: str) -> int | str:
     """The descriptor that holds the lock, or in words who holds it (empty: try again)."""
     path = folder / LOCK
     descriptor = _own(path, os.O_RDWR | os.O_CREAT)
     try:
-        whom: str | None
         if not _flock(descriptor):
             text = os.pread(descriptor, 4096, 0)  # empty: it comes or goes this very moment
             whom = str(_signed(text) or _SOMEBODY) if text else ""
         elif not os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             whom = ""  # the owner before has removed this file: the lock on it keeps nobody out
+        elif _suffices(path, descriptor) or not (whom := _claim(folder / CLAIM, ours)):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, ours.encode(), 0)
+            return descriptor
+        elif whom == ours:
+            whom = ""
         else:
-            whom = None if _excludes(path) else _claim(folder / CLAIM)
-            if whom is None:
-                _sign(descriptor)
-                return descriptor
+            whom = str(_signed(whom) or _SOMEBODY)
     except BaseException:
         os.close(descriptor)
         raise
@@ -110,7 +126,7 @@ def _attempt(folder: Path) -> int | str:
 
 
 def _own(path: Path, flags: int) -> int:
-    """A descriptor of a file of the lock; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
+    """A descriptor of the lock's file; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
     why = "is a symlink" if path.is_symlink() else "is not a file of its own"
     trap = Problem(
         Kind.ENVIRONMENT,
@@ -148,90 +164,102 @@ def _flock(descriptor: int) -> bool:
     return True
 
 
-def _excludes(path: Path) -> bool:
-    """Whether others are kept out: tried with a second descriptor while the first holds the lock."""
-    descriptor = _own(path, os.O_RDWR)
+def _suffices(path: Path, descriptor: int) -> bool:
+    """Whether the lock keeps everybody out: tried with a second descriptor, and believed of one kernel only."""
+    second = _own(path, os.O_RDWR)
     try:
-        return not _flock(descriptor)
+        return not _flock(second) and _file_system(descriptor) in _ONE_KERNEL
     finally:
-        os.close(descriptor)
+        os.close(second)
 
 
-class _Claim(NamedTuple):
-    """A file that only one process could create, as it was seen; ``since`` and ``number`` tell it from a later one."""
-
-    text: bytes
-    since: int
-    number: int
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether the process that made it surely lives no more."""
-        owner = _signed(self.text)
-        return time.time() - self.since / 1e9 > _UNSIGNED if owner is None else _dead(owner)
-
-
-def _claim(path: Path) -> str | None:
-    """None when the exclusive file is ours now, else who holds it; a dead owner's is removed on the way."""
-    if _make(path):
-        return None
-    seen = _look(path)
-    if not seen.abandoned:
-        return str(_signed(seen.text) or _SOMEBODY)
-    if _inherit(path, seen) and _look(path) == seen:
-        remove(path)
+def _file_system(descriptor: int) -> str:
+    """The kind of file system of an open file, empty when the kernel does not say."""
+    number = re.search(r"^mnt_id:\s*(\d+)$", _said(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
+    for line in _said("/proc/self/mountinfo").splitlines() if number else ():
+        fields = line.split()
+        if number and fields[0] == number[1]:
+            return fields[fields.index("-", 6) + 1]
     return ""
 
 
-def _inherit(path: Path, seen: _Claim) -> bool:
+def _said(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _claim(path: Path, ours: str) -> str:
+    """Empty when the claim is ours now, else what its owner wrote, or ``ours`` when it is worth another try.
+
+    The claim is a link whose text is the owner: made in one step with what it says, or not at all, on NFS, too.
+    """
+    there = _make(path, ours)
+    if there and _dead(there):
+        if _inherit(path, there, ours) and _read(path) == there:
+            remove(path)
+        return ours
+    return there
+
+
+def _inherit(path: Path, dead: str, ours: str) -> bool:
     """Whether we are the only one who may remove the claim that a dead process has left.
 
     Had two the right, the slower one would remove the claim that somebody has made after the quicker one. So the
-    right is a file that only one can create. It is named after the dead claim, and when its owner dies before the
+    right is a name that only one can create. It is called after the dead claim, and when its owner dies before the
     deed it is inherited in the same way. They are swept up by whoever holds the lock next.
     """
-    will = path.with_name(f"{CLAIM}.{zlib.crc32(repr(seen).encode()):08x}")
-    if _make(will):
-        return True
-    other = _look(will)
-    return other.abandoned and _inherit(path, other)
+    will = path.with_name(f"{CLAIM}.{zlib.crc32(os.fsencode(dead)):08x}")
+    other = _make(will, ours)
+    return not other or (_dead(other) and _inherit(path, other, ours))
 
 
-def _make(path: Path) -> bool:
-    """Create and sign the file; False when it is there."""
+def _make(path: Path, ours: str) -> str:
+    """Claim the name: empty when it is ours, else what is written there. Raises Problem(ENVIRONMENT), OSError."""
     try:
-        descriptor = _own(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with opened(path.parent) as folder:
+            folder.make_link(ours, path.name)
     except FileExistsError:
-        return False
+        there = _read(path)
+        return "" if there == ours else there  # else NFS has made it and lost its own answer
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
+            raise
+        raise Problem(
+            Kind.ENVIRONMENT,
+            "this file system keeps no two hosts apart: it makes no symlinks",
+            where=str(path.parent),
+            hint="install the package on another file system",
+        ) from error
+    return ""
+
+
+def _read(path: Path) -> str:
     try:
-        _sign(descriptor)
-    finally:
-        os.close(descriptor)
-    return True
+        with opened(path.parent) as folder:
+            return folder.link(path.name)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        cause, hint = "the claim is no link; rlpatch did not make it so", f"remove {path}, and try again"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint) from None
 
 
-def _look(path: Path) -> _Claim:
-    descriptor = _own(path, os.O_RDONLY)
-    try:
-        status = os.fstat(descriptor)
-        return _Claim(os.pread(descriptor, 4096, 0), status.st_mtime_ns, status.st_ino)
-    finally:
-        os.close(descriptor)
-
-
-def _sign(descriptor: int) -> None:
+def _signature() -> str:
+    """What tells of this process, another text each time."""
     pid = os.getpid()
     words = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv else ""
-    owner = Owner(os.uname().nodename, pid, _space(), _started(pid), words[:120])
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(owner._asdict()).encode(), 0)
+    owner = Owner(os.uname().nodename, _boot(), pid, _space(), _started(pid), words[:120])
+    return json.dumps({**owner._asdict(), "once": os.urandom(4).hex()})
 
 
-def _signed(text: bytes) -> Owner | None:
+def _signed(text: str | bytes) -> Owner | None:
     try:
         fields = json.loads(text)
         return Owner(
             str(fields["host"]),
+            str(fields["boot"]),
             int(fields["pid"]),
             str(fields["space"]),
             str(fields["started"]),
@@ -241,9 +269,10 @@ def _signed(text: bytes) -> Owner | None:
         return None
 
 
-def _dead(owner: Owner) -> bool:
-    """Whether the owner surely lives no more; of another host or container nothing is known, so it lives."""
-    if (owner.host, owner.space) != (os.uname().nodename, _space()):
+def _dead(text: str) -> bool:
+    """Whether the owner surely lives no more; of another kernel or container nothing is known, so it lives."""
+    owner = _signed(text)
+    if owner is None or not owner.boot or (owner.boot, owner.space) != (_boot(), _space()):
         return False
     try:
         os.kill(owner.pid, 0)
@@ -255,8 +284,12 @@ def _dead(owner: Owner) -> bool:
     return bool(owner.started and started and owner.started != started)  # else the number was given out again
 
 
+def _boot() -> str:
+    return _said("/proc/sys/kernel/random/boot_id").strip()
+
+
 def _space() -> str:
-    """The process-number space: two containers with one host name do not see each other's processes."""
+    """The process-number space: two containers of one host do not see each other's processes."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -264,20 +297,15 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
+    fields = _said(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if fields else ""
 
 
-def _release(folder: Path, descriptor: int) -> None:
+def _release(folder: Path, ours: str, descriptor: int) -> None:
     """Let go. What cannot be tidied up stops nothing: the kernel frees the lock, a dead owner's claim is broken."""
     with contextlib.suppress(OSError, Problem):
-        claim = folder / CLAIM
-        owner = _signed(_look(claim).text)
-        if owner is not None and owner.pid == os.getpid() and owner.host == os.uname().nodename:
-            remove(claim)
+        if _read(folder / CLAIM) == ours:
+            remove(folder / CLAIM)
     with contextlib.suppress(OSError):
         os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
     with contextlib.suppress(OSError):

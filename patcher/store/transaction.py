@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from patcher import interrupts
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files, lock, rights
@@ -28,7 +29,7 @@ from patcher.store.preflight import current, preflight
 from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
 from patcher.store.rights import Node
 
-__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover", "shielded"]
+__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
 
 _SECOND = 1_000_000_000
 
@@ -78,32 +79,33 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     done: list[Path] | None = None
     notes: tuple[str, ...] = ()
     roots = [edit.root for edit in edits]
-
-    def finished(written: list[Path]) -> None:
-        nonlocal done
-        done = written
-
     try:
-        ended += recover(roots, wait=wait, on_wait=on_wait)
-        merged = [(store, edit) for store, edit in _merged(edits) if not _idle(store, edit)]
-        if not merged:
-            return Outcome(recovered=tuple(ended))
-        notes = preflight([edit for _store, edit in merged])
-        stores = [store for store, _edit in merged]
-        with _locked(stores, wait, on_wait, make=True):
-            ended += settle(stores, roots)
-            _transact([_draft(store, edit) for store, edit in merged], finished)
+        with interrupts.deferred():
+            ended += recover(roots, wait=wait, on_wait=on_wait)
+            merged = [(store, edit) for store, edit in _merged(edits) if not _idle(store, edit)]
+            if not merged:
+                return Outcome(recovered=tuple(ended))
+            notes = preflight([edit for _store, edit in merged])
+            stores = [store for store, _edit in merged]
+            with _locked(stores, wait, on_wait, make=True):
+                ended += settle(stores, roots)
+                done = _transact([_draft(store, edit) for store, edit in merged])
     except KeyboardInterrupt:
         if done is None:  # else there is nothing left to stop
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+            raise Problem(
+                Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=_before(ended)
+            ) from None
     except OSError as error:
         if done is None:
             raise _failed(error) from error
     except Problem as problem:
-        if ended:
-            problem.notes += ("an interrupted run was brought to its end before, so plan again",)
+        problem.notes += _before(ended)
         raise
     return Outcome(tuple(done or ()), tuple(ended), notes)
+
+
+def _before(ended: Sequence[Recovered]) -> tuple[str, ...]:
+    return ("an interrupted run was brought to its end before, so plan again",) if ended else ()
 
 
 def records(root: Path) -> tuple[Record, ...]:
@@ -128,6 +130,14 @@ def recover(
     written. Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
     ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
     """
+    try:
+        with interrupts.deferred():
+            return _recover(roots, wait, on_wait)
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
+
+
+def _recover(roots: Sequence[Path], wait: float, on_wait: Callable[[str], None]) -> list[Recovered]:
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
@@ -135,14 +145,11 @@ def recover(
             with _locked(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
-                    with shielded():
-                        return settle(present, roots)
+                    return settle(present, roots)
         except _Gone:  # the owner of the lock has ended it and removed the store
             continue
         except OSError as error:
             raise _incomplete(error, present) from error
-        except KeyboardInterrupt:
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
     return []
 
 
@@ -193,24 +200,8 @@ def _present(store: StoreFolder) -> Callable[[], None]:
 
 
 def _sweep(store: StoreFolder) -> None:
-    with shielded(), contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
+    with contextlib.suppress(OSError, Problem):  # what stays lies in our folder and harms nobody
         store.sweep()
-
-
-@contextlib.contextmanager
-def shielded() -> Iterator[None]:
-    """Do not let Ctrl-C stop what puts things in order, or tells of what is done: it takes milliseconds."""
-    import signal
-    import threading
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals go to the main thread only
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
@@ -374,11 +365,8 @@ def _at(store: StoreFolder, name: str) -> Path:
     return store.root / name
 
 
-def _transact(drafts: Sequence[Draft], finished: Callable[[list[Path]], None]) -> None:
-    """Carry the drafts out, or bring everything back; the locks are held.
-
-    ``finished`` gets the files that hold other bytes then, before anything could interrupt.
-    """
+def _transact(drafts: Sequence[Draft]) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes."""
     stores = [draft.store for draft in drafts]
     roots = [store.root for store in stores]
     failure: BaseException | None = None
@@ -390,25 +378,25 @@ def _transact(drafts: Sequence[Draft], finished: Callable[[list[Path]], None]) -
             _announce(draft, transaction, tuple(map(str, roots)), index)
         for draft in drafts:
             _perform(draft)
+        interrupts.look()
         for store in stores:
             store.commit()
     except BaseException as error:  # also Ctrl-C: it is raised again below
         failure = error
     try:
-        with shielded():
-            ended = settle(stores, roots)
-            if failure is None or any(one.forward for one in ended):
-                moved = [(draft, move) for draft in drafts for move in draft.moves if not _cache(move)]
-                finished([draft.store.inside(move.path) for draft, move in moved])
+        ended = settle(stores, roots)
     except (OSError, Problem) as error:
         raise _incomplete(error, stores) from (failure or error)
     # An error after the first mark has stopped nothing: the transaction counts and has been ended.
     if failure is not None and not any(one.forward for one in ended):
         raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
+    moved = [(draft, move) for draft in drafts for move in draft.moves if not _cache(move)]
+    return [draft.store.inside(move.path) for draft, move in moved]
 
 
 def _stock(draft: Draft) -> None:
     """Put all that the way back needs, and the registry of after, into the store."""
+    interrupts.look()
     store = draft.store
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
@@ -424,10 +412,12 @@ def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], ind
     )
     draft.store.write(JOURNAL, journal_text(journal))
     draft.store.sync()
+    sync(draft.store.root)  # which may have got the store only now
 
 
 def _perform(draft: Draft) -> None:
     for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
+        interrupts.look()
         path = draft.store.inside(move.path)
         now = None if _cache(move) else observe(path)[0]
         if not _cache(move) and not same(now, move.before):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from click.testing import CliRunner
@@ -200,12 +202,54 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     assert "since" in run("status", "--path", "site").stdout
 
 
-def test_a_stop_after_the_commit_is_not_called_a_rollback(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_words: object) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(
+    "place",
+    [
+        "patcher.store.folder.StoreFolder.commit",
+        "patcher.store.lock._release",
+        "patcher.store.transaction.commit",
+        "patcher.commands.applying._describe",
+        "patcher.processes.running",
+        "patcher.report.Report.show",
+        "patcher.report.Report._show_result",
+    ],
+)
+def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Pressed when that has ended: what is said, and the exit code, are of what is on the disk."""
+    owner, _, name = place.rpartition(".")
+    real = resolve_name(owner)
 
-    monkeypatch.setattr("patcher.processes.running", stop)
+    def pressed(*words: object, **named: object) -> object:
+        try:
+            return function(*words, **named)
+        finally:
+            signal.raise_signal(signal.SIGINT)
+
+    function = getattr(real, name)
+    monkeypatch.setattr(real, name, pressed)
     assert f"patched {WORKER}" in run(*APPLY).stdout
+    assert "rlpatch" in (site / WORKER).read_text()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the next process
+    assert f"reverted {WORKER}" in run("revert", "--path", "site").stdout
+    assert not (site / ".rlpatch").exists()
+
+
+@pytest.mark.parametrize("place", ["put", "sync", "observe"])
+def test_ctrl_c_before_the_commit_undoes_all_and_leaves_nothing(
+    run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    from patcher.store import transaction
+
+    before = picture(site)
+    function = getattr(transaction, place)
+
+    def pressed(*words: object) -> object:
+        signal.raise_signal(signal.SIGINT)
+        return function(*words)
+
+    monkeypatch.setattr(transaction, place, pressed)
+    assert "everything as before" in run(*APPLY, code=130).stderr
+    assert picture(site) == before
 
 
 @pytest.mark.parametrize("name", ERRORS)

@@ -25,6 +25,7 @@ sys.path.insert(0, {repo!r})
 if {noop}:
     fcntl.flock = lambda *args: None
 from patcher.store import lock
+exec({host!r})
 folder = Path({folder!r})
 with lock.hold(folder, prepare=lambda: None, wait=20, on_wait=lambda text: None):
     print("held", flush=True)
@@ -51,8 +52,8 @@ def holder(folder: Path):
     """Start another process that holds the lock until its input ends."""
     started = []
 
-    def start(noop: bool) -> subprocess.Popen[str]:
-        code = HOLDER.format(repo=str(REPO), folder=str(folder), noop=noop)
+    def start(noop: bool, host: str = "") -> subprocess.Popen[str]:
+        code = HOLDER.format(repo=str(REPO), folder=str(folder), noop=noop, host=host)
         process = subprocess.Popen(
             [sys.executable, "-c", code, "apply", "vllm-ascend"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -122,20 +123,17 @@ def test_threads_of_one_process_exclude_each_other(folder: Path, noop: bool) -> 
 
 def test_nothing_but_the_lock_is_left(folder: Path, noop: bool) -> None:
     with hold(folder):
-        assert (folder / "lock.owner").exists() == noop
+        assert (folder / "lock.owner").is_symlink() == noop
     assert [path.name for path in folder.iterdir()] == ["lock"]
     assert (folder / "lock").read_bytes() == b""
 
 
-def claim(folder: Path, **changes: object) -> None:
-    owner = {
-        "host": os.uname().nodename,
-        "pid": os.getpid(),
-        "space": lock._space(),
-        "words": "rlpatch apply",
-    }
-    owner["started"] = lock._started(os.getpid())
-    (folder / "lock.owner").write_text(json.dumps({**owner, **changes}))
+def claim(folder: Path, **changes: object) -> str:
+    """A claim of this process, with ``changes``, as it stands in the link."""
+    text = json.dumps({**json.loads(lock._signature()), "words": "rlpatch apply", **changes})
+    (folder / "lock.owner").unlink(missing_ok=True)
+    (folder / "lock.owner").symlink_to(text)
+    return text
 
 
 @pytest.mark.parametrize(
@@ -146,7 +144,10 @@ def claim(folder: Path, **changes: object) -> None:
         ({"pid": 2**70}, True),
         ({"started": "1"}, True),  # the number was given to another process
         ({"started": ""}, False),
-        ({"host": "other", "pid": 2**22 + 1}, False),  # nothing is known of other hosts
+        ({"host": "other", "pid": 2**22 + 1}, True),  # the host was given another name
+        ({"boot": "another", "pid": 2**22 + 1}, False),  # nothing is known of other hosts, whatever their name
+        ({"boot": "", "pid": 2**22 + 1}, False),
+        ({"pid": float("inf")}, False),
         ({"space": "pid:[1]", "pid": 2**22 + 1}, False),  # nor of other containers
         ({"pid": 1, "started": ""}, False),
     ],
@@ -158,8 +159,9 @@ def test_a_claim_is_broken_only_when_its_owner_is_surely_dead(folder, monkeypatc
         with hold(folder, wait=1):
             pass
     else:
-        with pytest.raises(Problem, match=r"\(rlpatch apply\)"), hold(folder, wait=0.1):
+        with pytest.raises(Problem, match="holds the lock") as caught, hold(folder, wait=0.1):
             pytest.fail("two owners")
+        assert f"remove {folder / 'lock.owner'}" in caught.value.hint
 
 
 def test_an_owner_of_another_user_lives(folder: Path, monkeypatch) -> None:
@@ -173,46 +175,99 @@ def test_an_owner_of_another_user_lives(folder: Path, monkeypatch) -> None:
         pytest.fail("two owners")
 
 
-@pytest.mark.parametrize(("age", "free"), [(0, False), (60, True)])
-def test_a_claim_without_a_signature_is_given_ten_seconds(folder: Path, monkeypatch, age: int, free: bool) -> None:
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, os.mkfifo], ids=["file", "folder", "fifo"])
+@pytest.mark.parametrize("name", ["lock", "lock.owner"])
+def test_what_lies_there_and_is_not_ours_is_refused_and_stays(folder: Path, monkeypatch, name: str, make) -> None:
+    if (name, make) == ("lock", Path.touch):
+        pytest.skip("that is a lock")
     monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
-    path = folder / "lock.owner"
-    path.write_bytes(b"")
-    os.utime(path, (time.time() - age,) * 2)
-    if free:
-        with hold(folder, wait=1):
-            pass
-    else:
-        with pytest.raises(Problem, match="another process"), hold(folder, wait=0.1):
-            pytest.fail("two owners")
+    make(folder / name)
+    with pytest.raises(Problem, match="rlpatch did not make it so") as caught, hold(folder):
+        pytest.fail("no lock")
+    assert (caught.value.kind, caught.value.where) == (Kind.ENVIRONMENT, str(folder / name))
+    assert os.path.lexists(folder / name)
 
 
 def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:
-    path = folder / "lock.owner"
-    claim(folder, pid=2**22 + 1)
-    dead = lock._look(path)
-    assert lock._inherit(path, dead)
-    assert not lock._inherit(path, dead)  # the heir lives
+    path, ours = folder / "lock.owner", lock._signature()
+    dead = claim(folder, pid=2**22 + 1)
+    assert lock._inherit(path, dead, ours)
+    assert not lock._inherit(path, dead, lock._signature())  # the heir lives
     (will,) = folder.glob("lock.owner.*")
-    will.write_bytes(path.read_bytes())  # and dies before the deed
-    assert lock._inherit(path, dead)
-    assert not lock._inherit(path, dead)
+    will.unlink()
+    will.symlink_to(dead.replace("once", "twice"))  # and dies before the deed
+    assert lock._inherit(path, dead, ours)
+    assert not lock._inherit(path, dead, lock._signature())
 
 
 def test_a_claim_made_meanwhile_stays(folder: Path, monkeypatch) -> None:
     """A second process saw the dead claim, too, and comes when the first has made its own."""
     path = folder / "lock.owner"
     claim(folder, pid=2**22 + 1)
-    real = lock._inherit
+    real, made = lock._inherit, []
 
-    def late(path: Path, seen: lock._Claim) -> bool:
-        path.unlink()
-        claim(folder)
-        return real(path, seen)
+    def late(path: Path, dead: str, ours: str) -> bool:
+        made.append(claim(folder))
+        return real(path, dead, ours)
 
     monkeypatch.setattr(lock, "_inherit", late)
-    assert lock._claim(path) == ""
-    assert json.loads(path.read_bytes())["pid"] == os.getpid()
+    assert lock._claim(path, "ours") == "ours"
+    assert str(path.readlink()) == made[0]
+
+
+def test_a_claim_that_was_made_while_its_answer_was_lost_is_ours(folder: Path) -> None:
+    assert lock._claim(folder / "lock.owner", claim(folder)) == ""
+
+
+def test_where_no_link_can_be_made_two_hosts_cannot_be_kept_apart(folder: Path, monkeypatch) -> None:
+    def unsupported(*_args):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "symlink", unsupported)
+    with hold(folder):  # one kernel alone mounts this one
+        pass
+    monkeypatch.setattr(lock, "_file_system", lambda _descriptor: "fuse.sshfs")
+    with pytest.raises(Problem, match="no two hosts apart"), hold(folder):
+        pytest.fail("no lock")
+
+
+OTHER_HOST = """
+import os, tempfile
+lock._file_system = lambda descriptor: "nfs4"
+lock._boot = lambda: "of another kernel"
+elsewhere, flock = tempfile.TemporaryDirectory(), fcntl.flock
+fcntl.flock = lambda descriptor, how: flock(
+    os.open(f"{elsewhere.name}/{os.fstat(descriptor).st_ino}", os.O_RDWR | os.O_CREAT), how)
+"""
+
+
+def test_two_hosts_whose_flock_holds_on_each_alone_are_kept_apart(folder: Path, holder, monkeypatch) -> None:
+    """As on NFS with ``local_lock=flock``: the other one, of the same name, locks a file of its own."""
+    monkeypatch.setattr(lock, "_file_system", lambda _descriptor: "nfs4")
+    process = holder(False, OTHER_HOST)
+    with pytest.raises(Problem, match=f"process {process.pid} on host") as caught, hold(folder, wait=0.1):
+        pytest.fail("two owners")
+    assert f"remove {folder / 'lock.owner'}" in caught.value.hint
+    process.stdin.close()
+    assert process.wait(10) == 0
+    with hold(folder):
+        assert (folder / "lock.owner").is_symlink()
+    process = holder(False, OTHER_HOST)
+    process.kill()  # of the process of another kernel nobody here knows whether it lives
+    process.wait()
+    with pytest.raises(Problem), hold(folder, wait=0.1):
+        pytest.fail("two owners")
+
+
+def test_the_file_system_is_the_one_of_the_open_file(tmp_path: Path) -> None:
+    kinds = {}
+    for path in (tmp_path, Path("/proc"), Path("/dev")):
+        descriptor = os.open(path, os.O_RDONLY)
+        kinds[str(path)] = lock._file_system(descriptor)
+        os.close(descriptor)
+    assert kinds["/proc"] == "proc"
+    assert all(kinds.values())
+    assert lock._file_system(-1) == ""
 
 
 def test_a_lock_that_was_removed_by_its_owner_keeps_nobody_out(folder: Path, monkeypatch) -> None:
@@ -253,7 +308,7 @@ def test_a_file_system_without_locks_gets_the_exclusive_file(folder: Path, monke
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
     with hold(folder):
-        assert (folder / "lock.owner").exists()
+        assert (folder / "lock.owner").is_symlink()
         with pytest.raises(Problem), hold(folder, wait=0):
             pytest.fail("two owners")
 
@@ -267,7 +322,7 @@ def test_an_unexpected_error_is_not_swallowed(folder: Path, monkeypatch) -> None
         pytest.fail("no lock")
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"host": "h", "pid": "x"}'])
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"host": "h", "pid": "x"}', b"[" * 4000])
 def test_an_owner_that_cannot_be_read_is_another_process(folder: Path, text: bytes) -> None:
     with (folder / "lock").open("wb") as stream:
         stream.write(text)
@@ -278,16 +333,16 @@ def test_an_owner_that_cannot_be_read_is_another_process(folder: Path, text: byt
 
 
 def test_an_owner_is_printed_without_control_characters() -> None:
-    assert "\x1b" not in str(lock.Owner("h\x1b[31m", 1, "", "", "w\nx"))
+    assert "\x1b" not in str(lock.Owner("h\x1b[31m", "", 1, "", "", "w\nx"))
 
 
 def test_without_proc_the_process_number_alone_decides(folder: Path, monkeypatch) -> None:
     monkeypatch.setattr(lock, "_started", lambda _pid: "")
     monkeypatch.setattr(os, "readlink", lambda _path: (_ for _ in ()).throw(FileNotFoundError()))
     assert lock._space() == ""
-    owner = lock.Owner(os.uname().nodename, os.getpid(), "", "5", "")
-    assert not lock._dead(owner)
-    assert lock._dead(lock.Owner(os.uname().nodename, 2**22 + 1, "", "5", ""))
+    ours = json.loads(lock._signature())
+    assert not lock._dead(json.dumps({**ours, "started": "5"}))
+    assert lock._dead(json.dumps({**ours, "started": "5", "pid": 2**22 + 1}))
 
 
 def test_a_process_that_is_not_there_has_no_start() -> None:
