@@ -18,6 +18,7 @@ import pytest
 from tests.patcher.reliability.faulty import command, forked
 
 ACL, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+_TOOLS = "/usr/sbin:/usr/bin:/sbin:/bin"
 _KINDS = {"u": 1, "u:": 2, "g": 4, "g:": 8, "m": 16, "o": 32}
 
 
@@ -91,21 +92,21 @@ def yard_on(kind: str) -> Iterator[Path]:
         if kind == "memory":
             yield path
             return
-        maker = shutil.which(f"mkfs.{kind}")
+        maker = shutil.which(f"mkfs.{kind}", path=_TOOLS)
         if maker is None:
             pytest.skip(f"there is no mkfs.{kind}")
         disk, place = path / "disk", path / "place"
         with disk.open("wb") as stream:
             stream.truncate(400 << 20)
-        subprocess.run([maker, "-q", *(["-F"] if kind == "ext4" else []), disk], check=True)
+        subprocess.run([maker, "-q", *(["-F"] if kind == "ext4" else []), disk], env={"PATH": _TOOLS}, check=True)
         place.mkdir()
-        if subprocess.run(["mount", "-o", "loop", disk, place], check=False).returncode:
+        if subprocess.run(["mount", "-o", "loop", disk, place], env={"PATH": _TOOLS}, check=False).returncode:
             pytest.skip(f"no {kind} can be mounted here")
         try:
             place.chmod(0o755)
             yield place
         finally:
-            subprocess.run(["umount", place], check=True)
+            subprocess.run(["umount", place], env={"PATH": _TOOLS}, check=True)
     finally:
         shutil.rmtree(path)
 

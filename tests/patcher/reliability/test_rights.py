@@ -366,7 +366,7 @@ def test_lists_and_attributes_are_kept(site: Path, run, caller: Person) -> None:
         return {name: os.getxattr(file, name) for name in os.listxattr(file)}
 
     before, picture = seen(), Picture(site)
-    assert before.keys() == {ACL, *names}
+    assert {ACL, *names} <= before.keys()  # xfs shows root a list of its own, too
     assert run(caller, *APPLY).code == 0
     assert seen() == before
     listed(file, "u::6", "u:4006:4", "g::0", "m::4", "o::0")
