@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -166,24 +167,98 @@ def test_a_lock_that_has_another_name_is_not_written(site: Path, tmp_path: Path)
 
 # --- a tree that changes while root works in it ---------------------------------------------------------
 
-_EXCHANGE, _HERE = 2, -100
+FOLDERS = (".rlpatch", "vllm_ascend/worker", "vllm_ascend/worker/__pycache__")
+CALLS = (
+    "open",
+    "replace",
+    "rename",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "chmod",
+    "fchmod",
+    "utime",
+    "symlink",
+    "chown",
+    "fchown",
+)
 
 
-def swaps(pairs: list[tuple[Path, Path]], until: float) -> None:
-    """Exchange each pair of names, over and over again."""
-    libc = ctypes.CDLL(None)
-    names = [(os.fsencode(one), os.fsencode(other)) for one, other in pairs]
-    while time.monotonic() < until:
-        for one, other in names:
-            libc.renameat2(_HERE, one, _HERE, other, _EXCHANGE)
+def exchanged(one: Path, other: Path) -> None:
+    """Let two names lead to what the other one led to, in one step."""
+    here, exchange = -100, 2
+    ctypes.CDLL(None).renameat2(here, os.fsencode(one), here, os.fsencode(other), exchange)
+
+
+def trap(site: Path, outside: Path, name: str) -> tuple[Path, Path]:
+    """A link to a folder outside, which holds the same as the folder ``name``: the two names to be exchanged."""
+    outside.mkdir()
+    for path in (path for path in (site / name).iterdir() if path.is_file()):
+        (outside / path.name).write_bytes(path.read_bytes())
+    package.age(outside)
+    (site / "link").symlink_to(outside)
+    return site / name, site / "link"
 
 
 @contextlib.contextmanager
-def swapped(*pairs: tuple[Path, Path]) -> Iterator[None]:
-    """Let another process exchange names meanwhile."""
+def struck(point: int, pair: tuple[Path, Path]) -> Iterator[list[str]]:
+    """Exchange the names just before the ``point``-th call that changes something; gives the calls."""
+    calls, opens = [], os.open
+
+    def striking(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **options: object) -> object:
+            if real is not opens or arguments[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
+                if len(calls) == point:
+                    exchanged(*pair)
+                calls.append(name)
+            return real(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(os, name, striking(name, getattr(os, name)))
+        yield calls
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("words", [AGAIN, ("revert",)], ids=["apply", "revert"])
+def test_a_folder_that_becomes_a_link_at_any_call_is_not_written_through(
+    tmp_path: Path, thorough: bool, name: str, words: tuple[str, ...]
+) -> None:
+    template, point, struck_at = package.install(tmp_path / "template"), 3, 0
+    original = Picture(template)
+    assert package.rlpatch(template, *APPLY).exit_code == 0
+    while True:
+        site, outside = tmp_path / f"site{point}", tmp_path / f"outside{point}"
+        shutil.copytree(template, site, symlinks=True)
+        pair = trap(site, outside, name)
+        before = Picture(outside), outside.stat().st_mtime_ns
+        with struck(point, pair) as calls:
+            said = package.rlpatch(site, *words)
+        assert said.exit_code in (0, 4, 5, 6, 7), (point, said.stderr, said.exception)
+        assert (Picture(outside), outside.stat().st_mtime_ns) == before, (point, calls[point])
+        if len(calls) <= point:
+            break
+        struck_at += 1
+        exchanged(*pair)
+        (site / "link").unlink()
+        for command in ("recover", "revert"):  # it was an attack, and not the end
+            said = package.rlpatch(site, command)
+            assert said.exit_code == 0, (point, command, said.stderr)
+        assert Picture(site).held == original.held, (point, calls[point])
+        point += 1 if thorough else 8
+    assert struck_at > (30 if thorough else 3)
+
+
+@contextlib.contextmanager
+def exchanging(pair: tuple[Path, Path]) -> Iterator[None]:
+    """Let another process exchange names meanwhile, over and over again."""
     child = os.fork()
     if child == 0:
-        swaps(list(pairs), time.monotonic() + 120)
+        end = time.monotonic() + 600
+        while time.monotonic() < end:
+            exchanged(*pair)
         os._exit(0)
     try:
         yield
@@ -192,18 +267,14 @@ def swapped(*pairs: tuple[Path, Path]) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("name", [".rlpatch", "vllm_ascend/worker", "vllm_ascend/worker/__pycache__"])
+@pytest.mark.parametrize("name", FOLDERS)
 def test_nothing_is_written_through_a_link_that_comes_and_goes(tmp_path: Path, thorough: bool, name: str) -> None:
     site, outside = package.install(tmp_path / "site"), tmp_path / "outside"
     assert package.rlpatch(site, *APPLY).exit_code == 0
-    outside.mkdir()
-    for path in (path for path in (site / name).iterdir() if path.is_file()):
-        (outside / path.name).write_bytes(path.read_bytes())
-    package.age(outside)
-    (site / "link").symlink_to(outside)
+    pair = trap(site, outside, name)
     before, codes = Picture(outside), set()
-    with swapped((site / name, site / "link")):
-        for turn in range(150 if thorough else 8):
+    with exchanging(pair):
+        for turn in range(150 if thorough else 3):
             for words in (AGAIN if turn % 2 else APPLY, ("status",), ("recover",), ("revert",)):
                 with at_most(60):
                     said = package.rlpatch(site, *words)
