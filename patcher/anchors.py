@@ -125,8 +125,25 @@ def tree(source: bytes) -> ast.Module | None:
         warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
         try:
             return ast.parse(source)
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
+
+
+def too_deep(source: bytes) -> bool:
+    """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            return "too many" in str(error.msg)  # nested parentheses, levels of indentation, statically nested blocks
+        except (RecursionError, MemoryError):
+            return True
+        except ValueError:
+            pass
+    return False
 
 
 def names(nodes: Iterable[cst.CSTNode]) -> Iterator[tuple[str, int]]:

@@ -139,6 +139,8 @@ def parse(source: bytes, where: str) -> cst.Module:
     if b"\r" in source.replace(b"\r\n", b""):
         cause = "a carriage return without a line feed, which Python and diff take for different things"
         raise Problem(Kind.STRUCTURE, cause, where, "convert the file's line ends, or reinstall the package")
+    if anchors.too_deep(source):  # LibCST would take the whole process down, or not come back
+        raise deep(where)
     try:
         module = cst.parse_module(source)
     except cst.ParserSyntaxError as error:
@@ -153,6 +155,11 @@ def parse(source: bytes, where: str) -> cst.Module:
             Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file"
         ) from None
     return module
+
+
+def deep(where: str) -> Problem:
+    """What is said of a file that is nested deeper than Python or LibCST can follow."""
+    return Problem(Kind.STRUCTURE, "its code is nested too deeply to be read", where, "write the expression in steps")
 
 
 def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: str) -> cst.IndentedBlock:

@@ -17,9 +17,11 @@ from patcher import lines as lines_of
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 
-_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch (?P<id>[\w. -]+?) (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?")
-_END = re.compile(rb"[ \t]*# <<< rlpatch (?P<id>[\w. -]+?)[ \t]*\r?\n?")
-_LINE = re.compile(rb".*  # rlpatch: (?P<id>[\w. -]+?)[ \t]*\r?\n?", re.DOTALL)
+_BEGIN = re.compile(
+    rb"[ \t]*# >>> rlpatch (?P<id>[\w.-]+ [\w. -]+?) (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?"
+)
+_END = re.compile(rb"[ \t]*# <<< rlpatch (?P<id>[\w.-]+ [\w. -]+?)[ \t]*\r?\n?")
+_LINE = re.compile(rb".*  # rlpatch: (?P<id>[\w.-]+ [\w. -]+?)[ \t]*\r?\n?", re.DOTALL)
 _WAS = re.compile(
     rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: [\w. -]+?[ \t]*(?P<end>\r?\n?)",
     re.DOTALL,

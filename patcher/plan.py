@@ -87,6 +87,10 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
     for place in places:
         try:
             fitting.append(_fitting(place, target, capture, patch))
+        except RecursionError:
+            from patcher import engine
+
+            raise engine.deep(str(target.root / place.file)) from None
         except Problem as problem:
             # A release that is not in the table is tried with every recipe; one that fits is enough.
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -119,6 +120,9 @@ class Command(click.Command):
             report = Report(name, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
         except PermissionError as error:
             report = Report(name, problems=[refused(error)])
+        except OSError as error:  # a working directory that was deleted, say
+            where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+            report = Report(name, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)])
         except Exception as error:
             if output.verbose:
                 raise

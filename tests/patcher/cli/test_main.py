@@ -15,7 +15,7 @@ import pytest
 
 from patcher import __main__ as entry
 from patcher.store import lock
-from tests.patcher.cli.conftest import SOURCE, WORKER
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--path", "site")
@@ -249,3 +249,59 @@ def test_a_folder_that_may_not_be_searched_is_named(
         assert done.returncode == 5
         assert f"at {Path(closed).resolve()}\n" in done.stderr
         assert "next: run rlpatch as the owner (root)" in done.stderr
+
+
+DEEP = {
+    "brackets": "x = " + "(" * 2000 + "1" + ")" * 2000,
+    "minus": "x = " + "-" * 20_000 + "1",
+    "lambdas": "x = " + "lambda: " * 5000 + "1",
+    "texts": "x = (" + "'a' " * 3000 + ")",
+    "attributes": "x = a" + ".a" * 2000,
+    "elif": "if a: pass\n" + "elif a: pass\n" * 300,
+    "sums": "x = 1" + " + 1" * 5000,
+}
+
+
+@pytest.mark.parametrize("words", [("--decode", "30:60"), ("--builtin", "--level", "level2")], ids=" ".join)
+@pytest.mark.parametrize("code", DEEP.values(), ids=DEEP)
+def test_code_that_is_nested_too_deeply_is_patched_or_exit_4(tmp_path: Path, words: tuple[str, ...], code: str) -> None:
+    """In a process of its own: a parser that runs out of stack takes its process along."""
+    site = release(tmp_path / "site", source=f"{SOURCE}\n\n{code}\n")
+    before = (site / WORKER).read_bytes()
+    said = rlpatch("apply", "vllm-ascend", "--path", str(site), *words)
+    assert said.returncode in (0, 4), said.stderr[-500:]
+    if said.returncode:
+        assert "nested too deeply" in said.stderr
+        assert (site / WORKER).read_bytes() == before
+    else:
+        assert rlpatch("revert", "--path", str(site)).returncode == 0
+        assert (site / WORKER).read_bytes() == before
+
+
+@pytest.mark.parametrize("words", [("list",), ("completion", "bash"), ("status", "--path", "/tmp")], ids=" ".join)
+def test_a_full_device_is_the_environment_and_a_closed_stream_is_nothing(words: tuple[str, ...]) -> None:
+    code = "import os, sys; os.close(1) if sys.argv.pop(1) == '-' else os.dup2(os.open('/dev/full', 1), 1)"
+    run = f"{code}\nfrom patcher.__main__ import main; main()"
+    full, closed = (
+        subprocess.run([sys.executable, "-c", run, how, *words], capture_output=True, text=True) for how in "+-"
+    )
+    assert (full.returncode, "No space left on device" in full.stderr) == (5, True)
+    assert "Traceback" not in full.stderr + closed.stderr
+
+
+def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path) -> None:
+    site, here = release(tmp_path / "site"), tmp_path / "here"
+    here.mkdir()
+    run = "import os, sys; os.rmdir(os.getcwd())\nfrom patcher.__main__ import main; main()"
+    words = ["apply", "vllm-ascend", "--decode", "1:2", "--path", str(site)]
+    said = subprocess.run([sys.executable, "-c", run, *words], capture_output=True, text=True, cwd=here)
+    assert said.returncode in (2, 5), said.stderr
+    assert "unexpected" not in said.stderr
+
+
+def test_a_comment_of_somebody_with_a_mark_of_one_word_is_theirs(tmp_path: Path) -> None:
+    site = release(tmp_path / "site", source=f"{SOURCE}\nx = 1  # rlpatch: todo\n")
+    for words in (("apply", "vllm-ascend", "--decode", "1:2"), ("status",), ("diff",), ("revert",)):
+        said = rlpatch(*words, "--path", str(site))
+        assert said.returncode == 0, said.stderr
+    assert b"# rlpatch: todo" in (site / WORKER).read_bytes()
