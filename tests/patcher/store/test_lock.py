@@ -220,7 +220,7 @@ def test_a_claim_that_was_made_while_its_answer_was_lost_is_ours(folder: Path) -
 
 
 def test_where_no_link_can_be_made_two_hosts_cannot_be_kept_apart(folder: Path, monkeypatch) -> None:
-    def unsupported(*_args):
+    def unsupported(*_args, **_options):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "symlink", unsupported)
@@ -303,7 +303,7 @@ def test_the_folder_is_made_before_each_attempt(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
 def test_a_file_system_without_locks_gets_the_exclusive_file(folder: Path, monkeypatch, number: int) -> None:
-    def unsupported(*_args):
+    def unsupported(*_args, **_options):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
