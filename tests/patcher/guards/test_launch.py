@@ -10,7 +10,6 @@ from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.guards.launch import read
 from patcher.guards.scope import RUN_TIME, Placed, quoted
-from patcher.guards.shell import Heredoc, Word, tokens
 from patches.switches import MSPROF, State
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
@@ -367,13 +366,6 @@ def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
     assert state(write(tmp_path, "run.sh", doubling)) == (UNKNOWN, "run.sh:62")
     branching = "".join(f"if x; then A=$A{n}; fi\n" for n in range(60)) + "export PROFILING_MODE=$A\npython a\n"
     assert state(write(tmp_path, "run.sh", branching))[0] is UNKNOWN
-
-
-def test_words_know_their_line_and_quotes() -> None:
-    stream = tokens("a 'b c' \\\n\"d $x\"\ncat <<E\nbody\nE\n")
-    words = [one for one in stream if isinstance(one, Word)]
-    assert [(one.raw, one.line) for one in words] == [("a", 1), ("'b c'", 1), ('"d $x"', 2), ("cat", 3)]
-    assert [one for one in stream if isinstance(one, Heredoc)] == [Heredoc("body\n", 4)]
 
 
 @pytest.mark.parametrize(
