@@ -15,7 +15,6 @@ from pathlib import Path, PurePath
 from patcher.errors import Kind, Problem
 from patcher.guards.pyscript import read_python
 from patcher.guards.scope import (
-    ABSENT,
     ANY,
     ASSIGNMENT,
     MOST_NESTING,
@@ -29,7 +28,7 @@ from patcher.guards.scope import (
     Variables,
     arguments,
     known,
-    merged,
+    quoted,
 )
 from patcher.guards.shellscript import Outcome, Shell
 
@@ -42,9 +41,13 @@ def read(environ: Mapping[str, str], script: Path | None = None, command: Sequen
 
     Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
     """
-    variables = {name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()}
+    variables: dict[str, tuple[Assignment, ...]] = {
+        name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()
+    }
+    # The shell sets it anew, whatever the environment says.
+    variables.pop("PWD", None)
     base = Scope(variables, folder=_folder(environ))
-    reading = Reading()
+    reading = Reading(base.folder)
     if script is not None:
         own = base.copy()
         own.program = str(script)
@@ -74,36 +77,47 @@ LAUNCHERS = _ELSEWHERE | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
     "msprof", "nsys", "ncu", "strace", "perf", "coverage",
 }  # fmt: skip
+_UV_VALUED = frozenset({
+    "--extra", "--group", "--with", "--package", "--python", "-p", "--project", "--directory", "--no-extra",
+    "--with-editable",
+})  # fmt: skip
 # Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
-_QUIET = frozenset(
-    "mkdir rm cp mv ln ls cat tee sleep wait kill pkill date chmod chown grep sed awk cut tr head tail sort wc find dirname "
-    "basename realpath readlink touch hostname ip ifconfig npu-smi nvidia-smi pip pip3 git wget tar unzip disown logger "
-    "seq uname whoami id apt apt-get apt-cache which mktemp lsof uniq expr nproc".split()
-)
+_QUIET = frozenset({
+    "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",
+    "chown", "grep", "sed", "awk", "cut", "tr", "head", "tail", "sort", "wc", "find", "dirname", "basename",
+    "realpath", "readlink", "touch", "hostname", "ip", "ifconfig", "npu-smi", "nvidia-smi", "pip", "pip3", "git",
+    "wget", "tar", "unzip", "disown", "logger", "seq", "uname", "whoami", "id", "apt", "apt-get", "apt-cache",
+    "which", "mktemp", "lsof", "uniq", "expr", "nproc",
+})  # fmt: skip
 
 
 class Reading:
     """Collects the invocations while it follows commands and scripts."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
         self.invocations: list[Invocation] = []
         self.open_files: list[Path] = []
         self.nesting = 0
         self.steps = 0
         self.sure = True
 
-    @staticmethod
-    def beside(name: str, scope: Scope, folder: Path | None) -> Path:
-        """A script's path: from the working directory, else in the folder of the script that calls it."""
-        for base in (scope.folder, folder):
+    def beside(self, name: str, scope: Scope, folder: Path | None) -> Path:
+        """A script's path: from the working directory, else in the folder of the script that calls it.
+
+        For nobody says that the script will be started from here; one that changes the directory knows where it is.
+        """
+        for base in (scope.folder, folder if scope.folder in {self.folder, None} else None):
             try:
                 if base is not None and Path(base, name).is_file():
                     return Path(base, name)
             except (OSError, ValueError):
                 pass
-        return Path(name)
+        return Path(scope.folder or "", name)
 
-    def invocation(self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool) -> None:
+    def invocation(
+        self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool, reason: str = ""
+    ) -> None:
         """Note a start with the variables of a scope as they are there."""
         variables: Variables = {}
         if scope is not None:
@@ -113,14 +127,15 @@ class Reading:
                 for name, ways in scope.variables.items()
             }  # fmt: skip
         folder = Path(scope.folder) if scope is not None and scope.folder else None
-        self.invocations.append(Invocation(where, tuple(argv), variables, sure, folder=folder))
+        self.invocations.append(Invocation(where, tuple(argv), variables, sure, folder=folder, reason=reason))
 
     def sourced(self, name: str, scope: Scope, folder: Path, by: Shell) -> Outcome | None:
         """Read a file as a part of the script that sources it; None if it cannot be."""
         path = self.beside(name, scope, folder)
         text = self._opened(path, named=False)
         if text is None:
-            return None
+            # One that is being read already goes round for ever.
+            return (scope, scope) if path.is_file() and len(self.open_files) < _MOST_FILES else None
         try:
             return Shell(self, text, str(path), 1, path.parent, by.flow).sourced(scope)
         finally:
@@ -190,11 +205,15 @@ class Reading:
         if not words:
             return
         inside = self._inside(words, scope, where, sure, folder, fed, named)
-        if inside or PurePath(words[0]).name not in _QUIET:
-            self.invocation(where, arguments(words), None if inside else scope, sure)
+        name = PurePath(words[0]).name
+        if inside or name not in _QUIET:
+            blind = name in _SHELLS and not inside and (len(words) > 1 or fed is not None)
+            reason = "the script that it runs is not here, or only known when it runs" if blind else ""
+            self.invocation(where, arguments(words), None if inside else scope, sure, reason)
 
     def _unwrapped(self, words: list[Placed], scope: Scope, where: str) -> list[Placed]:
         """The command behind ``env``, ``nohup`` and the like; its scope is what they make of this one."""
+        count = len(words)
         while words:
             head = PurePath(words[0]).name
             assigned = ASSIGNMENT.match(words[0])
@@ -207,6 +226,9 @@ class Reading:
                 words = self._wrapper(head, words[1:], scope, where)
             else:
                 break
+        if words and words[0][:1] == RUN_TIME and len(words) < count:
+            # Perhaps another `NAME=value` behind `env`; at the begin it is taken for a program.
+            scope.anything(where, quoted(arguments(words))[:200])
         head = PurePath(words[0]).name if words else ""
         if head in _CONTAINERS:
             _contained(words, scope, where)
@@ -261,6 +283,8 @@ class Reading:
         if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(path)):
             return self.file(path, scope.child(tuple(words[1:]), program), named=named and "/" in program, sure=sure)
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
+            if name == "uv" and words[at - 1] in _UV_VALUED:
+                continue
             rest = words[at + 1 :] if word == "--" else words[at:]
             inner = PurePath(rest[0] if rest else "").name
             if rest and (word == "--" or _starts_something(inner)):

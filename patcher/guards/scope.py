@@ -41,7 +41,7 @@ class Placed(str):
 
 
 class Fed(NamedTuple):
-    """What a command reads from a here-document or a pipe, and the line where that begins; 0 if it is written nowhere."""
+    """What a command reads from a here-document or a pipe, and the line where that begins; 0 if nowhere."""
 
     text: str
     line: int
@@ -102,9 +102,7 @@ class Scope:
 
     def copy(self) -> Scope:
         """A scope whose later changes stay its own, as in a child process."""
-        return replace(
-            self, variables=dict(self.variables), arrays=dict(self.arrays), functions=dict(self.functions)
-        )
+        return replace(self, variables=dict(self.variables), arrays=dict(self.arrays), functions=dict(self.functions))
 
     def child(self, args: Words | None, program: str = RUN_TIME) -> Scope:
         """What a script that is started from here gets: what is exported."""
@@ -133,6 +131,7 @@ class Scope:
         """Set a variable to one of ``texts``; one that is exported already stays so."""
         if f"odd {name}" in self.flags:
             self.anything(where, found)
+            texts = [None]
         kept = dict.fromkeys(text if text is None or len(text) <= MOST_TEXT else None for text in texts)
         always = export or "allexport" in self.flags
         exports = dict.fromkeys((True,) if always else (one.exported for one in self.look(name)))

@@ -10,11 +10,12 @@ import glob
 import itertools
 import os.path
 import re
+from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher.guards.scope import ANY, MANY, MOST_TEXT, MOST_WAYS, RUN_TIME, Placed, Scope, Words, merged
+from patcher.guards.scope import MANY, MOST_TEXT, MOST_WAYS, RUN_TIME, Placed, Scope, Words, merged
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -29,11 +30,13 @@ _MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
 _MISSED = re.compile(r"[`'\"]|\$[\w({@*#?!$-]")
 _SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=")
 # Variables that bash itself gives values.
-OWN = frozenset(
-    "_ BASHOPTS BASHPID BASH BASH_ARGC BASH_ARGV BASH_COMMAND BASH_LINENO BASH_SUBSHELL BASH_VERSINFO BASH_VERSION "
-    "COMP_WORDBREAKS DIRSTACK EPOCHREALTIME EPOCHSECONDS EUID FUNCNAME GROUPS HISTCMD HOSTNAME HOSTTYPE LINENO MACHTYPE "
-    "OLDPWD OPTERR OPTIND OSTYPE PIPESTATUS PPID PS4 RANDOM SECONDS SHELLOPTS SHLVL SRANDOM UID COLUMNS LINES".split()
-)
+OWN = frozenset({
+    "_", "BASHOPTS", "BASHPID", "BASH", "BASH_ARGC", "BASH_ARGV", "BASH_COMMAND", "BASH_LINENO", "BASH_SUBSHELL",
+    "BASH_VERSINFO", "BASH_VERSION", "COMP_WORDBREAKS", "DIRSTACK", "EPOCHREALTIME", "EPOCHSECONDS", "EUID",
+    "FUNCNAME", "GROUPS", "HISTCMD", "HOSTNAME", "HOSTTYPE", "LINENO", "MACHTYPE", "OLDPWD", "OPTERR", "OPTIND",
+    "OSTYPE", "PIPESTATUS", "PPID", "PS4", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID", "COLUMNS",
+    "LINES",
+})  # fmt: skip
 
 
 class Piece(NamedTuple):
@@ -51,7 +54,28 @@ def parsed(source: bytes) -> Node:
     import tree_sitter_bash  # a compiled grammar: only for who has a script or a command read
     from tree_sitter import Language, Parser
 
-    return Parser(Language(tree_sitter_bash.language())).parse(source).root_node
+    parser = Parser(Language(tree_sitter_bash.language()))
+    for _ in range(3):
+        root = parser.parse(source).root_node
+        # The grammar takes a line of several assignments for those of the command on the next one.
+        ends = [at for at in _unended(root) if source[at : at + 1] in b" \t\n"]
+        if not ends:
+            break
+        mended = bytearray(source)
+        for at in ends:
+            mended[at] = ord(";")
+        source = bytes(mended)
+    return root
+
+
+def _unended(node: Node) -> Iterable[int]:
+    if node.type == "command":
+        for child, following in itertools.pairwise(node.children):
+            between = (node.text or b"")[child.end_byte - node.start_byte : following.start_byte - node.start_byte]
+            if child.type == "variable_assignment" and b"\n" in between.replace(b"\\\n", b""):
+                yield child.end_byte
+    for child in node.children:
+        yield from _unended(child)
 
 
 class Expander:
@@ -61,6 +85,7 @@ class Expander:
         # At the end of the text, a backslash has no line to go on with.
         self.source = (text + "\n" if text.endswith("\\\n") else text).encode("utf-8", "surrogatepass")
         self.name, self.line = name, line
+        self._lines = [match.end() for match in re.finditer(rb"\n", self.source)]
 
     def captured(self, node: Node, scope: Scope) -> str:
         """What the statements of a substitution print."""
@@ -68,7 +93,11 @@ class Expander:
 
     def where(self, node: Node) -> str:
         """The place of a node: the name of the text and the line."""
-        return f"{self.name}:{self.line + node.start_point[0]}" if self.line else self.name
+        return f"{self.name}:{self.row(node)}" if self.line else self.name
+
+    def row(self, node: Node) -> int:
+        """The line of a node."""
+        return self.line + bisect(self._lines, node.start_byte)
 
     def text(self, node: Node) -> str:
         """The source of a node."""
@@ -84,7 +113,8 @@ class Expander:
         """The parts of a word."""
         kind = node.type
         if kind == "string":
-            return [Piece(("",), True), *self.region(node, node.start_byte + 1, node.end_byte - 1, scope, quoted=True)]
+            found = self.region(node.children, node.start_byte + 1, node.end_byte - 1, scope, quoted=True, inside=True)
+            return found or [Piece(("",), True)]
         if kind == "raw_string":
             return [Piece((self.text(node)[1:-1],), True)]
         if kind == "ansi_c_string":
@@ -93,7 +123,7 @@ class Expander:
             plain = plain.replace("\\n", "\n").replace("\\t", "\t") if "\\\\" not in text else plain
             return [Piece((RUN_TIME if "\\" in plain else plain,), True)]
         if kind == "simple_expansion":
-            return [self._parameter(self.text(node)[1:], scope, quoted)]
+            return [self._parameter(self.text(node).lstrip()[1:], scope, quoted)]
         if kind == "expansion":
             return self._expansion(node, scope, quoted)
         if kind == "command_substitution":
@@ -104,19 +134,24 @@ class Expander:
             self.captured(node, scope)
             return [Piece((RUN_TIME,), True)]
         if kind == "concatenation" or kind in _LITERAL:
-            return self.region(node, node.start_byte, node.end_byte, scope, quoted=quoted)
+            return self.region(node.children, node.start_byte, node.end_byte, scope, quoted=quoted)
         if kind == "ERROR" and not node.children and not _MISSED.search(self.text(node)):
             return self.literal(self.text(node))
         return [Piece(words=((Placed(MANY, self.where(node)),),))]
 
-    def region(self, node: Node, start: int, end: int, scope: Scope, *, quoted: bool) -> list[Piece]:
-        """The parts of the word between two bytes of a node."""
+    def region(
+        self, nodes: Sequence[Node], start: int, end: int, scope: Scope, *, quoted: bool, inside: bool = False
+    ) -> list[Piece]:
+        """The parts of the word between two bytes, of which these are the nodes; ``inside`` a pair of double quotes."""
         found: list[Piece] = []
         at = start
-        for child in node.children:
-            nested = child.type in (_EXPANSIONS if quoted and node.type == "string" else _NESTED)
+        for child in nodes:
+            # Within double quotes only these are not plain text; with double quotes of their own behind `:-`.
+            nested = child.type in (_NESTED if not quoted else _EXPANSIONS if inside else _EXPANSIONS | {"string"})
             if nested and child.start_byte >= at and child.end_byte <= end:
-                found += self._gap(at, child.start_byte, quoted)
+                # Within double quotes, the blanks before a `$` are a part of its token.
+                text = self.text(child) if child.type in _EXPANSIONS else ""
+                found += self._gap(at, child.start_byte + len(text) - len(text.lstrip()), quoted)
                 found += self.pieces(child, scope, quoted)
                 at = child.end_byte
         return found + self._gap(at, end, quoted)
@@ -155,7 +190,7 @@ class Expander:
             return (str(len(scope.args)),), "", False
         if name in OWN or not (name[0].isalpha() or name[0] == "_"):
             return (RUN_TIME,), "", False
-        if name == "PWD":
+        if name == "PWD" and not any(one.where for one in scope.look(name)):
             return (scope.folder or RUN_TIME,), "", False
         ways = scope.look(name)
         texts = tuple(dict.fromkeys(RUN_TIME if one.text is None else one.text for one in ways if one.present))
@@ -213,9 +248,9 @@ class Expander:
         if operator.lstrip(":") in {"-", "=", "+", "?"}:
             return self._default(node, rest[0], name, scope, quoted)
         if name in {"@", "*"}:
-            return [Piece(words=((Placed(MANY, ""),),))]
+            return [Piece(words=((Placed(MANY, ""),) if scope.args else (),))]
         piece = self._parameter(name, scope, quoted)
-        change = self._change(node, operator, beyond, scope)
+        change = _change(operator, beyond)
         return [piece._replace(texts=tuple(RUN_TIME if RUN_TIME in one else change(one) for one in piece.texts))]
 
     def _subscript(
@@ -249,8 +284,10 @@ class Expander:
         open_ones = empty and any(one == RUN_TIME for one in taken)
 
         def other(where_in: Scope) -> list[Piece]:
-            found = self.region(_Beyond(node, operator), operator.end_byte, node.end_byte - 1, where_in, quoted=quoted)
-            return self.tilde(found, scope) if not quoted else found
+            beyond = [child for child in node.children if child.start_byte >= operator.end_byte]
+            found = self.region(beyond, operator.end_byte, node.end_byte - 1, where_in, quoted=quoted)
+            # What is not quoted in there is split as a value is.
+            return found if quoted else [one._replace(literal=False) for one in self.tilde(found, scope)]
 
         if kind == "+":
             if missing and not taken:
@@ -279,37 +316,6 @@ class Expander:
             return found
         mixed = any(one.words or (one.quoted and not quoted and " " in "".join(one.texts)) for one in found)
         return [Piece((RUN_TIME,) if mixed else tuple(dict.fromkeys((*taken, *given))), quoted, where=where)]
-
-    def _change(self, node: Node, operator: str, beyond: str, scope: Scope) -> Callable[[str], str]:
-        """What ``${name%pattern}`` and its kin make of a text."""
-        cases: dict[str, Callable[[str], str]] = {
-            ",,": str.lower,
-            "^^": str.upper,
-            ",": lambda text: text[:1].lower() + text[1:],
-            "^": lambda text: text[:1].upper() + text[1:],
-        }
-        if operator in cases and not beyond:
-            return cases[operator]
-        plain = not re.search(r"[$`'\"\\\[(]", beyond)
-        if operator in {"%", "%%", "#", "##"} and plain:
-            longest, ending = len(operator) > 1, operator[0] == "%"
-
-            def cut(text: str) -> str:
-                sizes = range(len(text), -1, -1) if longest else range(len(text) + 1)
-                for size in sizes if len(text) < 1000 else ():
-                    if fnmatchcase(text[len(text) - size :] if ending else text[:size], beyond):
-                        return text[: len(text) - size] if ending else text[size:]
-                return text if len(text) < 1000 else RUN_TIME
-
-            return cut
-        old, slash, new = beyond.partition("/")
-        if operator in {"/", "//"} and plain and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
-            return lambda text: text.replace(old, new, -1 if operator == "//" else 1)
-        numbers = re.fullmatch(r"\s*(\d+)(?::(\d+))?", beyond)
-        if operator == ":" and numbers:
-            start, size = int(numbers[1]), numbers[2]
-            return lambda text: text[start:] if size is None else text[start : start + int(size)]
-        return lambda _: RUN_TIME
 
     # --- arithmetic ---
 
@@ -387,11 +393,6 @@ class Expander:
         """Every text that a word may become, as in an assignment."""
         return self.joined(self.tilde(self.pieces(node, scope), scope, assigned=assigned))
 
-    def source_of(self, node: Node, scope: Scope) -> str:
-        """Where the value of a word stands: with the variable that it is a copy of, else here."""
-        pieces = [one for one in self.pieces(node, scope.copy()) if one.texts != ("",)]
-        return (len(pieces) == 1 and pieces[0].where) or self.where(node)
-
     def fields(self, node: Node, scope: Scope) -> tuple[Words, ...]:
         """Every sequence of words that one word may become."""
         here, pieces = self.where(node), self.pieces(node, scope)
@@ -424,10 +425,12 @@ class Expander:
         if isinstance(option, tuple):
             if not option:
                 return way
-            if current is None:
+            if current is None and (len(option) > 1 or option[0] == MANY or option[0].maybe):
+                # The last one may go on, but with a word that is not known that makes no difference.
                 return (*done, *option), None
-            # "a$@b" and the like: what is joined to the first and the last of them.
-            return (*done, Placed(MANY, here)), None
+            if any(word == MANY or word.maybe for word in option) or len(option) > 1:
+                return (*done, Placed(MANY, here)), None
+            return done, (*(current or ()), Piece((str(option[0]),), True, where=option[0].where))
         split = not (piece.quoted or piece.literal)
         parts = _split(option, ends=True) if split else [option]
         if split and len(scope.look("IFS")) + scope.look("IFS")[0].present != 1:
@@ -479,13 +482,36 @@ class Expander:
         return lambda text: None if RUN_TIME in text else fnmatchcase(text, whole)
 
 
-class _Beyond:
-    """The children of an expansion behind its operator, as the children of a node."""
+def _change(operator: str, beyond: str) -> Callable[[str], str]:
+    """What ``${name%pattern}`` and its kin make of a text."""
+    cases: dict[str, Callable[[str], str]] = {
+        ",,": str.lower,
+        "^^": str.upper,
+        ",": lambda text: text[:1].lower() + text[1:],
+        "^": lambda text: text[:1].upper() + text[1:],
+    }
+    if operator in cases and not beyond:
+        return cases[operator]
+    plain = not re.search(r"[$`'\"\\\[(]", beyond)
+    if operator in {"%", "%%", "#", "##"} and plain:
+        longest, ending = len(operator) > 1, operator[0] == "%"
 
-    type = "expansion"
+        def cut(text: str) -> str:
+            sizes = range(len(text), -1, -1) if longest else range(len(text) + 1)
+            for size in sizes if len(text) < 1000 else ():
+                if fnmatchcase(text[len(text) - size :] if ending else text[:size], beyond):
+                    return text[: len(text) - size] if ending else text[size:]
+            return text if len(text) < 1000 else RUN_TIME
 
-    def __init__(self, node: Node, operator: Node) -> None:
-        self.children = [child for child in node.children if child.start_byte >= operator.end_byte]
+        return cut
+    old, _, new = beyond.partition("/")
+    if operator in {"/", "//"} and plain and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
+        return lambda text: text.replace(old, new, -1 if operator == "//" else 1)
+    numbers = re.fullmatch(r"\s*(\d+)(?::(\d+))?", beyond)
+    if operator == ":" and numbers:
+        start, size = int(numbers[1]), numbers[2]
+        return lambda text: text[start:] if size is None else text[start : start + int(size)]
+    return lambda _: RUN_TIME
 
 
 def _split(text: str, *, ends: bool = False) -> list[str]:
@@ -508,7 +534,6 @@ def _operate(left: int, sign: str, right: int) -> int | None:
     }
     if sign in {"/", "%"} and left >= 0 and right > 0:
         return left // right if sign == "/" else left % right
-    return operations[sign](left, right) if sign in operations and abs(left) < 1 << 31 and abs(right) < 1 << 31 else None
-
-
-__all__ = ["ANY", "OWN", "Expander", "Piece", "parsed"]
+    return (
+        operations[sign](left, right) if sign in operations and abs(left) < 1 << 31 and abs(right) < 1 << 31 else None
+    )

@@ -10,14 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patcher.guards.scope import (
     ABSENT,
     MANY,
     MOST_NESTING,
     MOST_WAYS,
-    MOST_WORDS,
     RUN_TIME,
     Argument,
     Assignment,
@@ -82,6 +81,14 @@ class _Flow:
     hoped: bool = True
 
 
+class _Call(NamedTuple):
+    """A builtin with its words."""
+
+    argv: Words
+    node: Node
+    scope: Scope
+
+
 class Shell(Expander):
     """Follows one shell text; what it changes stays in the scope that it is given."""
 
@@ -133,12 +140,17 @@ class Shell(Expander):
                     outcome = self.lost(node, scope)
                 continue
             following = nodes[at + 1] if at + 1 < len(nodes) else None
-            if following is not None and following.type == "&":
+            behind = self.slice(node.end_byte, following.start_byte if following is not None else node.end_byte + 2)
+            if re.match(r"\s*\\[ \t]", behind):
+                # The parser drops a blank behind a backslash, which is a word.
+                outcome = self.lost(node, scope, "a blank behind a backslash")
+            elif following is not None and following.type == "&":
                 self.apart(lambda own, node=node: self.statement(node, own), scope)  # type: ignore[misc]
                 outcome = (scope, None)
             else:
                 outcome = self.statement(node, scope)
-            after = self.join(outcome) if node.type not in _SIMPLE else outcome[0] or outcome[1]
+            one = outcome[0] is outcome[1] or None in outcome
+            after = outcome[0] or outcome[1] if one and node.type in _SIMPLE else self.join(outcome)
             if after is None:
                 return None, None
             if outcome[0] is outcome[1]:
@@ -157,7 +169,10 @@ class Shell(Expander):
         finally:
             ends, self.flow = self.flow.exits + [one for each in self.flow.frames for one, _ in each.returns], flow
         end = self.merge([ok, fail, *ends])
-        return (ok or (ends and end) or None, fail or (ends and end) or None), RUN_TIME if end is None else end.out or ""
+        return (
+            ok or (ends and end) or None,
+            fail or (ends and end) or None,
+        ), RUN_TIME if end is None else end.out or ""
 
     def captured(self, node: Node, scope: Scope) -> str:
         """What the statements of a substitution print, without the line ends at its end."""
@@ -171,7 +186,7 @@ class Shell(Expander):
         finally:
             self.reading.nesting -= 1
             self.flow.fed, self.flow.hoped = fed, hoped
-        if direct or (self.text(node)[0] == "`" and "\\" in self.text(node)):
+        if direct or (self.text(node).lstrip()[0] == "`" and "\\" in self.text(node)):
             return RUN_TIME
         return text.rstrip("\n")
 
@@ -190,7 +205,9 @@ class Shell(Expander):
     def statement(self, node: Node, scope: Scope) -> Outcome:
         """The state after one statement."""
         self.reading.steps += 1
-        broken = node.type == "ERROR" or any(child.type == "ERROR" or child.is_missing for child in node.children)
+        # Of `> file <<< text` the parser makes `<<` and `< text`: what is read is not known.
+        wrong = [child for child in node.children if child.type == "ERROR" or child.is_missing]
+        broken = node.type == "ERROR" or any(self.text(child) != "<<" for child in wrong)
         if broken or self.reading.steps > _MOST_STEPS:
             return self.lost(node, scope, "it cannot be parsed" if broken else "the script is too long to follow")
         method = getattr(self, f"_{node.type}", None)
@@ -229,7 +246,9 @@ class Shell(Expander):
             last = at == len(nodes) - 1
             out = scope.out if last else ""
             _, text = self.apart(lambda own, node=node: self.statement(node, own), scope, out)  # type: ignore[misc]
-            self.flow.fed = Fed(text, self.flow.fed.line if node.type == "redirected_statement" and self.flow.fed else 0)
+            self.flow.fed = Fed(
+                text, self.flow.fed.line if node.type == "redirected_statement" and self.flow.fed else 0
+            )
             if last and out is not None:
                 scope.out = text
         self.flow.fed, self.flow.hoped = fed, False
@@ -297,7 +316,9 @@ class Shell(Expander):
             if then is not None:
                 return self.block(body, then)
             return (None, None) if other is None else self._clauses(clauses[1:], other)
-        return self.ways([lambda own: self.block(body, own), lambda own: self._clauses(clauses[1:], own)], [then, other])
+        return self.ways(
+            [lambda own: self.block(body, own), lambda own: self._clauses(clauses[1:], own)], [then, other]
+        )
 
     def ways(self, runs: Sequence[Callable[[Scope], Outcome]], scopes: Sequence[Scope]) -> Outcome:
         """The states after branches of which only the run tells which one is taken."""
@@ -322,7 +343,7 @@ class Shell(Expander):
             body = item.children[close + 1 :]
             if not close or any(child.type in {";&", ";;&"} for child in body):
                 return self.lost(node, scope, "its items fall through")
-            answers = set()
+            answers: set[bool | None] = set()
             for pattern in patterns:
                 matches = self.pattern(pattern, scope)
                 if self.text(pattern) == "*":
@@ -358,13 +379,17 @@ class Shell(Expander):
             words = list(scope.args or ())
 
         def put(own: Scope, texts: Sequence[Argument]) -> Scope:
-            own.put(name, texts, where, f"for {name} in {self.text(values[0]) if values else '…'}", depth=self.flow.depth)
+            own.put(
+                name, texts, where, f"for {name} in {self.text(values[0]) if values else '…'}", depth=self.flow.depth
+            )
             return own
 
-        if node.children[0].type == "select" or len(words) > _MOST_ROUNDS or any(
-            word.maybe or word == MANY for word in words
+        if (
+            node.children[0].type == "select"
+            or len(words) > _MOST_ROUNDS
+            or any(word.maybe or word == MANY for word in words)
         ):
-            return self.looped(lambda own: (self.block(body.children, put(own, [None])), own.copy()), scope)
+            return self.looped(lambda own: (own.copy(), self.block(body.children, put(own, [None]))), scope)
         loop, doubt = _Loop(), self.flow.doubt
         self.flow.loops.append(loop)
         for word in words:
@@ -388,11 +413,10 @@ class Shell(Expander):
         if scope.args is None and "$#" in "".join(map(self.text, conditions)) and not until:
             return scope, None
 
-        def once(own: Scope) -> tuple[Outcome, Scope | None]:
+        def once(own: Scope) -> tuple[Scope | None, Outcome]:
             outcome = self.block(conditions, own)
             inside, leaves = outcome[::-1] if until else outcome
-            leaves = leaves and leaves.copy()
-            return (self.block(body.children, inside) if inside else (None, None)), leaves
+            return leaves and leaves.copy(), (self.block(body.children, inside) if inside else (None, None))
 
         first = self.block(conditions, scope.copy()) if not any(map(_changes, conditions)) else (scope, scope)
         if first[until] is None:
@@ -404,45 +428,45 @@ class Shell(Expander):
         names = set(re.findall(r"[A-Za-z_]\w*", head)) - {"for"}
         body = node.children[-1]
 
-        def once(own: Scope) -> tuple[Outcome, Scope | None]:
+        def once(own: Scope) -> tuple[Scope | None, Outcome]:
             for name in names:
                 own.forget(name, self.where(node), head)
-            return self.block(body.children, own), own.copy()
+            return own.copy(), self.block(body.children, own)
 
         return self.looped(once, scope)
 
-    def looped(self, once: Callable[[Scope], tuple[Outcome, Scope | None]], scope: Scope) -> Outcome:
+    def looped(self, once: Callable[[Scope], tuple[Scope | None, Outcome]], scope: Scope) -> Outcome:
         """The states after a loop of which only the run tells how often it is gone through.
 
         What its body changes is left to the run at its begin, until going through it once more changes nothing else.
         """
-        changed: set[str] = set()
+        changed: dict[str, Assignment] = {}
         doubt, mark = self.flow.doubt, len(self.reading.invocations)
         for _ in range(MOST_WAYS):
             del self.reading.invocations[mark:]
             start, loop = scope.copy(), _Loop()
-            for name in changed:
-                start.forget(name, *_last(start, name))
+            for name, one in changed.items():
+                start.forget(name, one.where, one.found)
             start.args = (Placed(MANY, ""),) if "*args" in changed else start.args
             start.folder = None if "*folder" in changed else start.folder
             self.flow.loops.append(loop)
             self.flow.depth += 1
-            outcome, leaves = once(start)
+            leaves, outcome = once(start)
             end = self.merge([*outcome, *loop.goes_on])
             self.flow.depth -= 1
             self.flow.loops.pop()
             after = self.merge([scope, leaves, end, *loop.leaves]) or scope
-            new = _differences(scope, after) - changed
+            new = _differences(scope, after) - {*changed}
             if not new:
                 break
-            changed |= new
+            changed |= {name: after.look(name)[-1] for name in new}
         else:
             after.anything("", "a loop that changes more and more")
         if scope.out is not None and after.out != scope.out:
             after.out = RUN_TIME
         self.flow.doubt, self.flow.hoped = doubt, True
-        after = self.merge([leaves, *loop.leaves, end if leaves else None])
-        return after, after
+        left = self.merge([leaves, *loop.leaves, end if leaves else None])
+        return left, left
 
     # --- functions ---
 
@@ -497,7 +521,7 @@ class Shell(Expander):
         for redirect in redirects:
             if redirect.type == "herestring_redirect":
                 text = self.scalar(redirect.children[-1], scope)
-                self.flow.fed = Fed((text[0] if len(text) == 1 else RUN_TIME) + "\n", redirect.start_point[0] + self.line)
+                self.flow.fed = Fed((text[0] if len(text) == 1 else RUN_TIME) + "\n", self.row(redirect))
             elif redirect.type == "heredoc_redirect":
                 body = next((one for one in redirect.children if one.type == "heredoc_body"), None)
                 start = next((one for one in redirect.children if one.type == "heredoc_start"), None)
@@ -512,9 +536,10 @@ class Shell(Expander):
                 number = redirect.child_by_field_name("descriptor")
                 if sign == "<":
                     self.flow.fed = Fed(RUN_TIME, 0)
-                    missing = missing or not _there(words, scope)
+                    wrong = redirect.prev_sibling is not None and redirect.prev_sibling.type == "ERROR"
+                    missing = missing or not (wrong or _there(words, scope))
                 silent = silent or (sign[:1] in {">", "&"} and (number is None or self.text(number) == "1"))
-            else:
+            elif redirect.type != "ERROR":
                 return self.lost(redirect, scope)
         if silent:
             scope.out = None
@@ -545,11 +570,11 @@ class Shell(Expander):
     def _heredoc(self, body: Node | None, start: Node, scope: Scope) -> Fed:
         if body is None:
             return Fed("", 0)
-        line = body.start_point[0] + self.line
+        line = self.row(body)
         if re.search(r"['\"\\]", self.text(start)):
             text = self.text(body)
         else:
-            texts = self.joined(self.region(body, body.start_byte, body.end_byte, scope, quoted=True))
+            texts = self.joined(self.region(body.children, body.start_byte, body.end_byte, scope, quoted=True))
             text = texts[0] if len(texts) == 1 else RUN_TIME
         dash = self.source[start.start_byte - 3 : start.start_byte].lstrip().startswith(b"<<-")
         return Fed(re.sub(r"(?m)^\t+", "", text) if dash else text, line)
@@ -582,11 +607,13 @@ class Shell(Expander):
                 options += self.text(child)
             elif child.is_named and not child.type.endswith("_redirect"):
                 operands.append(child)
-        names: list[tuple[str, Node | None]] = []
+        names: list[tuple[str, Callable[[Scope, bool], None] | None]] = []
         for operand in operands:
             if operand.type == "variable_assignment":
                 target = operand.children[0]
-                names.append((self.text(target).partition("[")[0], operand))
+                names.append(
+                    (self.text(target).partition("[")[0], self.evaluated_assignment(operand, scope, declared=True))
+                )
             else:
                 for word in collapsed(self.fields(operand, scope)):
                     name, equals, text = word.partition("=")
@@ -605,30 +632,29 @@ class Shell(Expander):
         for name, value in names:
             if local and name not in functions[-1].hidden:
                 functions[-1].hidden[name] = (scope.variables.get(name), scope.arrays.get(name))
-                if value is None and name in scope.variables:
+                if value is None and any(one.exported and one.present for one in scope.look(name)):
+                    # Unset here, but passed on as it was.
+                    scope.forget(name, where, self.text(node))
+                elif value is None and name in scope.variables:
                     scope.variables[name] = tuple(
                         Assignment(None, where, self.text(node), present=False, exported=one.exported)
                         for one in scope.variables[name]
                     )
             if value is not None:
-                self.assign(value, scope, export=export and not remove)
+                value(scope, export and not remove)
             elif (export and not remove) or "allexport" in scope.flags:
-                if name in scope.variables or name in self.unlisted(scope):
-                    scope.variables[name] = tuple(one._replace(exported=True) for one in scope.look(name))
+                scope.variables[name] = tuple(one._replace(exported=True) for one in scope.look(name))
             if remove:
                 scope.variables[name] = tuple(one._replace(exported=False) for one in scope.look(name))
-            if kind == "readonly" or re.search(r"[iulcnrAt]", re.sub(r"n", "", options) if kind == "export" else options):
+            if kind == "readonly" or re.search(
+                r"[iulcnrAt]", re.sub(r"n", "", options) if kind == "export" else options
+            ):
                 scope.flags |= {f"odd {name}"}
                 if "n" in options and kind != "export":
                     scope.anything(where, self.text(node))
                 elif value is not None and re.search(r"[iulcA]", options):
                     scope.forget(name, where, self.text(node))
         return scope, None
-
-    @staticmethod
-    def unlisted(scope: Scope) -> Iterable[str]:
-        """The names of variables that are not known, but may be set."""
-        return scope.variables if "*" in scope.variables else ()
 
     def _unset_command(self, node: Node, scope: Scope) -> Outcome:
         words = [word for child in node.children[1:] for word in collapsed(self.fields(child, scope))]
@@ -637,8 +663,11 @@ class Shell(Expander):
                 scope.functions.pop(word, None)
             return scope, None
         for word in words:
-            if word == MANY or RUN_TIME in word or word.maybe or word == "-n":
-                scope.anything(self.where(node), self.text(node))
+            if RUN_TIME in word or word.maybe or word == "-n":
+                # Any of them may be unset from here on.
+                gone = ABSENT[0]._replace(where=self.where(node), found=self.text(node))
+                scope.variables.update({name: (*ways, gone) for name, ways in scope.variables.items()})
+                scope.arrays.update(dict.fromkeys(scope.arrays, ((Placed(MANY, gone.where),),)))
             elif f"odd {word}" in scope.flags or "[" in word:
                 scope.forget(word.partition("[")[0], self.where(node), self.text(node))
             elif not word.startswith("-"):
@@ -648,44 +677,63 @@ class Shell(Expander):
 
     def assign(self, node: Node, scope: Scope, *, export: bool = False) -> None:
         """``NAME=value``, ``NAME+=value`` and ``NAME=(…)``."""
+        self.evaluated_assignment(node, scope)(scope, export)
+
+    def evaluated_assignment(
+        self, node: Node, scope: Scope, *, declared: bool = False
+    ) -> Callable[[Scope, bool], None]:
+        """What an assignment does, with its value taken now."""
         target, where = node.children[0], self.where(node)
         value = node.child_by_field_name("value")
         plus = node.children[1].type == "+="
         raw = self.text(node)
         found = raw if len(raw) <= 200 else raw[:200] + "…"
         name, _, index = self.text(target).partition("[")
-        odd = f"odd {name}" in scope.flags
-        if index or node.has_error and value is None:
-            self._element(name, index[:-1], value, scope, where, found)
-        elif value is not None and value.type == "array":
+        if value is not None and value.type == "array" and not index:
             elements: list[tuple[Words, ...]] = []
             for child in value.children:
                 if child.is_named and child.type != "comment":
-                    keyed = self.text(child).startswith("[") and "]" in self.text(child) and "=" in self.text(child)
-                    elements.append(((Placed(MANY, where),),) if keyed or child.type == "ERROR" else self.fields(child, scope))
-            added = bounded([tuple(word for each in elements for word in collapsed(each))])
-            if len(elements) == 1:
-                added = elements[0]
-            olds = scope.elements(name) if plus else ((),)
-            if plus and name not in scope.arrays and name in scope.variables:
-                olds = tuple((Placed(one, where),) for one in self.values(name, scope)[0]) or ((),)
-            scope.array(name, bounded([old + new for old in olds for new in added]), where, found, self.flow.depth)
-        else:
-            texts = self.scalar(value, scope, assigned=True) if value is not None else ("",)
-            if plus:
-                before, _, unset = self.values(name, scope)
-                before += self._unset(name, scope, unset)
-                texts = tuple(dict.fromkeys(old + text for old in before for text in texts))
-            if name in scope.arrays:
-                self._element(name, "0", value, scope, where, found)
-                return
-            if len(texts) == 1 and RUN_TIME not in texts[0] and re.search(r"[$`]", found):
-                found = f"{found} ({texts[0][:200]})"
-            texts = texts if len(texts) <= MOST_WAYS else (RUN_TIME,)
-            scope.put(name, [RUN_TIME] if odd else texts, where, found, export=export, depth=self.flow.depth)
+                    text = self.text(child)
+                    odd = child.type == "ERROR" or (text.startswith("[") and "]" in text and "=" in text)
+                    elements.append(((Placed(MANY, where),),) if odd else self.fields(child, scope))
+            added = elements[0] if len(elements) == 1 else (tuple(word for one in elements for word in collapsed(one)),)
+            return lambda own, _: self._store_array(name, added, plus, own, where, found)
+        texts = self.scalar(value, scope, assigned=True) if value is not None else ("",)
+        if declared and "{" in raw.replace("${", ""):
+            # There, and not in a plain assignment, braces may make several words of one.
+            texts = (RUN_TIME,)
+        if index or (node.has_error and value is None):
+            return lambda own, _: self._element(name, index[:-1], texts, own, where, found)
+        return lambda own, export: self._store(name, texts, plus, own, where, found, export)
 
-    def _element(self, name: str, index: str, value: Node | None, scope: Scope, where: str, found: str) -> None:
-        texts = self.scalar(value, scope) if value is not None else ("",)
+    def _store_array(
+        self, name: str, added: tuple[Words, ...], plus: bool, scope: Scope, where: str, found: str
+    ) -> None:
+        olds = scope.elements(name) if plus else ((),)
+        if plus and name not in scope.arrays and name in scope.variables:
+            olds = tuple((Placed(one, where),) for one in self.values(name, scope)[0]) or ((),)
+        scope.array(name, bounded([old + new for old in olds for new in added]), where, found, self.flow.depth)
+
+    def _store(
+        self, name: str, texts: tuple[str, ...], plus: bool, scope: Scope, where: str, found: str, export: bool
+    ) -> None:
+        if plus:
+            before, _, unset = self.values(name, scope)
+            before += self._unset(name, scope, unset)
+            texts = tuple(dict.fromkeys(old + text for old in before for text in texts))
+        array = scope.arrays.get(name)
+        if array and not any(word == MANY for way in array for word in way):
+            self._element(name, "0", texts, scope, where, found)
+            return
+        if len(texts) == 1 and RUN_TIME not in texts[0] and re.search(r"[$`]", found):
+            found = f"{found} ({texts[0][:200]})"
+        unknown = len(texts) > MOST_WAYS or f"odd {name}" in scope.flags
+        scope.put(name, [RUN_TIME] if unknown else texts, where, found, export=export, depth=self.flow.depth)
+        if array:
+            # It may be an array, of which this is the first element.
+            scope.arrays[name] = ((Placed(MANY, where),),)
+
+    def _element(self, name: str, index: str, texts: tuple[str, ...], scope: Scope, where: str, found: str) -> None:
         ways = scope.elements(name)
         at = int(index) if index.isdigit() and len(index) < 6 else -1
         plain = len(texts) == 1 and not any(word.maybe or word == MANY for way in ways for word in way)
@@ -716,7 +764,9 @@ class Shell(Expander):
             answer = self._tested(words[1:], scope, double)
             return None if answer is None else not answer
         if not double:
-            fields = [self.fields(word, scope) if word.is_named else ((Placed(self.text(word), ""),),) for word in words]
+            fields = [
+                self.fields(word, scope) if word.is_named else ((Placed(self.text(word), ""),),) for word in words
+            ]
             if any(len(way) != 1 or way[0] == MANY for ways in fields for way in ways):
                 return None
             texts = [tuple(str(way[0]) for way in ways) for ways in fields]
@@ -747,7 +797,9 @@ class Shell(Expander):
         rest: list[Placed] = []
         for at, word in enumerate(words):
             if at and words[at - 1].end_byte == word.start_byte:
+                # The parser makes two of one word here.
                 found: tuple[Words, ...] = ((Placed(MANY, self.where(word)),),)
+                heads, rest = (heads, rest[:-1]) if rest else (found, rest)
             elif not word.is_named:
                 found = ((Placed(self.text(word), self.where(word)),),)
             else:
@@ -786,10 +838,9 @@ class Shell(Expander):
                 outcome = self._variable_assignment(assignment, scope)
             return outcome
         head = str(argv[0])
-        method = getattr(self, f"do_{_METHODS[head]}") if head in _METHODS else None
-        if head not in scope.functions and (method is None or argv[0].maybe):
+        if head not in scope.functions and (head not in _METHODS or argv[0].maybe):
             return self.launch(argv, assignments, node, scope)
-        hidden = {}
+        hidden: dict[str, Any] = {}
         for assignment in assignments:
             name = self.text(assignment.children[0]).partition("[")[0]
             hidden.setdefault(name, (scope.variables.get(name), scope.arrays.get(name)))
@@ -799,7 +850,7 @@ class Shell(Expander):
             outcome = self.call(head, tuple(argv[1:]), scope, self.flow)
             self.flow.hoped = False
         else:
-            outcome = method(argv, node, scope)  # type: ignore[misc]
+            outcome = getattr(self, f"_do_{_METHODS[head]}")(_Call(tuple(argv), node, scope))
         for end in {id(end): end for end in outcome if end is not None}.values():
             _restore(end, hidden)
         return outcome
@@ -834,7 +885,11 @@ class Shell(Expander):
     def _here(self, word: Placed) -> Placed:
         """``$HERE/other.sh``: what is not known is this script's folder, or nothing that is here."""
         tail = word.lstrip(RUN_TIME)
-        there = self.folder / tail.lstrip("/") if word[:1] == RUN_TIME and tail[:1] == "/" and RUN_TIME not in tail else None
+        there = (
+            self.folder / tail.lstrip("/")
+            if word[:1] == RUN_TIME and tail[:1] == "/" and RUN_TIME not in tail
+            else None
+        )
         return Placed(str(there), word.where) if there is not None and there.is_file() else word
 
     # --- builtins ---
@@ -845,17 +900,20 @@ class Shell(Expander):
             scope.out += text
         return scope, None
 
-    def do_true(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``true`` and ``:``."""
+    def _do_true(self, call: _Call) -> Outcome:
+        # `true` and `:`.
+        scope = call.scope
         return scope, None
 
-    def do_false(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``false``."""
+    def _do_false(self, call: _Call) -> Outcome:
+        # `false`.
+        scope = call.scope
         self.flow.hoped = False
         return None, scope
 
-    def do_echo(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``echo``."""
+    def _do_echo(self, call: _Call) -> Outcome:
+        # `echo`.
+        argv, _, scope = call
         words = argv[1:]
         end = "\n"
         if words and words[0] == "-n":
@@ -863,14 +921,18 @@ class Shell(Expander):
         lost = any(word.maybe or word == MANY or "\\" in word for word in words) or (words and words[0][:1] == "-")
         return self.prints(RUN_TIME if lost else " ".join(words) + end, scope)
 
-    def do_printf(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``printf``."""
+    def _do_printf(self, call: _Call) -> Outcome:
+        # `printf`.
+        argv, node, scope = call
         words = [str(word) for word in argv[1:]]
         lost = any(word.maybe or MANY in word for word in argv)
         if words[:1] == ["-v"] and len(words) > 1 and not lost and _NAME.fullmatch(words[1]):
-            plain = len(words) == 3 and not re.search(r"[%\\]", words[2])
-            texts = [words[2] if plain else words[3] if words[2:3] == ["%s"] and len(words) == 4 else None]
-            scope.put(words[1], texts, self.where(node), self.text(node)[:200], depth=self.flow.depth)
+            plain = len(words) == 3 and not re.search(r"[%\\]|^-", words[2])
+            texts = words[2:3] if plain else words[3:] if words[2:3] == ["%s"] and len(words) == 4 else []
+            if texts:
+                scope.put(words[1], texts, self.where(node), self.text(node)[:200], depth=self.flow.depth)
+            else:
+                scope.forget(words[1], self.where(node), self.text(node)[:200])
             return scope, None
         if lost or words[:1] == ["-v"]:
             scope.anything(self.where(node), self.text(node))
@@ -879,17 +941,20 @@ class Shell(Expander):
         plain = len(words) == 1 and not re.search(r"%|\\[^n]", words[0]) and not lost
         return self.prints(words[0].replace("\\n", "\n") if plain else RUN_TIME, scope)
 
-    def do_pwd(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``pwd``."""
+    def _do_pwd(self, call: _Call) -> Outcome:
+        # `pwd`.
+        argv, _, scope = call
         return self.prints((scope.folder or RUN_TIME) + "\n" if len(argv) == 1 else RUN_TIME, scope)
 
-    def do_cd(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``cd``: a folder that is not here may not be there."""
+    def _do_cd(self, call: _Call) -> Outcome:
+        # `cd`: a folder that is not here may not be there.
+        argv, _, scope = call
         words = [word for word in argv[1:] if word not in {"--", "-L"}]
         ways = (words[0],) if len(words) == 1 else self.values("HOME", scope)[0] if not words else (RUN_TIME,)
         target = ways[0] if len(ways) == 1 and not any(word.maybe for word in words) else RUN_TIME
         moved = scope.copy()
         moved.folder = None
+        moved.variables.pop("PWD", None)
         odd = any(one.present for one in scope.look("CDPATH")) or target[:1] in {"-", RUN_TIME, ""}
         if RUN_TIME not in target and not odd and (scope.folder or target[0] == "/"):
             there = Path(_normal(target, scope.folder or ""))
@@ -900,35 +965,41 @@ class Shell(Expander):
             moved.out += RUN_TIME
         return moved, scope
 
-    def do_moves(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``pushd`` and ``popd``."""
+    def _do_moves(self, call: _Call) -> Outcome:
+        # `pushd` and `popd`.
+        scope = call.scope
         scope.folder = None
+        scope.variables.pop("PWD", None)
         return self.prints(RUN_TIME, scope)[0], scope
 
-    def do_exit(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``exit``."""
+    def _do_exit(self, call: _Call) -> Outcome:
+        # `exit`.
+        scope = call.scope
         self.flow.exits.append(scope)
         return None, None
 
-    def do_return(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``return``, from a function or a file that is sourced."""
+    def _do_return(self, call: _Call) -> Outcome:
+        # `return`, from a function or a file that is sourced.
+        argv, _, scope = call
         status = None if len(argv) != 2 or not argv[1].isdigit() else int(argv[1][:6]) == 0
         if not self.flow.frames:
             return scope, scope
         self.flow.frames[-1].returns.append((scope, status))
         return None, None
 
-    def do_leave(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``break`` and ``continue``."""
+    def _do_leave(self, call: _Call) -> Outcome:
+        # `break` and `continue`.
+        argv, node, scope = call
         size = int(argv[1]) if len(argv) == 2 and argv[1].isdigit() and len(argv[1]) < 3 else 1
-        if not self.flow.loops or not 0 < size or (len(argv) > 1 and not argv[1].isdigit()):
+        if not self.flow.loops or not size > 0 or (len(argv) > 1 and not argv[1].isdigit()):
             return (scope, None) if not self.flow.loops else self.lost(node, scope, "it may leave several loops")
         loop = self.flow.loops[-min(size, len(self.flow.loops))]
         (loop.leaves if argv[0] == "break" else loop.goes_on).append(scope)
         return None, None
 
-    def do_harmless(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """Builtins that change nothing that is looked at."""
+    def _do_harmless(self, call: _Call) -> Outcome:
+        # Builtins that change nothing that is looked at.
+        argv, node, scope = call
         if argv[0] == "trap" and len(argv) > 2:
             if {"DEBUG", "ERR", "RETURN"} & set(argv[2:]):
                 scope.anything(self.where(node), self.text(node))
@@ -937,8 +1008,9 @@ class Shell(Expander):
                 self.ways([lambda scope: self.evaluated(str(argv[1]), node, scope)], [own])
         return self.prints(RUN_TIME if argv[0] not in {"trap", "ulimit", "umask"} else "", scope)[0], scope
 
-    def do_reads(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``read`` and others that set the variables that are named among their words."""
+    def _do_reads(self, call: _Call) -> Outcome:
+        # `read` and others that set the variables that are named among their words.
+        argv, node, scope = call
         where, found = self.where(node), self.text(node)[:200]
         names = {"read": ["REPLY"], "mapfile": ["MAPFILE"], "readarray": ["MAPFILE"], "getopts": ["OPTARG", "OPTIND"]}
         if any(word.maybe or RUN_TIME in word for word in argv[1:]):
@@ -951,13 +1023,15 @@ class Shell(Expander):
         self.flow.hoped = False
         return scope, scope
 
-    def do_unknown(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """Builtins that are not modelled."""
+    def _do_unknown(self, call: _Call) -> Outcome:
+        # Builtins that are not modelled.
+        _, node, scope = call
         scope.anything(self.where(node), self.text(node))
         return scope, scope
 
-    def do_loosely(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``export`` and its kin where they stand behind another word, so that other rules hold for their words."""
+    def _do_loosely(self, call: _Call) -> Outcome:
+        # `export` and its kin where they stand behind another word, so that other rules hold for their words.
+        argv, node, scope = call
         for word in argv[1:]:
             name = word.partition("=")[0]
             if word.maybe or RUN_TIME in name or (word[:1] == "-" and argv[0] != "export"):
@@ -966,8 +1040,9 @@ class Shell(Expander):
                 scope.forget(name, self.where(node), self.text(node)[:200])
         return scope, scope
 
-    def do_set(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``set``: the arguments of the script, and what every assignment exports."""
+    def _do_set(self, call: _Call) -> Outcome:
+        # `set`: the arguments of the script, and what every assignment exports.
+        argv, node, scope = call
         at = 1
         while at < len(argv):
             word = argv[at]
@@ -981,14 +1056,25 @@ class Shell(Expander):
             if "a" in options or named == "allexport":
                 flags = {"allexport"}
                 scope.flags = scope.flags | flags if word[0] == "-" else scope.flags - flags
-            odd = named and named not in {"allexport", "pipefail", "errexit", "nounset", "xtrace", "verbose", "errtrace"}
+            odd = named and named not in {
+                "allexport",
+                "pipefail",
+                "errexit",
+                "nounset",
+                "xtrace",
+                "verbose",
+                "errtrace",
+            }
             if odd or word.maybe or not set(options) <= set("aeuxvEThbmBH"):
                 scope.anything(self.where(node), self.text(node))
         return scope, None
 
-    def do_shift(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``shift``."""
-        size = int(argv[1]) if len(argv) == 2 and argv[1].isdigit() and len(argv[1]) < 4 else 1 if len(argv) == 1 else -1
+    def _do_shift(self, call: _Call) -> Outcome:
+        # `shift`.
+        argv, _, scope = call
+        size = (
+            int(argv[1]) if len(argv) == 2 and argv[1].isdigit() and len(argv[1]) < 4 else 1 if len(argv) == 1 else -1
+        )
         if scope.args is None:
             return scope, scope
         if size < 0 or any(word == MANY or word.maybe for word in scope.args):
@@ -999,8 +1085,9 @@ class Shell(Expander):
         scope.args = scope.args[size:]
         return scope, None
 
-    def do_shopt(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``shopt``: of those that change how words or pipelines are read, everything behind is left to the run."""
+    def _do_shopt(self, call: _Call) -> Outcome:
+        # `shopt`: of those that change how words or pipelines are read, everything behind is left to the run.
+        argv, node, scope = call
         for word in argv[1:]:
             if "glob" in word:
                 scope.flags |= {"glob"}
@@ -1008,22 +1095,29 @@ class Shell(Expander):
                 scope.anything(self.where(node), self.text(node))
         return scope, scope
 
-    def do_source(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``source file``; of a file that is not known nobody knows what it sets."""
+    def _do_source(self, call: _Call) -> Outcome:
+        # `source file`; of a file that is not known nobody knows what it sets.
+        argv, node, scope = call
         word = self._here(argv[1]) if len(argv) > 1 else Placed(MANY, "")
         if word.maybe or RUN_TIME in word:
             inside = [child for child in node.children if child.type == "process_substitution"]
             text = self.captured(inside[0], scope) if inside and len(argv) == 2 else RUN_TIME
             return self.evaluated(text, node, scope)
+        given = scope.args
+        scope.args = tuple(argv[2:]) or given
         outcome = self.reading.sourced(str(word), scope, self.folder, self)
+        for end in outcome or (scope,):
+            if end is not None and len(argv) > 2:
+                end.args = given
         if outcome is None:
-            if not word.startswith("/"):
+            if not word.startswith("/") and scope.folder in {self.reading.folder, None}:
                 scope.anything(self.where(node), f"{self.text(node)} (not found here)")
             return scope, scope
         return outcome
 
-    def do_eval(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``eval``."""
+    def _do_eval(self, call: _Call) -> Outcome:
+        # `eval`.
+        argv, node, scope = call
         lost = any(word.maybe or word == MANY for word in argv)
         return self.evaluated(RUN_TIME if lost else " ".join(argv[1:]), node, scope)
 
@@ -1042,8 +1136,9 @@ class Shell(Expander):
         finally:
             self.reading.nesting -= 1
 
-    def do_prefix(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``command``, ``builtin``, ``exec`` and ``time`` before another command."""
+    def _do_prefix(self, call: _Call) -> Outcome:
+        # `command`, `builtin`, `exec` and `time` before another command.
+        argv, node, scope = call
         rest = [word for at, word in enumerate(argv) if at]
         while rest and rest[0][:1] == "-" and not rest[0].maybe:
             if argv[0] == "command" and rest[0] in {"-v", "-V"}:
@@ -1056,9 +1151,9 @@ class Shell(Expander):
                     scope.forget(word[1:-1], self.where(node), self.text(node))
                 return scope, None
             self.launch(rest, [], node, scope)
-            return self.do_exit(argv, node, scope)
+            return self._do_exit(call)
         if rest and rest[0] in {*_DECLARES, "unset"}:
-            return self.do_loosely(tuple(rest), node, scope)
+            return self._do_loosely(_Call(tuple(rest), node, scope))
         if argv[0] == "time" and rest and "=" in rest[0]:
             return self.launch([Placed("env", rest[0].where), *rest], [], node, scope)
         if argv[0] == "time" or not rest or rest[0] not in scope.functions:
@@ -1071,8 +1166,9 @@ class Shell(Expander):
                 end.functions = {**own, **end.functions}
         return outcome
 
-    def do_test(self, argv: Words, node: Node, scope: Scope) -> Outcome:
-        """``test``."""
+    def _do_test(self, call: _Call) -> Outcome:
+        # `test`.
+        argv, _, scope = call
         self.flow.hoped = False
         words = argv[1:]
         if any(word.maybe or word == MANY for word in words):
@@ -1085,8 +1181,8 @@ class Shell(Expander):
 _METHODS = {
     ":": "true", ".": "source", "[": "test", "break": "leave", "continue": "leave", "pushd": "moves", "popd": "moves",
     "coproc": "unknown", "enable": "unknown", "fc": "unknown",
-    **{name: name for name in ("true", "false", "echo", "printf", "pwd", "cd", "exit", "return", "set", "shift", "shopt",
-                               "source", "eval", "test")},
+    **{name: name for name in ("true", "false", "echo", "printf", "pwd", "cd", "exit", "return", "set", "shift", "test",
+                               "shopt", "source", "eval")},
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let"), "reads"),
     **dict.fromkeys(("command", "builtin", "exec", "time"), "prefix"),
     **dict.fromkeys(_HARMLESS, "harmless"), **dict.fromkeys((*_DECLARES, "unset"), "loosely"),
@@ -1099,14 +1195,15 @@ _HEREDOC = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end
 
 def _alike(one: Invocation, other: Invocation) -> bool:
     """Whether two invocations say the same."""
-    return (one.where, one.argv, one.perhaps, one.reason) == (other.where, other.argv, other.perhaps, other.reason) and (
-        one.variables == other.variables
-    )
+    return (one.where, one.argv, one.perhaps, one.reason) == (
+        other.where,
+        other.argv,
+        other.perhaps,
+        other.reason,
+    ) and (one.variables == other.variables)
 
 
-def _restore(
-    scope: Scope, hidden: dict[str, tuple[tuple[Assignment, ...] | None, tuple[Words, ...] | None]]
-) -> None:
+def _restore(scope: Scope, hidden: dict[str, tuple[tuple[Assignment, ...] | None, tuple[Words, ...] | None]]) -> None:
     """Give variables the values back that local ones have hidden."""
     for name, (variable, array) in hidden.items():
         if variable is None:
@@ -1117,11 +1214,6 @@ def _restore(
             scope.arrays.pop(name, None)
         else:
             scope.arrays[name] = array
-
-
-def _last(scope: Scope, name: str) -> tuple[str, str]:
-    one = scope.look(name)[-1]
-    return one.where, one.found
 
 
 def _differences(before: Scope, after: Scope) -> set[str]:
@@ -1140,7 +1232,12 @@ def _changes(node: Node, kinds: Iterable[str] = ("command", "declaration_command
 def _leaves(node: Node, found: list[Node]) -> None:
     """The words and signs of a test, in their order."""
     for child in node.children:
-        inner = child.type in {"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"}
+        inner = child.type in {
+            "binary_expression",
+            "unary_expression",
+            "parenthesized_expression",
+            "negation_expression",
+        }
         _leaves(child, found) if inner else found.append(child)
 
 
