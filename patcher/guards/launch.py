@@ -335,11 +335,16 @@ class Reading:
 
 
 def _folder(environ: Mapping[str, str]) -> str | None:
-    """The working directory as a shell that starts here names it."""
+    """The working directory as a shell that starts here names it: by ``PWD`` where that is no stale one."""
+    given = environ.get("PWD", "")
     try:
-        given = environ.get("PWD", "")
-        return given if given.startswith("/") and os.path.samefile(given, ".") else str(Path.cwd())  # noqa: PTH121
+        if given.startswith("/") and Path(given).samefile("."):
+            return given
     except (OSError, ValueError):
+        pass
+    try:
+        return str(Path.cwd())
+    except OSError:
         return None
 
 
