@@ -208,7 +208,8 @@ class Reading:
         inside = self._inside(words, scope, where, sure, folder, fed, named)
         name = PurePath(words[0]).name
         if inside or name not in _QUIET:
-            blind = name in _SHELLS and not inside and (len(words) > 1 or fed is not None)
+            runs = name.endswith((".sh", ".bash")) or (name in _SHELLS and (len(words) > 1 or fed is not None))
+            blind = runs and not inside
             reason = "the script that it runs is not here, or only known when it runs" if blind else ""
             self.invocation(where, arguments(words), None if inside else scope, sure, reason)
 

@@ -115,7 +115,7 @@ def started_as_said(invocations: Sequence[Invocation], started: Started) -> str:
     for one in invocations:
         perhaps = [word for two in invocations if two.perhaps and two.where == one.where for word in two.argv[1:]]
         # An option whose value is not known stands in two words.
-        pairs = zip(one.argv, (*one.argv[1:], ""), strict=True)
+        pairs = zip(one.argv, (*one.argv, "")[1:], strict=True)
         argv = [f"{word}=\0" if word and word[:2] == "--" and after is None else word for word, after in pairs]
         if one.perhaps or not any(fits(way, perhaps, started.argv) for way in (one.argv, argv)):
             continue
