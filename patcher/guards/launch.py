@@ -366,7 +366,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
             value, rest = rest[1] if len(rest) > 1 else RUN_TIME, rest[1:]
         rest = rest[1:]
         if option == "--env-file" or (option in {"-e", "--env"} and RUN_TIME in value.partition("=")[0]):
-            scope.forget(ANY, where, f"{option} {value}".replace(RUN_TIME, "…"))
+            scope.anything(where, f"{option} {value}".replace(RUN_TIME, "…"))
         elif option == "--env" or re.fullmatch(r"-[itdqP]*e", option):
             name, given, text = value.partition("=")
             if given:

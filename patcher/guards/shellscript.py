@@ -840,6 +840,8 @@ class Shell(Expander):
         head = str(argv[0])
         if head not in scope.functions and (head not in _METHODS or argv[0].maybe):
             return self.launch(argv, assignments, node, scope)
+        if head in scope.functions and scope.functions[head] is None:
+            return self.lost(node, scope, "which function this is, is only known when it runs")
         hidden: dict[str, Any] = {}
         for assignment in assignments:
             name = self.text(assignment.children[0]).partition("[")[0]
