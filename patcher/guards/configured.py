@@ -9,20 +9,19 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.guards.detect import Finding, State, Subject, exists
-from patcher.guards.hydra import Configuration, Origin, Start, configuration, typed, unknown
+from patcher.guards import hydra
+from patcher.guards.detect import Finding, Subject
+from patcher.guards.hydra import Start, typed, unknown
 from patcher.guards.launch import LAUNCHERS, PYTHON
 from patcher.guards.scope import Invocation
+from patcher.switches import Application, ConfigSwitch, State
 
-if TYPE_CHECKING:
-    from patches.switches import Application, ConfigSwitch
-
-_MOST_CASES = 5000
+_Values = Mapping[str, object]
 
 
 def findings(application: Application, subject: Subject) -> list[Finding]:
@@ -31,28 +30,38 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     Where no start is given and the installed defaults are not there to be composed, each is UNKNOWN. Raises
     Problem(USAGE) if the configuration file that the user names is none.
     """
-    active = [switch for switch in application.switches if exists(switch.releases, subject.version)]
-    keys = tuple(dict.fromkeys(key.name for switch in active for key in switch.keys))
+    active = [switch for switch in application.switches if subject.release.has(switch)]
     starts = _starts(application, subject)
     if active and not starts:
         return _unknown(application, subject, active)
-    configurations = [
-        configuration(start, subject.root, application.folder, application.extra, keys)
-        for start in (starts if active else ())
+    keys = dict.fromkeys(key.name for switch in active for key in switch.keys)
+    request = hydra.starts(starts, keys, subject.root, application.folder, application.defaults)
+    answers, child = hydra.composed(subject.pythons, request, application.extra) if active else ([], "")
+    if answers is None:
+        answers = [{"values": {}, "known": False, "reason": child}] * len(starts)
+    profilers = list(dict.fromkeys(switch.profiler for switch in application.switches))
+    judged = [
+        one
+        for profiler in profilers
+        for number, answer in enumerate(answers)
+        if (
+            one := _judged([switch for switch in active if switch.profiler == profiler], number, starts[number], answer)
+        )
     ]
-    found: list[Finding] = []
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches) if starts else ():
-        switches = [switch for switch in active if switch.profiler == profiler]
-        by_line: dict[str, Finding] = {}
-        for finding in (_finding(switch, one) for switch in switches for one in configurations):
-            known = by_line.get(finding.where)
-            if known is None or known.state.severity < finding.state.severity:
-                by_line[finding.where] = finding
-        severe = [finding for finding in by_line.values() if finding.state is not State.OFF]
-        why = switches[0].why if switches else "no switch of it exists in this release"
-        searched = ", ".join(dict.fromkeys(start.where for start in starts))
-        found += severe or [Finding(profiler, State.OFF, searched, "", "nothing to do", why)]
-    return found
+    changes = child.ask({"changes": [one.request for one in judged]}) if judged and not isinstance(child, str) else None
+    found: dict[tuple[str, str], Finding] = {}
+    for one, change in zip(judged, changes or [_UNCHANGED] * len(judged), strict=True):
+        finding = _finding(one, change)
+        known = found.get((finding.profiler, finding.where))
+        if known is None or known.state.severity < finding.state.severity:
+            found[finding.profiler, finding.where] = finding
+    searched = ", ".join(dict.fromkeys(start.where for start in starts))
+    for profiler in profilers if starts else ():
+        if not any(finding.profiler == profiler for finding in found.values()):
+            whys = [switch.why for switch in active if switch.profiler == profiler]
+            why = whys[0] if whys else "no switch of it exists in this release"
+            found[profiler, searched] = Finding(profiler, State.OFF, searched, "", "nothing to do", why)
+    return sorted(found.values(), key=lambda finding: profilers.index(finding.profiler))
 
 
 def _unknown(application: Application, subject: Subject, active: Iterable[ConfigSwitch]) -> list[Finding]:
@@ -67,55 +76,110 @@ def _unknown(application: Application, subject: Subject, active: Iterable[Config
 # --- judging ---
 
 
-def _finding(switch: ConfigSwitch, one: Configuration) -> Finding:
-    state, values = (State.UNKNOWN, _on(switch)) if one.reason else _state(switch, one.values)
-    if state is State.OFF or (one.reason and switch.if_known):
-        return Finding(switch.profiler, State.OFF, one.where, "", "nothing to do", switch.why)
+# Of keys that were to be changed, where the configuration is not known that they stand in.
+_UNCHANGED: dict[str, Any] = {"origins": {}, "place": "", "accepted": [], "overrides": [], "values": {}}
+
+
+class _Judged(NamedTuple):
+    """A profiler that a start does not leave off, by what was answered of the start.
+
+    ``switches`` are those that say so, each with the severest values that it may have.
+    """
+
+    number: int
+    start: Start
+    answer: dict[str, Any]
+    state: State
+    switches: tuple[tuple[ConfigSwitch, _Values], ...]
+
+    @property
+    def shown(self) -> list[str]:
+        """The keys that say something: those that are neither missing nor off."""
+        values, keys = self.answer["values"], [key for switch, _ in self.switches for key in switch.keys]
+        return list(dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0])))
+
+    @property
+    def open(self) -> list[str]:
+        """Those of them that only the run tells."""
+        return [name for name in self.shown if unknown(self.answer["values"][name])]
+
+    @property
+    def changes(self) -> dict[str, object]:
+        """What would switch it off."""
+        return {name: off for switch, values in self.switches for name, off in _off(switch, values)}
+
+    @property
+    def decisive(self) -> str:
+        """The key whose place is named."""
+        return str([*(self.open if self.state is State.UNKNOWN else ()), *self.changes][0])
+
+    @property
+    def request(self) -> dict[str, object]:
+        """What is asked of its keys: where they are decided, and which changes Hydra takes."""
+        changes = [(name, typed(off)) for name, off in self.changes.items()]
+        keys = list(dict.fromkeys([*self.shown, *self.changes]))
+        return {"start": self.number, "keys": keys, "decisive": self.decisive, "changes": changes}
+
+
+def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer: dict[str, Any]) -> _Judged | None:
+    """The severest answer of the switches of one profiler, None if all say that it is off."""
+    found: list[tuple[ConfigSwitch, State, _Values]] = []
+    for switch in switches:
+        values = answer["values"]
+        if switch.if_known and answer["reason"]:  # so rarely meant that it has to be seen
+            values = {name: value for name, value in values.items() if not unknown(value)}
+        on = {key.name: key.values[-1] for key in switch.keys}
+        state, ways = _state(switch, values) if answer["known"] or switch.if_known else (State.UNKNOWN, on)
+        found.append((switch, state, ways))
+    worst = max((state for _, state, _ in found), key=lambda state: state.severity, default=State.OFF)
+    kept = tuple((switch, values) for switch, state, values in found if state is worst)
+    return _Judged(number, start, answer, worst, kept) if worst is not State.OFF else None
+
+
+def _finding(one: _Judged, change: dict[str, Any]) -> Finding:
+    (switch, _), state, reason = one.switches[0], one.state, ""
     why = (state is State.ARMED and switch.armed) or switch.why
-    shown = [key.name for key in switch.keys if one.values.get(key.name) not in (None, False, key.values[0])]
-    open_ones = [name for name in shown if unknown(one.values[name])] if state is State.UNKNOWN else []
-    reason = one.reason
-    if state is State.UNKNOWN and not reason:
-        reason = "a value is only known when it runs" if open_ones else "nobody documents this value"
-    elif state is State.ON and not one.sure:
+    if state is State.UNKNOWN:
+        open_reason = "a value is only known when it runs" if one.open else "nobody documents this value"
+        reason = one.answer["reason"] or open_reason
+    elif state is State.ON and not one.start.sure:
         state, reason = State.UNKNOWN, "it stands in a branch, a loop or a function that may not run"
-    changes = dict(_off(switch, values))
-    origins = {name: one.origin(name) or Origin(name, one.where) for name in [*shown, *changes]}
-    decisive = origins[[*open_ones, *changes][0]]
-    overrides = " ".join(dict.fromkeys(f"{origins[name].key}={typed(off)}" for name, off in changes.items()))
-    at = "as the last override at" if one.reason else "at" if decisive.typed else "as an override, or at"
-    return Finding(
-        switch.profiler,
-        state,
-        decisive.where,
-        " ".join(dict.fromkeys(f"{origins[name].key}={typed(one.values[name])}" for name in shown))[:300],
-        f"{overrides} {at} {decisive.where.replace('command after', 'the command after')}",
-        f"{why} ({reason})" if reason else why,
-        reason,
-    )
+    key, typed_at = change["origins"].get(one.decisive, (one.decisive, None))
+    where = (one.answer["known"] and (typed_at or change["place"])) or one.start.where
+    place = where.replace("command after", "the command after")
+    if change["accepted"] and _helps(one, change):
+        at = "at" if typed_at else "as the last override at" if one.answer["reason"] else "as an override, or at"
+        off = f"{' '.join(change['overrides'])} {at} {place}"
+    else:
+        off = f"change {key} at {place}" if one.answer["known"] else ""
+    origins = {name: change["origins"].get(name, (name, None))[0] for name in one.shown}
+    seen = " ".join(dict.fromkeys(f"{origins[name]}={typed(one.answer['values'][name])}" for name in one.shown))
+    return Finding(switch.profiler, state, where, seen[:300], off, why, reason)
 
 
-def _on(switch: ConfigSwitch) -> dict[str, object]:
-    return {key.name: key.values[-1] for key in switch.keys}
+def _helps(one: _Judged, change: dict[str, Any]) -> bool:
+    """Whether the switches are off behind the accepted changes; where nothing is known, those that they are for."""
+    for switch, values in one.switches:
+        taken = all(name in change["accepted"] for name, _ in _off(switch, values))
+        if (one.answer["known"] and not taken) or (taken and _state(switch, change["values"])[0] is not State.OFF):
+            return False
+    return True
 
 
-def _state(switch: ConfigSwitch, values: Mapping[str, object]) -> tuple[State, Mapping[str, object]]:
+def _state(switch: ConfigSwitch, values: _Values) -> tuple[State, _Values]:
     """The state that the values mean, and the severest values that they may be."""
     mine = {key.name: values.get(key.name) for key in switch.keys}
     # Keys with the same unknown text follow from each other, so they change together.
     texts = list(dict.fromkeys(str(value) for value in mine.values() if unknown(value)))
     choices = [next(key.values for key in switch.keys if str(mine[key.name]) == text) for text in texts]
-    cases = list(itertools.islice(itertools.product(*choices), _MOST_CASES + 1))
-    if len(cases) > _MOST_CASES:
-        return State.UNKNOWN, _on(switch)
-    known = [dict(zip(texts, case, strict=True)) for case in cases]
+    known = [dict(zip(texts, case, strict=True)) for case in itertools.product(*choices)]
     ways = [{name: case.get(str(value), value) for name, value in mine.items()} for case in known]
     states = [switch.state(way) for way in ways]
     worst = max(states, key=lambda state: state.severity)
     return (worst if len(set(states)) == 1 else State.UNKNOWN), ways[states.index(worst)]
 
 
-def _off(switch: ConfigSwitch, values: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+def _off(switch: ConfigSwitch, values: _Values) -> list[tuple[str, object]]:
     """The keys to change, with what to change them to: the first one that does alone, else as many as it takes."""
     offs = {key.name: key.values[0] for key in switch.keys}
     for name, off in offs.items():
@@ -188,7 +252,7 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
             return Start(
                 invocation.where, invocation.sure, argv[at + 1 :], invocation.variables, folder, main[1], program.parent
             )
-        if module and word.partition(".")[0] in application.packages:
+        if module and word.partition(".")[0] in application.packages and not (program and _plain(program)):
             return Start(invocation.where, invocation.sure, argv[at + 1 :], invocation.variables)
     return None
 
@@ -205,6 +269,14 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):
+        return False
+
+
+def _plain(program: Path) -> bool:
+    """Whether a program has nothing to do with Hydra, neither itself nor with a ``main`` that it imports."""
+    try:
+        return not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", program.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
         return False
 
 

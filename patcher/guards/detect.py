@@ -9,10 +9,9 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from patcher.guards.launch import read
+from patcher.guards.release import Release
 from patcher.guards.scope import Argument, Assignment, Invocation, quoted
-from patches.switches import Form, State, Switch
-
-__all__ = ["Finding", "Guard", "State", "Subject", "Switch", "detect", "exists", "worst"]
+from patcher.switches import Form, State, Switch
 
 
 class Finding(NamedTuple):
@@ -32,14 +31,15 @@ class Finding(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a guard looks at: a target's version and root (None if it is not here), a configuration file that the user
-    names, and the invocations.
+    """What a guard looks at: a target's release and root (None if it is not here), a configuration file that the user
+    names, the invocations, and the programs of the environments that may know more, the likeliest first.
     """
 
-    version: str
+    release: Release
     root: Path | None
     config: Path | None
     invocations: tuple[Invocation, ...]
+    pythons: tuple[str, ...] = ()
 
 
 # A check of one project that no variable or option can express, such as a Hydra configuration: it answers
@@ -56,23 +56,26 @@ def detect(
     command: Sequence[str] = (),
     root: Path | None = None,
     config: Path | None = None,
+    published: tuple[str, ...] = (),
+    package: str = "",
+    pythons: Sequence[str] = (),
     guards: Iterable[Guard] = (),
 ) -> tuple[Finding, ...]:
     """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one
     OFF.
 
-    ``version`` and ``root`` are the target's; with one that is no version every switch counts. ``guards`` are asked
-    besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
+    ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
+    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
     """
-    declared = tuple(switches)
+    declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
     invocations = read(environ, script, command)
     searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        active = [one for one in declared if one.profiler == profiler and exists(one.releases, version)]
+        active = [one for one in declared if one.profiler == profiler and release.has(one)]
         found += _profiler(profiler, active, invocations, ", ".join(searched))
     for guard in guards:
-        found += guard(Subject(version, root, config, invocations))
+        found += guard(Subject(release, root, config, invocations, tuple(pythons)))
     severe = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
@@ -85,17 +88,6 @@ def detect(
 def worst(findings: Iterable[Finding]) -> State:
     """The severest state: on before unknown before armed before off."""
     return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
-
-
-def exists(releases: str, version: str) -> bool:
-    """Whether ``version`` is one of ``releases``, a specifier; a text that is no version is."""
-    from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return SpecifierSet(releases).contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return True
 
 
 def _profiler(
@@ -142,8 +134,7 @@ def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
         off = f"{finding.off}; or leave out {call}"
         return finding._replace(state=State.ON, found=f"{finding.found}; {call}", off=off)
     reason = "whether this call is reached is only known when the script runs"
-    why = f"{finding.why} ({reason})"
-    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why, reason=reason)
+    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", reason=reason)
 
 
 def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
@@ -197,8 +188,7 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
         line = where.replace("command after", "the command after")
         variable = switch.form is Form.VARIABLE
         off = f"take it out at {line}, or {switch.off} behind it" if variable else f"{switch.off} at {line}"
-    why = f"{switch.why} ({reason})" if reason else switch.why
-    return Finding(switch.profiler, state, where, found, off, why, reason)
+    return Finding(switch.profiler, state, where, found, off, switch.why, reason)
 
 
 class _Value(NamedTuple):

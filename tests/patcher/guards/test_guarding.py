@@ -12,7 +12,8 @@ from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
 from patcher.errors import Kind
 from patcher.report import Report
-from patches.switches import Application, ConfigSwitch, Key, State
+from patcher.switches import Application, ConfigSwitch, Key, State
+from patcher.targets.target import Project, Target
 
 STATES = {None: State.OFF, "ready": State.ARMED, "record": State.ON}
 APPLICATION = Application(
@@ -37,11 +38,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def report(root: Path, words: str = "", *, application: Application | None = APPLICATION, **more: Any) -> Report:
-    upstream: Any = SimpleNamespace(project=SimpleNamespace(name="toy"), switches=(), application=application)
+    project = Project("toy", "toy", ("toy",))
+    upstream: Any = SimpleNamespace(project=project, switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
     result = Report("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
-    guard(result, upstream, "1.0", launch, force=more.pop("force", False), root=root)
+    target = Target(project, "1.0", root, "wheel", "", "")
+    guard(result, upstream, "1.0", launch, force=more.pop("force", False), target=target)
     return result
 
 
