@@ -77,7 +77,9 @@ class _Composed:
                 found[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
             except OmegaConfBaseException:
                 found[key] = next(tokens)
-            if not self.everything and self.origin(key)[1] is None:
+            # What is not even in the project's own files is not read, so it need not be known.
+            there = self.name is None or self._raw(key) is not _NOWHERE
+            if not self.everything and there and self.origin(key)[1] is None:
                 found[key] = next(tokens)
         return found
 
@@ -171,7 +173,7 @@ class Session:
                     composed = _stand_in(job, _overrides(_arguments(job).overrides, job, [], tokens))
                 values = composed.values(job["keys"], tokens) if composed else None
             except Exception as error:  # whatever YAML and resolvers of others raise is an answer
-                composed, reason = None, _said(error)
+                composed, reason = None, reason or _said(error)
             # What may be anything still has the keys that the advice to switch it off needs.
             with contextlib.suppress(Exception):
                 composed = composed or _stand_in(job, [])

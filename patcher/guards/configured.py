@@ -145,15 +145,17 @@ def _finding(one: _Judged, change: dict[str, Any]) -> Finding:
     elif state is State.ON and not one.start.sure:
         state, reason = State.UNKNOWN, "it stands in a branch, a loop or a function that may not run"
     key, typed_at = change["origins"].get(one.decisive, (one.decisive, None))
-    where = (one.answer["known"] and (typed_at or change["place"])) or one.start.where
+    based = not one.answer["reason"]  # else the files are not those of the run
+    where = (one.answer["known"] and typed_at) or (based and change["place"]) or one.start.where
     place = where.replace("command after", "the command after")
     if change["accepted"] and _helps(one, change):
-        at = "at" if typed_at else "as the last override at" if one.answer["reason"] else "as an override, or at"
+        at = "at" if typed_at else "as an override, or at" if based else "as the last override at"
         off = f"{' '.join(change['overrides'])} {at} {place}"
     else:
         off = f"change {key} at {place}" if one.answer["known"] else ""
-    origins = {name: change["origins"].get(name, (name, None))[0] for name in one.shown}
-    seen = " ".join(dict.fromkeys(f"{origins[name]}={typed(one.answer['values'][name])}" for name in one.shown))
+    shown = {name: change["origins"].get(name, (name, None)) for name in one.shown}
+    said = [f"{key}={typed(one.answer['values'][name])}" for name, (key, place) in shown.items() if based or place]
+    seen = " ".join(dict.fromkeys(said))
     return Finding(switch.profiler, state, where, seen[:300], off, why, reason)
 
 

@@ -116,7 +116,7 @@ def composed(pythons: Iterable[str], request: Mapping[str, object], extra: str) 
 
     Where none answers, the reason; ``extra`` is what brings Hydra along with rlpatch.
     """
-    reason = f"only hydra-core can tell: --python EXE of the run, or pip install 'rlpatch[{extra}]'"
+    reason = f"no hydra-core: --python EXE, or pip install 'rlpatch[{extra}]'"
     for python in dict.fromkeys((*pythons, sys.executable)):
         answers = child(python).ask(request)
         if answers is not None:

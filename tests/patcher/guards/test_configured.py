@@ -259,6 +259,46 @@ def test_other_programs_of_verl(tmp_path: Path, text: str, version: str, expecte
     assert guard(version, script(tmp_path, text + "\n"))[VERL].state is expected
 
 
+@pytest.mark.parametrize(
+    ("version", "text", "advice"),
+    [
+        ("0.9.1", "torchrun -m verl.trainer.sft_trainer $EXTRA", "trainer.profile_interval=[-1,-1]"),
+        (
+            "0.9.1",
+            "torchrun -m verl.trainer.sft_trainer trainer.profile_interval=[1,2]",
+            "trainer.profile_interval=[-1,-1]",
+        ),
+        ("0.9.1", PPO + "$EXTRA", "global_profiler.steps=null"),
+        ("0.9.1", PPO + "--config-path=$D", "global_profiler.steps=null"),
+        ("0.9.1", "python3 -m recipe.dapo.main_dapo " + STEPS, "global_profiler.steps=null"),
+        ("0.5.0", PPO + "$EXTRA", "trainer.profile_steps=null"),
+    ],
+)
+def test_only_what_hydra_takes_is_advised(tmp_path: Path, version: str, text: str, advice: str) -> None:
+    run = script(tmp_path, text + "\n")
+    found = guard(version, run)
+    assert found[VERL].off.partition(" ")[0] == advice
+    assert found[VERL].off.endswith(f"at {run}:1")
+    if "sft" in text and "$" in text:
+        assert (found[SERVER].state, found[SERVER].off) == (UNKNOWN, "")
+
+
+def test_what_is_typed_over_files_that_are_not_here_counts(tmp_path: Path) -> None:
+    run = script(tmp_path, PPO + "--config-path=$D global_profiler.tool=torch_memory\n")
+    found = guard("0.9.1", run)
+    assert (found[MEMORY].state, found[MEMORY].found) == (ON, "global_profiler.tool=torch_memory")
+    assert found[MEMORY].off == f"global_profiler.tool=null at {run}:1"
+    assert found[VERL].state is UNKNOWN
+    assert "--config FILE names it" in found[VERL].reason
+    assert states(guard("0.6.1", command="python3 -m recipe.dapo.main_dapo global_profiler.steps=null " + NPU)) == {}
+
+
+@pytest.mark.parametrize(("module", "started"), [("verl.model_merger", False), ("verl.trainer.main_ppo", True)])
+def test_a_program_that_hydra_does_not_configure_is_no_start(module: str, started: bool) -> None:
+    found = guard("0.6.1", command=f"python3 -m {module} --local_dir x")
+    assert ("nothing that can be read here starts verl" in found[VERL].reason) != started
+
+
 def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
     run = script(
         tmp_path, f"set -x\n{PPO}\\\n  {NPU}\\\n  {ENABLED}\\\n  {RANKS}\\\n  global_profiler.steps=[1,2] $@\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,18 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     (note,) = found.notes
     assert note.text == "3 profilers may be on: Hydra cannot read mode=["
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
+
+
+def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = root / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
+    for words in ("", "mode=record"):
+        (note,) = report(root, words, application=APPLICATION._replace(switches=switches)).notes
+        assert note.text == "3 profilers may be on: no hydra-core: --python EXE, or pip install 'rlpatch[toy]'"
+        assert "no hydra-core" not in note.detail
 
 
 def test_where_no_configuration_is_there_to_look_at_apply_warns_of_nothing(root: Path) -> None:

@@ -220,7 +220,7 @@ def test_what_is_typed_counts_where_the_files_are_not_known(root: Path, words: l
     found = compose(root, [*words, "steps=[2]", "tool=npu", "worker.deep.size=9"])
     assert reason in found.reason
     assert {key: value for key, value in found.values.items() if not unknown(value)} == {
-        "steps": [2], "tool": "npu", "worker.tool": "npu", "worker.deep.size": 9,
+        "steps": [2], "tool": "npu", "worker.tool": "npu", "worker.deep.size": 9, "absent": None,
     }  # fmt: skip
     assert compose(root, ["steps=[2]", f"tool={RUN_TIME}"]).known
 
