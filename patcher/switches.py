@@ -1,8 +1,8 @@
 """What a declaration says of another profiler: how it is switched on, by a word, a variable or a configuration.
 
-``patches`` declares them; ``patcher.guards`` holds them against an environment, a launch script and a command. What counts
-as ``ON`` is what records without anybody asking further, since two recordings in one process lose data or end in a
-segfault. A profiler that waits for a request is ``ARMED``.
+``patches`` declares them; ``patcher.guards`` holds them against an environment, a launch script and a command. What
+counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data or end in
+a segfault. A profiler that waits for a request is ``ARMED``.
 """
 
 from __future__ import annotations

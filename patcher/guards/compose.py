@@ -1,7 +1,7 @@
 """Composes what starts of a Hydra application are configured by: a program of its own, for the Python of the run.
 
-It answers each line of JSON with one, an empty list where there is no Hydra. It imports nothing of rlpatch, and nothing of
-the target is run: hydra-core composes the installed YAML files with the overrides of a start, OmegaConf resolves the
+It answers each line of JSON with one, an empty list where there is no Hydra. It imports nothing of rlpatch, and nothing
+of the target is run: hydra-core composes the installed YAML files with the overrides of a start, OmegaConf resolves the
 interpolations. A part that only the run tells makes just those keys unknown that it reaches. Python 3.9 and Hydra 1.2
 will do.
 """

@@ -61,11 +61,11 @@ def detect(
     pythons: Sequence[str] = (),
     guards: Iterable[Guard] = (),
 ) -> tuple[Finding, ...]:
-    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one
-    OFF.
+    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one OFF.
 
     ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
-    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
+    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the
+    command names, cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
     invocations = read(environ, script, command)

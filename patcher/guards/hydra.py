@@ -111,10 +111,12 @@ def child(python: str) -> Child:
     return found
 
 
-def composed(pythons: Iterable[str], request: Mapping[str, object], extra: str) -> tuple[list[Any] | None, Child | str]:
-    """The answers of the first of ``pythons`` that has Hydra, else of the one that runs us, and the child that knows more.
+def composed(
+    pythons: Iterable[str], request: Mapping[str, object], extra: str
+) -> tuple[list[Any] | None, Child | str]:
+    """The answers of the first of ``pythons``, or of the one that runs us, that has Hydra, and the child that knows more.
 
-    Where none answers, the reason; ``extra`` is what brings Hydra along with rlpatch.
+    Where none answers, None and the reason; ``extra`` is what brings Hydra along with rlpatch.
     """
     reason = f"no hydra-core: --python EXE, or pip install 'rlpatch[{extra}]'"
     for python in dict.fromkeys((*pythons, sys.executable)):

@@ -23,7 +23,7 @@ class Release(NamedTuple):
         """Whether this version has a switch; where nothing tells, it has.
 
         The version of a development tree lags its code, by months in verl and in vllm-ascend: it says no more than
-        which release came before. So the code decides if it is here, else every switch of that release and later counts.
+        which release came before. So the code decides if it is here, else the switches of that release and all later.
         """
         from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
         from packaging.version import InvalidVersion, Version
