@@ -187,11 +187,12 @@ class Session:
             return {"origins": {}, "place": "", "accepted": [], "overrides": [], "values": {}}
         tokens = (f"{TOKEN}{number}" for number in itertools.count(1 << 20))
         with _environment(job, tokens):
-            changes = dict(request["changes"])
+            changes = request["changes"]
             origins = {key: composed.origin(key) for key in [*request["keys"], *changes]}
+            decisive, typed_at = origins[request["decisive"]]
             place = ""
             with contextlib.suppress(Exception):
-                place = "" if origins[request["decisive"]][1] else composed.place(origins[request["decisive"]][0])
+                place = "" if typed_at else composed.place(decisive)
             changed = replace(composed, config=copy.deepcopy(composed.config), overrides=list(composed.overrides))
             for key, text in changes.items():
                 override = f"{origins[key][0]}={text}"

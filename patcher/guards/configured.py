@@ -36,19 +36,15 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
         return _unknown(application, subject, active)
     keys = dict.fromkeys(key.name for switch in active for key in switch.keys)
     request = hydra.starts(starts, keys, subject.root, application.folder, application.defaults)
-    answers, child = hydra.composed(subject.pythons, request, application.extra) if active else ([], "")
-    if answers is None:
-        answers = [{"values": {}, "known": False, "reason": child}] * len(starts)
+    composed = hydra.composed(subject.pythons, request, application.extra) if active else "there is no switch"
+    nothing = [{"values": {}, "known": False, "reason": composed}] * len(starts)
+    answers, child = (nothing, None) if isinstance(composed, str) else composed
     profilers = list(dict.fromkeys(switch.profiler for switch in application.switches))
-    judged = [
-        one
-        for profiler in profilers
-        for number, answer in enumerate(answers)
-        if (
-            one := _judged([switch for switch in active if switch.profiler == profiler], number, starts[number], answer)
-        )
-    ]
-    changes = child.ask({"changes": [one.request for one in judged]}) if judged and not isinstance(child, str) else None
+    switches = {profiler: [switch for switch in active if switch.profiler == profiler] for profiler in profilers}
+    each = [(one, number) for one in profilers for number in range(len(answers))]
+    all_judged = [_judged(switches[one], number, starts[number], answers[number]) for one, number in each]
+    judged = [one for one in all_judged if one]
+    changes = child.ask({"changes": [one.request for one in judged]}) if child and judged else None
     found: dict[tuple[str, str], Finding] = {}
     for one, change in zip(judged, changes or [_UNCHANGED] * len(judged), strict=True):
         finding = _finding(one, change)
@@ -58,8 +54,7 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     searched = ", ".join(dict.fromkeys(start.where for start in starts))
     for profiler in profilers if starts else ():
         if not any(finding.profiler == profiler for finding in found.values()):
-            whys = [switch.why for switch in active if switch.profiler == profiler]
-            why = whys[0] if whys else "no switch of it exists in this release"
+            why = next((switch.why for switch in switches[profiler]), "no switch of it exists in this release")
             found[profiler, searched] = Finding(profiler, State.OFF, searched, "", "nothing to do", why)
     return sorted(found.values(), key=lambda finding: profilers.index(finding.profiler))
 
@@ -75,7 +70,6 @@ def _unknown(application: Application, subject: Subject, active: Iterable[Config
 
 # --- judging ---
 
-
 # Of keys that were to be changed, where the configuration is not known that they stand in.
 _UNCHANGED: dict[str, Any] = {"origins": {}, "place": "", "accepted": [], "overrides": [], "values": {}}
 
@@ -83,42 +77,16 @@ _UNCHANGED: dict[str, Any] = {"origins": {}, "place": "", "accepted": [], "overr
 class _Judged(NamedTuple):
     """A profiler that a start does not leave off, by what was answered of the start.
 
-    ``switches`` are those that say so, each with the severest values that it may have.
+    ``switches`` are those that say so, each with the severest values that it may have; ``request`` asks where its keys
+    are decided, and which changes Hydra takes that switch it off. ``open`` are keys that only the run tells.
     """
 
-    number: int
     start: Start
     answer: dict[str, Any]
     state: State
-    switches: tuple[tuple[ConfigSwitch, _Values], ...]
-
-    @property
-    def shown(self) -> list[str]:
-        """The keys that say something: those that are neither missing nor off."""
-        values, keys = self.answer["values"], [key for switch, _ in self.switches for key in switch.keys]
-        return list(dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0])))
-
-    @property
-    def open(self) -> list[str]:
-        """Those of them that only the run tells."""
-        return [name for name in self.shown if unknown(self.answer["values"][name])]
-
-    @property
-    def changes(self) -> dict[str, object]:
-        """What would switch it off."""
-        return {name: off for switch, values in self.switches for name, off in _off(switch, values)}
-
-    @property
-    def decisive(self) -> str:
-        """The key whose place is named."""
-        return str([*(self.open if self.state is State.UNKNOWN else ()), *self.changes][0])
-
-    @property
-    def request(self) -> dict[str, object]:
-        """What is asked of its keys: where they are decided, and which changes Hydra takes."""
-        changes = [(name, typed(off)) for name, off in self.changes.items()]
-        keys = list(dict.fromkeys([*self.shown, *self.changes]))
-        return {"start": self.number, "keys": keys, "decisive": self.decisive, "changes": changes}
+    switches: list[tuple[ConfigSwitch, _Values]]
+    request: dict[str, Any]
+    open: list[str]
 
 
 def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer: dict[str, Any]) -> _Judged | None:
@@ -132,31 +100,43 @@ def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer:
         state, ways = _state(switch, values) if answer["known"] or switch.if_known else (State.UNKNOWN, on)
         found.append((switch, state, ways))
     worst = max((state for _, state, _ in found), key=lambda state: state.severity, default=State.OFF)
-    kept = tuple((switch, values) for switch, state, values in found if state is worst)
-    return _Judged(number, start, answer, worst, kept) if worst is not State.OFF else None
+    if worst is State.OFF:
+        return None
+    severest = [(switch, ways) for switch, state, ways in found if state is worst]
+    keys, values = [key for switch, _ in severest for key in switch.keys], answer["values"]
+    shown = dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0]))
+    opened = [name for name in shown if worst is State.UNKNOWN and unknown(values[name])]
+    changes = {name: typed(off) for switch, ways in severest for name, off in _off(switch, ways)}
+    request = {"start": number, "keys": list(shown), "decisive": [*opened, *changes][0], "changes": changes}
+    return _Judged(start, answer, worst, severest, request, opened)
 
 
 def _finding(one: _Judged, change: dict[str, Any]) -> Finding:
     (switch, _), state, reason = one.switches[0], one.state, ""
-    why = (state is State.ARMED and switch.armed) or switch.why
+    based = not one.answer["reason"]  # else the files are not those of the run
     if state is State.UNKNOWN:
-        open_reason = "a value is only known when it runs" if one.open else "nobody documents this value"
-        reason = one.answer["reason"] or open_reason
+        reason = "a value is only known when it runs" if one.open else "nobody documents this value"
+        reason = one.answer["reason"] or reason
     elif state is State.ON and not one.start.sure:
         state, reason = State.UNKNOWN, "it stands in a branch, a loop or a function that may not run"
-    key, typed_at = change["origins"].get(one.decisive, (one.decisive, None))
-    based = not one.answer["reason"]  # else the files are not those of the run
+    key, typed_at = change["origins"].get(one.request["decisive"], (one.request["decisive"], None))
     where = (one.answer["known"] and typed_at) or (based and change["place"]) or one.start.where
-    place = where.replace("command after", "the command after")
+    off = f"change {key}" if one.answer["known"] else ""
     if change["accepted"] and _helps(one, change):
-        at = "at" if typed_at else "as an override, or at" if based else "as the last override at"
-        off = f"{' '.join(change['overrides'])} {at} {place}"
-    else:
-        off = f"change {key} at {place}" if one.answer["known"] else ""
-    shown = {name: change["origins"].get(name, (name, None)) for name in one.shown}
+        off = " ".join(change["overrides"]) + (
+            "" if typed_at else " as an override, or" if based else " as the last override"
+        )
+    shown = {name: change["origins"].get(name, (name, None)) for name in one.request["keys"]}
     said = [f"{key}={typed(one.answer['values'][name])}" for name, (key, place) in shown.items() if based or place]
-    seen = " ".join(dict.fromkeys(said))
-    return Finding(switch.profiler, state, where, seen[:300], off, why, reason)
+    return Finding(
+        switch.profiler,
+        state,
+        where,
+        " ".join(dict.fromkeys(said))[:300],
+        off and f"{off} at {where.replace('command after', 'the command after')}",
+        (one.state is State.ARMED and switch.armed) or switch.why,
+        reason,
+    )
 
 
 def _helps(one: _Judged, change: dict[str, Any]) -> bool:

@@ -64,8 +64,8 @@ def detect(
     """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one OFF.
 
     ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
-    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the
-    command names, cannot be read.
+    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that
+    the command names, cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
     invocations = read(environ, script, command)

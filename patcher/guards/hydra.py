@@ -111,12 +111,10 @@ def child(python: str) -> Child:
     return found
 
 
-def composed(
-    pythons: Iterable[str], request: Mapping[str, object], extra: str
-) -> tuple[list[Any] | None, Child | str]:
-    """The answers of the first of ``pythons``, or of the one that runs us, that has Hydra, and the child that knows more.
+def composed(pythons: Iterable[str], request: Mapping[str, object], extra: str) -> tuple[list[Any], Child] | str:
+    """The answers of the first of ``pythons``, or of the one that runs us, that has Hydra, and the child that gave it.
 
-    Where none answers, None and the reason; ``extra`` is what brings Hydra along with rlpatch.
+    Where there are none, the reason; ``extra`` is what brings Hydra along with rlpatch.
     """
     reason = f"no hydra-core: --python EXE, or pip install 'rlpatch[{extra}]'"
     for python in dict.fromkeys((*pythons, sys.executable)):
@@ -124,7 +122,7 @@ def composed(
         if answers is not None:
             return answers, child(python)
         reason = child(python).reason or reason
-    return None, reason
+    return reason
 
 
 def starts(
