@@ -22,8 +22,9 @@ class Release(NamedTuple):
     def has(self, switch: Switch | ConfigSwitch) -> bool:
         """Whether this version has a switch; where nothing tells, it has.
 
-        The version of a development tree lags its code, by months in verl and in vllm-ascend: it says no more than
-        which release came before. So the code decides if it is here, else the switches of that release and all later.
+        The version of a development tree lags its code, by months in verl and in vllm-ascend, and fixes are released
+        from branches: it says no more than that the minor release before is in it. So the code decides if it is here,
+        else the switches of that release and of all later ones count.
         """
         from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
         from packaging.version import InvalidVersion, Version
@@ -37,9 +38,9 @@ class Release(NamedTuple):
         if self.version in self.published or not (version.is_devrelease or _BUILT_BETWEEN.search(version.local or "")):
             return there
         published = sorted(map(Version, self.published))
-        before = [release for release in published if release <= version]
-        since = [*before[-1:], *published[len(before) :]]
-        there = there or not published or any(declared.contains(release, prereleases=True) for release in since)
+        minors = [release.release[:2] for release in published if release.release[:2] < version.release[:2]]
+        later = [release for release in published if release.release[:2] >= max(minors, default=())]
+        there = there or not published or any(declared.contains(release, prereleases=True) for release in later)
         return there and self._reads(switch)
 
     def _reads(self, switch: Switch | ConfigSwitch) -> bool:

@@ -66,9 +66,9 @@ EXIST = {
     "0.4.0": {MEGATRON},
     "0.4.1 0.5.0": {VERL, MEGATRON},
     "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY},
-    "0.7.1 0.8.0.dev0 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
-    # The code of a development tree is that of the release before it, or of any later one.
-    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev": {VERL, MEGATRON, MEMORY, SERVER},
+    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+    # A development tree has at least the minor release before it, whose fixes come from a branch; and perhaps any later.
+    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER},
 }
 
 
