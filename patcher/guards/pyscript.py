@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.scope import OVERRIDE, RUN_TIME, Argument, Placed, Scope, merged
+from patcher.guards.scope import MANY, OVERRIDE, RUN_TIME, Argument, Placed, Scope, known, merged
 
 if TYPE_CHECKING:
     from patcher.guards.launch import Reading
@@ -43,7 +43,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
                 scope.put(variable, [None], f"{name}:{number}", row.strip()[:200], export=True, depth=0)
-        reading.invocation(f"{name}:{line}", (), scope.variables, reading.sure)
+        reading.invocation(f"{name}:{line}", (), scope, reading.sure)
 
 
 class _Python:
@@ -59,7 +59,7 @@ class _Python:
     def run(self) -> None:
         self._block(self.tree.body)
         last = self.tree.body[-1].lineno if self.tree.body else 1
-        self.reading.invocation(self._line(last), (), self.scope.variables, self.reading.sure)
+        self.reading.invocation(self._line(last), (), self.scope, self.reading.sure)
 
     def _where(self, node: ast.expr | ast.stmt) -> str:
         return self._line(node.lineno)
@@ -159,7 +159,7 @@ class _Python:
                 one.value for one in ast.walk(argument)
                 if isinstance(one, ast.Constant) and isinstance(one.value, str) and "/" in one.value
             )  # fmt: skip
-        self.reading.invocation(self._where(node), words, {}, self._sure())
+        self.reading.invocation(self._where(node), words, None, self._sure())
         self._mapping([(keyword.arg, keyword.value, keyword.value) for keyword in node.keywords])
 
     def _sure(self) -> bool:
@@ -197,21 +197,22 @@ class _Python:
         given = self._resolved(node.args[0])
         where, scope = self._where(node), self.scope.copy()
         if isinstance(given, ast.List | ast.Tuple):
-            argv = [self._word(element) for element in given.elts]
-            self.reading.command(argv, scope, where, self._sure(), folder=self.folder)
+            words = [self._word(element) for element in given.elts]
+            self.reading.command(words, scope, where, self._sure(), folder=self.folder)
         else:
             text = self._text(given)
             if text is not None:
-                self.reading.command(["sh", "-c", text], scope, where, self._sure(), folder=self.folder)
+                words = [Placed(word, where) for word in ("sh", "-c", text)]
+                self.reading.command(words, scope, where, self._sure(), folder=self.folder)
 
-    def _word(self, node: ast.expr) -> Argument:
+    def _word(self, node: ast.expr) -> Placed:
         """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
         text = self._text(node)
         if text is None and isinstance(node, ast.JoinedStr):
             parts = [self._text(part) for part in node.values]
             text = "".join(RUN_TIME if part is None else part for part in parts)
             text = text if OVERRIDE.match(text) else None
-        return None if text is None else Placed(text, self._where(node))
+        return Placed(MANY if text is None else text, self._where(node))
 
     def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr, ast.expr]]) -> None:
         """Variables for a child (``env=``, Ray's ``env_vars``) and engine settings (``…_config=``)."""
@@ -229,9 +230,9 @@ class _Python:
                 words += self._options("--" + name.replace("_", "-"), value)
             where = where or self._where(node)
         if changed:
-            self.reading.invocation(where, (), child.variables, self.reading.sure)
+            self.reading.invocation(where, (), child, self.reading.sure)
         if words:
-            self.reading.invocation(where, words, {}, self._sure())
+            self.reading.invocation(where, words, None, self._sure())
 
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
@@ -313,7 +314,7 @@ class _Python:
 
     def _variable(self, name: Argument) -> Argument:
         variables = self.scope.variables.get(name or "", ())
-        return variables[0].text if len(variables) == 1 else None
+        return known(variables[0].text) if len(variables) == 1 else None
 
 
 def _constant(node: ast.expr) -> Argument:

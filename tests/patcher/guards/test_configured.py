@@ -229,7 +229,8 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         ("bash /not/here.sh", UNSET),
         # branches and loops
         ("if x; then " + PPO + ON_061 + "; fi", {VERL: UNKNOWN}),
-        ("for i in 1 2; do " + PPO + ON_061 + "; done", {VERL: UNKNOWN}),
+        ("for i in $X; do " + PPO + ON_061 + "; done", {VERL: UNKNOWN}),
+        ("for i in 1 2; do " + PPO + ON_061 + "; done", {VERL: ON}),
         ("for i in 1 2; do " + PPO + "; done", {}),
         ("for i in 1 2; do bash -c '" + PPO + "'; done", {}),
         ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),

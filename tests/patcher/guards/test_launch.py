@@ -10,7 +10,6 @@ from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.guards.launch import read
 from patcher.guards.scope import RUN_TIME, Placed, quoted
-from patcher.guards.shell import Heredoc, Word, tokens
 from patches.switches import MSPROF, State
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
@@ -79,7 +78,8 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ("if x; then " + P + "fi\npython a\n", UNKNOWN, "run.sh:1"),
         ("if x; then " + P + "else export PROFILING_MODE=dynamic\nfi\npython a\n", ON, "run.sh:2"),
         ("if x; then " + P + "else unset PROFILING_MODE\nfi\npython a\n", UNKNOWN, "run.sh:1"),
-        (P + "if [ x ]; then unset PROFILING_MODE; fi\npython a\n", UNKNOWN, "run.sh:1"),
+        (P + "if [ x ]; then unset PROFILING_MODE; fi\npython a\n", OFF, "run.sh:2"),
+        (P + "if [ -f x ]; then unset PROFILING_MODE; fi\npython a\n", UNKNOWN, "run.sh:1"),
         (
             P + "if [ x ]; then unset PROFILING_MODE; else unset PROFILING_MODE; fi\npython a\n",
             OFF,
@@ -87,11 +87,22 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ),
         ("case $1 in\n a) " + P + ";;\n b) ;;\nesac\npython a\n", UNKNOWN, "run.sh:2"),
         ("case $1 in\n a) " + P + ";;\n *) export PROFILING_MODE=true ;;\nesac\npython a\n", ON, "run.sh:4"),
-        ("for i in 1 2; do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
-        ("while x; do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
-        ("f() {\n" + P + "}\npython a\n", UNKNOWN, "run.sh:2"),
-        ("function f {\n" + P + "}\npython a\n", UNKNOWN, "run.sh:2"),
-        ("[ -n x ] && " + P + "python a\n", UNKNOWN, "run.sh:1"),
+        ("for i in 1 2; do\n" + P + "done\npython a\n", ON, "run.sh:2"),
+        ("for i in $(cat x); do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
+        ("while [ -f x ]; do\n" + P + "done\npython a\n", UNKNOWN, "run.sh:2"),
+        ("f() {\n" + P + "}\npython a\n", OFF, ""),
+        ("f() {\n" + P + "}\nf\npython a\n", ON, "run.sh:2"),
+        ("function f {\n" + P + "}\nx && f\npython a\n", UNKNOWN, "run.sh:2"),
+        ("[ -n x ] && " + P + "python a\n", ON, "run.sh:1"),
+        ("[ -n $x ] && " + P + "python a\n", UNKNOWN, "run.sh:1"),
+        # The table of what was wrong.
+        (": ${PROFILING_MODE:=true}; export PROFILING_MODE\npython a\n", ON, "run.sh:1"),
+        ("read PROFILING_MODE <<< true; export PROFILING_MODE\npython a\n", UNKNOWN, "run.sh:1"),
+        ("printf -v PROFILING_MODE true; export PROFILING_MODE\npython a\n", ON, "run.sh:1"),
+        ("source <(echo export PROFILING_MODE=true)\npython a\n", ON, "run.sh:1"),
+        ("export PROFILING_MODE=true | tee log\npython a\n", OFF, ""),
+        ("export PROFILING_MODE=true &\npython a\n", OFF, ""),
+        ("{ export PROFILING_MODE=true; } | cat\npython a\n", OFF, ""),
         ("x || " + P + "python a\n", UNKNOWN, "run.sh:1"),
         ("cd /w && export PROFILING_MODE=true && python a\n", ON, "run.sh:1"),
         ("( " + P + ")\npython a\n", OFF, ""),
@@ -367,13 +378,6 @@ def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
     assert state(write(tmp_path, "run.sh", doubling)) == (UNKNOWN, "run.sh:62")
     branching = "".join(f"if x; then A=$A{n}; fi\n" for n in range(60)) + "export PROFILING_MODE=$A\npython a\n"
     assert state(write(tmp_path, "run.sh", branching))[0] is UNKNOWN
-
-
-def test_words_know_their_line_and_quotes() -> None:
-    stream = tokens("a 'b c' \\\n\"d $x\"\ncat <<E\nbody\nE\n")
-    words = [one for one in stream if isinstance(one, Word)]
-    assert [(one.raw, one.line) for one in words] == [("a", 1), ("'b c'", 1), ('"d $x"', 2), ("cat", 3)]
-    assert [one for one in stream if isinstance(one, Heredoc)] == [Heredoc("body\n", 4)]
 
 
 @pytest.mark.parametrize(
