@@ -220,6 +220,8 @@ def _started(application: Application, subject: Subject) -> list[Start]:
 
 def _start(invocation: Invocation, application: Application, root: Path | None) -> Start | None:
     """The start that an invocation is: ``-m MODULE`` or a Python file with ``hydra.main``, and words for it."""
+    if invocation.reason:
+        return Start(invocation.where, False, (), invocation.variables, reason=invocation.reason)
     argv = invocation.argv
     head = PurePath(argv[0] or "").name if argv else ""
     for at, word in enumerate(argv):
@@ -227,7 +229,7 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
         script = not at or PYTHON.fullmatch(head) or head in LAUNCHERS
         if word is None or not (module or (script and word.endswith(".py"))):
             continue
-        program = _program(word, root, module=module)
+        program = _program(word, [root or Path(), invocation.folder or Path()], module=module)
         main = _main(program, application.packages[0]) if program else None
         if program is not None and main is not None:
             folder = program.parent / main[0] if main[0] else None
@@ -239,11 +241,11 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
     return None
 
 
-def _program(word: str, root: Path | None, *, module: bool) -> Path | None:
-    """The file behind ``-m word`` or ``word``: in the target, else seen from here."""
+def _program(word: str, folders: Sequence[Path], *, module: bool) -> Path | None:
+    """The file behind ``-m word`` or ``word`` in the first of the folders that has it."""
     parts = word.replace(".", "/") if module else ""
     names = [f"{parts}.py", f"{parts}/__main__.py"] if module else [word]
-    candidates = [folder / name for folder in (root or Path(), Path()) for name in names]
+    candidates = [folder / name for folder in folders for name in names]
     return next((file.absolute() for file in candidates if _is_file(file)), None)
 
 

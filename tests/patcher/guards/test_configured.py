@@ -294,6 +294,14 @@ def test_what_is_typed_over_files_that_are_not_here_counts(tmp_path: Path) -> No
     assert states(guard("0.6.1", command="python3 -m recipe.dapo.main_dapo global_profiler.steps=null " + NPU)) == {}
 
 
+def test_what_cannot_be_parsed_may_have_started_anything(tmp_path: Path) -> None:
+    run = script(tmp_path, PPO + ON_061 + "\nfi fi (\n")
+    found = guard("0.6.1", run)
+    assert (found[VERL].state, found[VERL].where) == (ON, f"{run}:1")
+    assert (found[MEMORY].state, found[MEMORY].where) == (UNKNOWN, f"{run}:2")
+    assert "cannot be parsed" in found[MEMORY].reason
+
+
 @pytest.mark.parametrize(("module", "started"), [("verl.model_merger", False), ("verl.trainer.main_ppo", True)])
 def test_a_program_that_hydra_does_not_configure_is_no_start(module: str, started: bool) -> None:
     found = guard("0.6.1", command=f"python3 -m {module} --local_dir x")
