@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from patcher.guards.launch import read
 from patcher.guards.release import Release
-from patcher.guards.scope import Argument, Assignment, Invocation, quoted
+from patcher.guards.scope import ANY, Argument, Assignment, Invocation, known, quoted
 from patcher.switches import Form, State, Switch
 
 
@@ -99,8 +99,8 @@ def _profiler(
         for invocation in invocations:
             for hit in _hits(switch, invocation):
                 finding = _if_asked(hit, asked)
-                known = by_line.get(finding.where)
-                if known is None or known.state.severity < finding.state.severity:
+                other = by_line.get(finding.where)
+                if other is None or other.state.severity < finding.state.severity:
                     by_line[finding.where] = finding
     findings = list(by_line.values())
     severe = [finding for finding in findings if finding.state is not State.OFF]
@@ -139,23 +139,17 @@ def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
 
 def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
     if switch.form is Form.VARIABLE:
-        variables = invocation.variables.get(switch.name)
-        if variables is None:
-            variables = invocation.variables.get("*", ())
+        variables = invocation.variables.get(switch.name) or invocation.variables.get(ANY, ())
         return [_variable(switch, variables)] if variables else []
     if switch.form is Form.OPTION:
-        return [_option(switch, invocation, words) for words in _values(switch, invocation.argv)]
+        return _option(switch, invocation)
     if switch.form is Form.REQUEST:
-        state = _at_most(switch.otherwise, invocation.sure)
-        return (
-            [_finding(switch, state, invocation.where, quoted(invocation.argv)[:300], "")]
-            if _asked(switch, [invocation])
-            else []
-        )
-    programs = [word for word in invocation.argv[:1] if word is not None and PurePath(word).name == switch.name]
-    return [
-        _finding(switch, _at_most(switch.otherwise, invocation.sure), invocation.where, word, "") for word in programs
-    ]
+        found = quoted(invocation.argv)[:300] if _asked(switch, [invocation]) else ""
+    else:
+        program = invocation.argv[0] if invocation.argv else None
+        found = program if program and PurePath(program).name == switch.name else ""
+    state = _at_most(switch.otherwise, invocation.sure)
+    return [_finding(switch, state, invocation.where, found, "")] if found else []
 
 
 def _at_most(state: State, sure: bool) -> State:
@@ -191,38 +185,34 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
     return Finding(switch.profiler, state, where, found, off, switch.why, reason)
 
 
-class _Value(NamedTuple):
-    """What one invocation says about the deciding keys of an option: their values, and the words that say so."""
-
-    texts: tuple[Argument, ...]
-    found: str
-
-
-def _values(switch: Switch, argv: Sequence[Argument]) -> list[_Value]:
-    """The option in ``argv`` in all of vLLM's spellings; at most one value, since later words override."""
+def _option(switch: Switch, invocation: Invocation) -> list[Finding]:
+    """The option among the words in all of vLLM's spellings; at most one finding, since later words override."""
     texts: dict[str, Argument] = {}
     words: list[Argument] = []
-    seen = False
-    for at, word in enumerate(argv):
-        if word is None or not word.startswith("--"):
-            continue
-        head, equals, value = word.partition("=")
+    where = invocation.where
+    for word, following in zip(invocation.argv, [*invocation.argv[1:], None], strict=False):
+        head, equals, value = (word or "").partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
-        if option.replace("_", "-") != switch.name:
+        if not head.startswith("--") or option.replace("_", "-") != switch.name:
             continue
-        following = argv[at + 1] if at + 1 < len(argv) else None
-        text: Argument = value if equals else following
+        text = value if equals else following
         words += [word] if equals else [word, following]
-        seen = True
-        if key:
-            texts[key] = text
-        else:
-            texts.update(_object(switch, text))
-    if not seen:
-        return []
-    decisive = tuple(texts[key] for key in switch.keys if key in texts)
-    return [_Value(decisive, quoted(words)[:300])]
+        where = getattr(word if equals or following is None else following, "where", where)
+        texts.update({key: text and known(text)} if key else _object(switch, text))
+    states = [switch.state(texts[key]) for key in switch.keys if key in texts]
+    # A key that is known to arm decides, whatever the others may turn out to be.
+    decided = [one for one in states if one is not State.UNKNOWN]
+    state = max(decided, key=lambda one: one.severity, default=State.OFF)
+    if state is State.OFF and State.UNKNOWN in states:
+        state = State.UNKNOWN
+    reason = ""
+    if state is State.UNKNOWN:
+        reason = "the value is no JSON object, or only known when it runs"
+    elif not invocation.sure and state is not State.OFF:
+        reason = "it stands in a branch, a loop or a function that may not run"
+    found = quoted(words)[:300]
+    return [_finding(switch, _at_most(state, invocation.sure), where, found, reason)] if words else []
 
 
 def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
@@ -236,18 +226,3 @@ def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
     if text is not None and text.strip() in {"null", ""}:
         return {}
     return dict.fromkeys(switch.keys)
-
-
-def _option(switch: Switch, invocation: Invocation, value: _Value) -> Finding:
-    states = [switch.state(text) for text in value.texts]
-    # A key that is known to arm decides, whatever the others may turn out to be.
-    known = [one for one in states if one is not State.UNKNOWN]
-    state = max(known, key=lambda one: one.severity, default=State.OFF)
-    if state is State.OFF and State.UNKNOWN in states:
-        state = State.UNKNOWN
-    reason = ""
-    if state is State.UNKNOWN:
-        reason = "the value is no JSON object, or only known when it runs"
-    elif not invocation.sure and state is not State.OFF:
-        reason = "it stands in a branch, a loop or a function that may not run"
-    return _finding(switch, _at_most(state, invocation.sure), invocation.where, value.found, reason)

@@ -199,6 +199,15 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
     assert finding.off == f"take it out at {place}, or unset VLLM_TORCH_PROFILER_DIR behind it"
 
 
+def test_the_line_of_an_option_is_where_its_value_is_set(tmp_path: Path) -> None:
+    text = 'A=(\n  --port 1\n  --profiler-config.profiler=torch\n)\n\nvllm serve m "${A[@]}"\n'
+    finding = one(in_script(tmp_path, text, "0.14.0rc1"), ENGINE)
+    assert (finding.state, finding.where) == (ARMED, f"{tmp_path}/run.sh:3")
+    text = "vllm serve m \\\n  --port 1 \\\n  --profiler-config.profiler=$X\n"
+    finding = one(in_script(tmp_path, text, "0.14.0rc1"), ENGINE)
+    assert (finding.state, finding.where) == (UNKNOWN, f"{tmp_path}/run.sh:3")
+
+
 def test_a_finding_for_every_place_of_one_profiler(tmp_path: Path) -> None:
     findings = in_script(tmp_path, "export PROFILER_SAMPLECONFIG=x\npython a.py\n", environ={"PROFILING_MODE": "true"})
     places = {finding.where for finding in findings if finding.profiler == MSPROF}
