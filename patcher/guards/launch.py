@@ -107,13 +107,14 @@ class Reading:
 
         For nobody says that the script will be started from here; one that changes the directory knows where it is.
         """
-        for base in (scope.folder, folder if scope.folder in {self.folder, None} else None):
+        for base in (scope.folder, folder if scope.folder == self.folder else None):
             try:
                 if base is not None and Path(base, name).is_file():
                     return Path(base, name)
             except (OSError, ValueError):
                 pass
-        return Path(scope.folder or "", name)
+        # Where nobody knows what it is relative to, there is nothing of that name.
+        return Path(scope.folder or os.devnull, name)
 
     def invocation(
         self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool, reason: str = ""

@@ -47,6 +47,7 @@ class Piece(NamedTuple):
     literal: bool = False
     where: str = ""
     words: tuple[Words, ...] = ()
+    alone: bool = False  # the whole of the word
 
 
 def parsed(source: bytes) -> Node:
@@ -404,6 +405,7 @@ class Expander:
             pieces = self.tilde(pieces, scope)
         if _BRACES.search("".join(one.texts[0] if one.literal else "q" for one in pieces)):
             return ((Placed(MANY, here),),)
+        pieces = [one._replace(alone=len(pieces) == 1) for one in pieces]
         ways: list[tuple[Words, tuple[Piece, ...] | None]] = [((), None)]
         for piece in pieces:
             options: Sequence[Words | str] = piece.words or piece.texts
@@ -425,16 +427,16 @@ class Expander:
         if isinstance(option, tuple):
             if not option:
                 return way
-            if current is None and (len(option) > 1 or option[0] == MANY or option[0].maybe):
-                # The last one may go on, but with a word that is not known that makes no difference.
-                return (*done, *option), None
-            if any(word == MANY or word.maybe for word in option) or len(option) > 1:
-                return (*done, Placed(MANY, here)), None
+            if len(option) > 1 or option[0] == MANY or option[0].maybe:
+                if current is None and piece.alone:
+                    return (*done, *option), None
+                # "a$@b" and the like: what is joined to the first and the last of them.
+                return done, (Piece((MANY,)),)
             return done, (*(current or ()), Piece((str(option[0]),), True, where=option[0].where))
         split = not (piece.quoted or piece.literal)
         parts = _split(option, ends=True) if split else [option]
-        if split and len(scope.look("IFS")) + scope.look("IFS")[0].present != 1:
-            parts = [RUN_TIME]
+        if split and any(one.present for one in scope.variables.get("IFS", ())):
+            return done, (Piece((MANY,)),)
         for at, part in enumerate(parts):
             if at and current is not None:
                 done, current = done + self._finish(current, scope, here), None
@@ -443,7 +445,9 @@ class Expander:
         return done, current
 
     def _finish(self, pieces: Sequence[Piece], scope: Scope, here: str) -> Words:
-        text = "".join(one.texts[0] for one in pieces)
+        if any(one.texts == (MANY,) for one in pieces):
+            return (Placed(MANY, here),)
+        text = re.sub(f"{RUN_TIME}+", RUN_TIME, "".join(one.texts[0] for one in pieces))
         sources = [at for at, one in enumerate(pieces) if one.where]
         if sources and sources[-1] == len(pieces) - 1 and len(sources) == 1:
             before = "".join(one.texts[0] for one in pieces[:-1])
