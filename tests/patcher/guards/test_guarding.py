@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,7 +45,7 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
     result = Report("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
-    target = Target(project, "1.0", root, "wheel", "", "")
+    target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
     guard(result, upstream, "1.0", launch, force=more.pop("force", False), target=target)
     return result
 
@@ -75,11 +76,35 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 
-def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python = root / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
+def python(folder: Path, options: str = "") -> str:
+    """A Python of our own environment, or with options that hide its packages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "python3"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("placed", ["site-packages", "prefix"])
+def test_the_hydra_of_the_targets_environment_is_asked(
+    root: Path, tmp_path: Path, placed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = python(tmp_path / "env" / "bin")
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    site.parent.mkdir(parents=True)
+    shutil.copytree(root / "toy", site / "toy")
+    target = Target(
+        Project("toy", "toy", ("toy",)), "1.0", site if placed == "site-packages" else root, "wheel", "", ""
+    )
+    target = target._replace(prefix="" if placed == "site-packages" else str(tmp_path / "env"))
+    assert target.pythons == (theirs,)
+    (problem,) = report(root, "mode=record", target=target).problems
+    assert problem.kind is Kind.PROFILER_ON
+
+
+def test_a_user_without_hydra_is_told_once(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     for words in ("", "mode=record"):
         (note,) = report(root, words, application=APPLICATION._replace(switches=switches)).notes
