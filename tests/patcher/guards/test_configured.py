@@ -22,6 +22,7 @@ from patcher.switches import State
 from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
+from tests.matrix import thinned
 from tests.patcher.guards.test_hydra import really
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
@@ -179,7 +180,11 @@ def test_a_development_tree_is_judged_by_its_code_whatever_its_version_says(vers
     assert states(found) == SCRIPTS[text].get(code, {})
 
 
-@pytest.mark.parametrize("text", [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]])
+ADVISED = [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]]
+
+
+# Each of them composes several times; these have every profiler, and what is advised for several of its keys.
+@pytest.mark.parametrize("text", thinned(ADVISED, {*ADVISED[::3], MCORE + OLD_MEGATRON}))
 def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
     version = list(SCRIPTS[text])[-1]
     severe = [one for one in guard(version, command=text).values() if one.state is not OFF]
