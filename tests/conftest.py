@@ -29,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--thorough", action="store_true", help="try every point, fault and race of tests/patcher/reliability"
     )
     parser.addoption(
+        "--verl-scripts",
+        type=Path,
+        metavar="DIR",
+        help="hold what is read of the launch scripts of a checkout of verl against bash, with recorders for the programs",
+    )
+    parser.addoption(
         "--mindspeed-rl",
         type=Path,
         metavar="DIR",

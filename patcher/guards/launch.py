@@ -208,7 +208,8 @@ class Reading:
         inside = self._inside(words, scope, where, sure, folder, fed, named)
         name = PurePath(words[0]).name
         if inside or name not in _QUIET:
-            blind = name in _SHELLS and not inside and (len(words) > 1 or fed is not None)
+            runs = name.endswith((".sh", ".bash")) or (name in _SHELLS and (len(words) > 1 or fed is not None))
+            blind = runs and not inside
             reason = "the script that it runs is not here, or only known when it runs" if blind else ""
             self.invocation(where, arguments(words), None if inside else scope, sure, reason)
 
@@ -335,11 +336,16 @@ class Reading:
 
 
 def _folder(environ: Mapping[str, str]) -> str | None:
-    """The working directory as a shell that starts here names it."""
+    """The working directory as a shell that starts here names it: by ``PWD`` where that is no stale one."""
+    given = environ.get("PWD", "")
     try:
-        given = environ.get("PWD", "")
-        return given if given.startswith("/") and os.path.samefile(given, ".") else str(Path.cwd())  # noqa: PTH121
+        if given.startswith("/") and Path(given).samefile("."):
+            return given
     except (OSError, ValueError):
+        pass
+    try:
+        return str(Path.cwd())
+    except OSError:
         return None
 
 
@@ -360,7 +366,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
             value, rest = rest[1] if len(rest) > 1 else RUN_TIME, rest[1:]
         rest = rest[1:]
         if option == "--env-file" or (option in {"-e", "--env"} and RUN_TIME in value.partition("=")[0]):
-            scope.forget(ANY, where, f"{option} {value}".replace(RUN_TIME, "…"))
+            scope.anything(where, f"{option} {value}".replace(RUN_TIME, "…"))
         elif option == "--env" or re.fullmatch(r"-[itdqP]*e", option):
             name, given, text = value.partition("=")
             if given:

@@ -840,6 +840,8 @@ class Shell(Expander):
         head = str(argv[0])
         if head not in scope.functions and (head not in _METHODS or argv[0].maybe):
             return self.launch(argv, assignments, node, scope)
+        if head in scope.functions and scope.functions[head] is None:
+            return self.lost(node, scope, "which function this is, is only known when it runs")
         hidden: dict[str, Any] = {}
         for assignment in assignments:
             name = self.text(assignment.children[0]).partition("[")[0]
@@ -1111,7 +1113,7 @@ class Shell(Expander):
                 end.args = given
         if outcome is None:
             if not word.startswith("/") and scope.folder in {self.reading.folder, None}:
-                scope.anything(self.where(node), f"{self.text(node)} (not found here)")
+                return self.lost(node, scope, "the file that it sources is not here")
             return scope, scope
         return outcome
 
@@ -1127,8 +1129,7 @@ class Shell(Expander):
             # Defines functions of that name, and sets variables for itself alone.
             return scope, scope
         if RUN_TIME in text or self.reading.nesting >= MOST_NESTING:
-            scope.anything(self.where(node), self.text(node))
-            return scope, scope
+            return self.lost(node, scope, "what it runs is only known when it runs")
         self.reading.nesting += 1
         where = self.where(node)
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import stat
 import subprocess
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +15,7 @@ CHANCES = 4
 
 _RECORD = """#!/bin/sh
 exec >>"{out}/$$"
-printf '%s\\0' launch "$@"
+printf '%s\\0' "${{0##*/}}" "$@"
 printf '\\1\\0'
 exec env -0
 """
@@ -282,6 +281,62 @@ def write(folder: Path, name: str, text: str, *, program: bool = False) -> Path:
     return path
 
 
+PROGRAMS = ("python", "python3", "torchrun", "ray", "uv", "srun", "accelerate", "deepspeed", "vllm")
+# What a script of others must not do here.
+_NOTHING = [
+    "pip",
+    "pip3",
+    "rm",
+    "wget",
+    "hf",
+    "huggingface-cli",
+    "git",
+    "apt",
+    "apt-get",
+    "sudo",
+    "conda",
+    "curl",
+    "mkdir",
+    "mv",
+    "cp",
+    "ln",
+    "touch",
+    "sleep",
+    "nvidia-smi",
+    "npu-smi",
+    "tee",
+    "cat",
+    "scontrol",
+    "docker",
+    "kill",
+    "pkill",
+    "unzip",
+    "tar",
+    "chmod",
+    "mktemp",
+    "chown",
+    "dd",
+    "reboot",
+    "ssh",
+    "kubectl",
+]
+
+
+def started_by(script: Path, tree: Path, folder: Path) -> list[Started]:
+    """What a script of a checkout starts, where nothing that it names is run."""
+    out = folder / "out"
+    out.mkdir(parents=True)
+    for name in PROGRAMS:
+        write(folder, f"bin/{name}", _RECORD.format(out=out), program=True)
+    for name in _NOTHING:
+        write(folder, f"bin/{name}", "#!/bin/sh\n", program=True)
+    environ = {"HOME": str(folder), "PATH": f"{folder}/bin:/usr/bin:/bin"}
+    subprocess.run(
+        ["bash", script], cwd=tree, env=environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False
+    )
+    return [_started(path.read_bytes().decode(errors="replace")) for path in out.iterdir()]
+
+
 class Bash:
     """The real bash in a folder of its own, with programs that record how they are started."""
 
@@ -324,6 +379,3 @@ def _started(text: str) -> Started:
     words, _, variables = text.partition("\1\0")
     pairs = [one.partition("=") for one in variables.split("\0") if one]
     return Started(tuple(words.split("\0")[:-1]), {name: value for name, _, value in pairs})
-
-
-Reader = Callable[[str], Sequence[object]]

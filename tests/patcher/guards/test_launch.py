@@ -436,3 +436,88 @@ def test_words_of_a_branch_are_marked(tmp_path: Path) -> None:
         (("python", "a"), False),
         (("python", "b=1"), True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        (
+            'L=(python)\nif [ "${U:-1}" != 0 ]; then L=(uv run --extra vllm --frozen python); fi\n"${L[@]}" -m m a=1',
+            "python -m m a=1",
+        ),
+        ('L=(python)\nif x; then L=(uv run --extra vllm --frozen python); fi\n"${L[@]}" -m m a=1', "python -m m a=1"),
+        (
+            'if x; then L=(python); R=(a=1); else L=(uv run python); R=(a=2); fi\n"${L[@]}" -m m "${R[@]}"',
+            f"python -m m a={RUN_TIME}",
+        ),
+        ('if [ "${M:-s}" = s ]; then C="torchrun -m m"; else C="python -m n"; fi\n$C a=1', "torchrun -m m a=1"),
+        ("if x; then A=1; else A=1; fi\npython a.b=$A", "python a.b=1"),
+        ('python --config-path "$(pwd)/c"', "python --config-path {0}/c"),
+        ('python --config-path "$(cd .. && pwd)/c"', "python --config-path {1}/c"),
+        ('cd "$(dirname "$0")"\npython --config-path "$PWD"', "python --config-path {0}"),
+        ('D=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\npython --config-path $D', "python --config-path {0}"),
+        ("python a.b=${X:-~/data}", "python a.b=/root/data"),
+        ("python a.b=$(basename /x/y.sh .sh) c=$((2 * (3 + 1)))", "python a.b=y c=8"),
+        ("python a.b=1 \\", "python a.b=1"),
+        ("python a.b=1 \\\n", "python a.b=1"),
+        ('X=(1 2)\npython "${#X[@]}" ${X[1]} "${X[*]}"', "python 2 2 '1 2'"),
+        ("A=1 B=2\npython $A$B", "python 12"),
+        ('C="a=${A:-1} ${B:-b=2} $Z"\npython $C', "python a=1 b=2 …"),
+        ("while [[ $# -gt 0 ]]; do A=$1; shift; done\npython ${A:-a}", "python a"),
+    ],
+)
+def test_what_a_person_can_decide_is_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, argv: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "run.sh", text)
+    invocations = read({"HOME": "/root", "PWD": "/stale"}, Path("run.sh"))
+    expected = argv.format(tmp_path, tmp_path.parent).replace(RUN_TIME, "…")
+    assert expected.replace("'", "") in [quoted(one.argv).replace("'", "") for one in invocations if one.sure]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("S=[1]\npython a.b=$S", "run.sh:1"),
+        ("S=[1]\nT=$S\npython a.b=$T", "run.sh:2"),
+        ("C='a.b=1 c=2'\n\npython $C", "run.sh:1"),
+        ("S=1\npython a.b=[$S]", "run.sh:2"),
+        ("python a.b=${HOME}", "run.sh:1"),
+        ("S=1\nA=(\n a.b=$S\n)\npython ${A[@]}", "run.sh:1"),
+    ],
+)
+def test_the_line_of_a_word_is_where_its_value_is_set(tmp_path: Path, text: str, where: str) -> None:
+    words = read({"HOME": "/root"}, write(tmp_path, "run.sh", text))[-1].argv
+    assert [word.where for word in words if isinstance(word, Placed) and word.startswith("a.b")] == [
+        f"{tmp_path}/{where}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("case x in ((\npython a", "parsed"),
+        ("bash $SCRIPT", "only known when it runs"),
+        ("bash gone.sh", "not here"),
+        ("python a \\ \n b", "a blank behind a backslash"),
+        ("for i in 1; do break 2x; done\npython a", "several loops"),
+        ("case x in a) b ;& c) d ;; esac", "fall through"),
+    ],
+)
+def test_what_is_not_understood_says_so(tmp_path: Path, text: str, reason: str) -> None:
+    assert any(reason in one.reason for one in read({}, write(tmp_path, "run.sh", text + "\n")))
+
+
+def test_after_what_is_not_understood_nothing_is_certain(tmp_path: Path) -> None:
+    for text in (
+        "eval $X",
+        "source $X",
+        "source ./gone.sh",
+        "$X=1; case (",
+        "declare -n R=A; R=1",
+        "trap x DEBUG",
+        "shopt -s lastpipe",
+    ):
+        for more in ("", "if x; then A=$(cat f); fi\n"):
+            assert state(write(tmp_path, "run.sh", f"{text}\n{more}python a\n"))[0] is UNKNOWN, text
