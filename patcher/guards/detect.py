@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -76,6 +77,8 @@ def detect(
         found += _profiler(profiler, active, invocations, ", ".join(searched))
     for guard in guards:
         found += guard(Subject(release, root, config, invocations, tuple(pythons)))
+    with suppress(OSError):  # a working directory that is gone
+        found = [_seen_from(f"{Path.cwd()}/", finding) for finding in found]
     severe = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
@@ -83,6 +86,11 @@ def detect(
         if finding.profiler not in {other.profiler for other in severe}:
             off.setdefault(finding.profiler, finding)
     return tuple(sorted([*severe, *off.values()], key=lambda finding: -finding.state.severity))
+
+
+def _seen_from(here: str, finding: Finding) -> Finding:
+    """The finding with the files of the working directory named as they are typed there."""
+    return finding._replace(where=finding.where.removeprefix(here), off=finding.off.replace(f" {here}", " "))
 
 
 def worst(findings: Iterable[Finding]) -> State:
