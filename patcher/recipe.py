@@ -12,9 +12,8 @@ from patcher.processes import Processes
 
 if TYPE_CHECKING:
     from patcher.capture import Capture
-    from patcher.guards.detect import Switch
+    from patcher.switches import Application, Switch
     from patcher.targets.target import Project
-    from patches.switches import Application
 
 
 @dataclass(frozen=True)

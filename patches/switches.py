@@ -1,112 +1,8 @@
-"""How other profilers are switched on: by a variable, an option, or a program that wraps the run.
-
-Declarations only; ``patcher.guards.detect`` holds them against an environment, a launch script and a command. What
-counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data
-or end in a segfault. A profiler that waits for a request is ``ARMED``.
-"""
+"""How other profilers are switched on in more than one project: variables, options, and programs that wrap a run."""
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-
-class State(enum.Enum):
-    """What is known of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
-
-    OFF = "off"
-    ARMED = "armed"
-    UNKNOWN = "unknown"
-    ON = "on"
-
-    @property
-    def severity(self) -> int:
-        """0 for off to 3 for on."""
-        return list(State).index(self)
-
-
-class Form(enum.Enum):
-    """Where a switch is found."""
-
-    VARIABLE = "environment variable"
-    OPTION = "command line option"
-    PROGRAM = "program"
-    REQUEST = "request"
-
-
-class Switch(NamedTuple):
-    """One way in which one profiler is switched on.
-
-    ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
-    values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
-    ``keys`` are those that decide, and ``--name.key value`` is understood as well. ``asked_by`` tells which
-    launches make an armed profiler record: each alternative is a row of regular expressions, each of which
-    has to match one whole word of the command.
-    """
-
-    profiler: str
-    form: Form
-    name: str
-    otherwise: State
-    why: str
-    source: str
-    off: str
-    values: tuple[tuple[str, State], ...] = (("", State.OFF), ("0", State.OFF))
-    keys: tuple[str, ...] = ()
-    releases: str = ""
-    asked_by: tuple[tuple[str, ...], ...] = ()
-
-    def state(self, value: str | None) -> State:
-        """The state that a value means; None stands for a value that nobody can know before the run."""
-        if value is None:
-            return State.UNKNOWN
-        return dict(self.values).get(value.strip().lower(), self.otherwise)
-
-
-class Key(NamedTuple):
-    """A key of a configuration that decides whether a profiler is on.
-
-    ``values`` are those that make a difference: the first one switches it off, the last one on.
-    """
-
-    name: str
-    values: tuple[object, ...]
-
-
-class ConfigSwitch(NamedTuple):
-    """One profiler that a Hydra configuration switches on.
-
-    ``state`` gets the value of each of the ``keys``, None for one that is not there; ``armed`` says what happens if it
-    answers ARMED, if that is something else than ``why`` says. The first key that switches it off alone is what the
-    user is told to change. ``releases`` is as in :class:`Switch`. One that answers ``if_known`` is so rarely meant that
-    a start of which nothing is known counts as off.
-    """
-
-    profiler: str
-    keys: tuple[Key, ...]
-    state: Callable[[Mapping[str, object]], State]
-    why: str
-    source: str
-    releases: str = ""
-    armed: str = ""
-    if_known: bool = False
-
-
-class Application(NamedTuple):
-    """A project whose programs are configured by Hydra.
-
-    ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
-    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``extra`` is
-    what brings Hydra along with rlpatch.
-    """
-
-    packages: tuple[str, ...]
-    folder: str
-    defaults: tuple[str, ...]
-    extra: str
-    switches: tuple[ConfigSwitch, ...]
-
+from patcher.switches import Form, State, Switch
 
 ENGINE = "the engine's own profiler"
 MSMONITOR = "msMonitor"
@@ -194,6 +90,7 @@ DAEMON_OPTION = Switch(
     off="leave msmonitor_use_daemon out of --additional-config",
     releases=">=0.20.2rc1",
     asked_by=_DAEMON_ASKED,
+    code=("msmonitor_use_daemon",),
 )  # fmt: skip
 
 _DYNAMIC = Switch(

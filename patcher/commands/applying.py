@@ -98,7 +98,7 @@ def apply(
     if not report.problems:
         for upstream, plan in plans:
             target = plan.target
-            guard(report, upstream, target.version, launch, force=force, root=target.root, profiler=plan.profiler)
+            guard(report, upstream, target.version, launch, force=force, target=target, profiler=plan.profiler)
     if report.problems:
         return report
     edits = [plan.edit for _, plan in plans]
@@ -158,7 +158,7 @@ def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) 
         report.lines.append(f"  replaces: {_replaced(plan.replaces, plan)}")
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
     if plan.profiler:
-        by = switched_on_by(upstream, plan.profiler, target.version)
+        by = switched_on_by(upstream, plan.profiler, target)
         report.lines.append(f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}")
     else:
         ranges = capture.ranges

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target
 from patcher.errors import Kind, Problem
-from patcher.guards.detect import Finding, Guard, State, detect, exists
+from patcher.guards.detect import Finding, Guard, detect
+from patcher.guards.release import Release
 from patcher.notes import WIDEST, Note
 from patcher.recipe import Upstream
 from patcher.report import Detail, Report
+from patcher.switches import State
 from patcher.targets.target import Target
 from patches import projects
 
@@ -24,15 +25,15 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
     report = Report("check")
     missing: list[str] = []
     for upstream, version, target in _subjects(report, words, search):
-        name, root = upstream.project.name, target.root if target else None
+        name = upstream.project.name
         if target is None and version:
             report.note(f"{name} was not found here, so those of {version} count", _NAME_IT)
         elif target is None:
             missing.append(name)
-        findings = _look(report, upstream, version, root, launch)
+        findings = _look(report, upstream, version, target, launch)
         report.lines.append(f"{name} {version}".rstrip())
-        for finding, following in zip(findings, (*findings[1:], None), strict=True):
-            report.lines += _lines(finding, following)
+        for number, finding in enumerate(findings):
+            report.lines += _lines(finding, findings[number + 1 :])
         entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
         report.data[name] = {"version": version or None, "profilers": entries}
         report.problems += [
@@ -80,7 +81,7 @@ def guard(
     launch: LaunchOptions,
     *,
     force: bool,
-    root: Path | None = None,
+    target: Target | None = None,
     profiler: str = "",
 ) -> None:
     """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be.
@@ -88,7 +89,7 @@ def guard(
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
     said: dict[object, list[Finding]] = {}
-    for finding in _look(report, upstream, version, root, launch):
+    for finding in _look(report, upstream, version, target, launch):
         if profiler and finding.profiler == profiler:
             if finding.state is not State.OFF:
                 seen = f"{finding.profiler} is {finding.state.value} ({finding.where})"
@@ -96,7 +97,7 @@ def guard(
         elif finding.state is State.ON and not force and not profiler:
             hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
             report.problems.append(_problem(upstream, finding, hint))
-        elif finding.state is State.UNKNOWN and not finding.off:
+        elif finding.state is State.UNKNOWN and finding.reason == finding.where:
             continue  # nothing was looked at, which `check` says: a warning is about something that was seen
         elif finding.state is State.UNKNOWN:
             said.setdefault(finding.reason, []).append(finding)
@@ -126,14 +127,16 @@ def _reasons(finding: Finding) -> list[str]:
     return [f"{key}: {text}" for key, text in said.items() if text]
 
 
-def switched_on_by(upstream: Upstream, profiler: str, version: str) -> str:
-    """What a run has to say for ``profiler`` to record in the release ``version``, in words."""
-    active = [one for one in upstream.switches if one.profiler == profiler and exists(one.releases, version)]
+def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
+    """What a run has to say for ``profiler`` to record in ``target``, in words."""
+    project = upstream.project
+    release = Release(target.version, project.releases, target.root / project.package)
+    active = [one for one in upstream.switches if one.profiler == profiler and release.has(one)]
     return " or ".join(dict.fromkeys(one.name for one in reversed(active)))
 
 
 def _look(
-    report: Report, upstream: Upstream, version: str, root: Path | None, launch: LaunchOptions
+    report: Report, upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions
 ) -> tuple[Finding, ...]:
     guards: list[Guard] = []
     application = upstream.application
@@ -149,14 +152,17 @@ def _look(
         environ=launch.environ,
         script=launch.script,
         command=launch.command,
-        root=root,
+        root=target.root if target else None,
         config=launch.config,
+        published=upstream.project.releases,
+        package=upstream.project.package,
+        pythons=target.pythons if target else (),
         guards=guards,
     )
 
 
-def _lines(finding: Finding, following: Finding | None) -> list[str]:
-    """The state, and what the reader can do; a reason that ``following`` has, too, is given there."""
+def _lines(finding: Finding, following: Sequence[Finding]) -> list[str]:
+    """The state, and what the reader can do; a reason that one of ``following`` has, too, is given there."""
     lines = [f"  {finding.state.value} {finding.profiler} ({finding.where})"]
     if finding.state is State.OFF:
         return lines
@@ -165,7 +171,7 @@ def _lines(finding: Finding, following: Finding | None) -> list[str]:
     lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
     if not told:
         return [*lines, f"    {off}"] if finding.off else lines
-    again = following is not None and (following.state, following.reason) == (finding.state, finding.reason)
+    again = finding.reason in {other.reason for other in following}
     return lines if again or finding.reason == finding.where else [*lines, f"    {finding.reason}"]
 
 

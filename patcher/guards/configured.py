@@ -9,20 +9,19 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.guards.detect import Finding, State, Subject, exists
-from patcher.guards.hydra import Configuration, Origin, Start, configuration, typed, unknown
+from patcher.guards import hydra
+from patcher.guards.detect import Finding, Subject
+from patcher.guards.hydra import Start, typed, unknown
 from patcher.guards.launch import LAUNCHERS, PYTHON
 from patcher.guards.scope import Invocation
+from patcher.switches import Application, ConfigSwitch, State
 
-if TYPE_CHECKING:
-    from patches.switches import Application, ConfigSwitch
-
-_MOST_CASES = 5000
+_Values = Mapping[str, object]
 
 
 def findings(application: Application, subject: Subject) -> list[Finding]:
@@ -31,28 +30,33 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     Where no start is given and the installed defaults are not there to be composed, each is UNKNOWN. Raises
     Problem(USAGE) if the configuration file that the user names is none.
     """
-    active = [switch for switch in application.switches if exists(switch.releases, subject.version)]
-    keys = tuple(dict.fromkeys(key.name for switch in active for key in switch.keys))
+    active = [switch for switch in application.switches if subject.release.has(switch)]
     starts = _starts(application, subject)
     if active and not starts:
         return _unknown(application, subject, active)
-    configurations = [
-        configuration(start, subject.root, application.folder, application.extra, keys)
-        for start in (starts if active else ())
-    ]
-    found: list[Finding] = []
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches) if starts else ():
-        switches = [switch for switch in active if switch.profiler == profiler]
-        by_line: dict[str, Finding] = {}
-        for finding in (_finding(switch, one) for switch in switches for one in configurations):
-            known = by_line.get(finding.where)
-            if known is None or known.state.severity < finding.state.severity:
-                by_line[finding.where] = finding
-        severe = [finding for finding in by_line.values() if finding.state is not State.OFF]
-        why = switches[0].why if switches else "no switch of it exists in this release"
-        searched = ", ".join(dict.fromkeys(start.where for start in starts))
-        found += severe or [Finding(profiler, State.OFF, searched, "", "nothing to do", why)]
-    return found
+    keys = dict.fromkeys(key.name for switch in active for key in switch.keys)
+    request = hydra.starts(starts, keys, subject.root, application.folder, application.defaults)
+    composed = hydra.composed(subject.pythons, request, application.extra) if active else "there is no switch"
+    nothing = [{"values": {}, "known": False, "reason": composed}] * len(starts)
+    answers, child = (nothing, None) if isinstance(composed, str) else composed
+    profilers = list(dict.fromkeys(switch.profiler for switch in application.switches))
+    switches = {profiler: [switch for switch in active if switch.profiler == profiler] for profiler in profilers}
+    each = [(one, number) for one in profilers for number in range(len(answers))]
+    all_judged = [_judged(switches[one], number, starts[number], answers[number]) for one, number in each]
+    judged = [one for one in all_judged if one]
+    changes = child.ask({"changes": [one.request for one in judged]}) if child and judged else None
+    found: dict[tuple[str, str], Finding] = {}
+    for one, change in zip(judged, changes or [_UNCHANGED] * len(judged), strict=True):
+        finding = _finding(one, change)
+        known = found.get((finding.profiler, finding.where))
+        if known is None or known.state.severity < finding.state.severity:
+            found[finding.profiler, finding.where] = finding
+    searched = ", ".join(dict.fromkeys(start.where for start in starts))
+    for profiler in profilers if starts else ():
+        if not any(finding.profiler == profiler for finding in found.values()):
+            why = next((switch.why for switch in switches[profiler]), "no switch of it exists in this release")
+            found[profiler, searched] = Finding(profiler, State.OFF, searched, "", "nothing to do", why)
+    return sorted(found.values(), key=lambda finding: profilers.index(finding.profiler))
 
 
 def _unknown(application: Application, subject: Subject, active: Iterable[ConfigSwitch]) -> list[Finding]:
@@ -66,56 +70,98 @@ def _unknown(application: Application, subject: Subject, active: Iterable[Config
 
 # --- judging ---
 
+# Of keys that were to be changed, where the configuration is not known that they stand in.
+_UNCHANGED: dict[str, Any] = {"origins": {}, "place": "", "accepted": [], "overrides": [], "values": {}}
 
-def _finding(switch: ConfigSwitch, one: Configuration) -> Finding:
-    state, values = (State.UNKNOWN, _on(switch)) if one.reason else _state(switch, one.values)
-    if state is State.OFF or (one.reason and switch.if_known):
-        return Finding(switch.profiler, State.OFF, one.where, "", "nothing to do", switch.why)
-    why = (state is State.ARMED and switch.armed) or switch.why
-    shown = [key.name for key in switch.keys if one.values.get(key.name) not in (None, False, key.values[0])]
-    open_ones = [name for name in shown if unknown(one.values[name])] if state is State.UNKNOWN else []
-    reason = one.reason
-    if state is State.UNKNOWN and not reason:
-        reason = "a value is only known when it runs" if open_ones else "nobody documents this value"
-    elif state is State.ON and not one.sure:
+
+class _Judged(NamedTuple):
+    """A profiler that a start does not leave off, by what was answered of the start.
+
+    ``switches`` are those that say so, each with the severest values that it may have; ``request`` asks where its keys
+    are decided, and which changes Hydra takes that switch it off. ``open`` are keys that only the run tells.
+    """
+
+    start: Start
+    answer: dict[str, Any]
+    state: State
+    switches: list[tuple[ConfigSwitch, _Values]]
+    request: dict[str, Any]
+    open: list[str]
+
+
+def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer: dict[str, Any]) -> _Judged | None:
+    """The severest answer of the switches of one profiler, None if all say that it is off."""
+    found: list[tuple[ConfigSwitch, State, _Values]] = []
+    for switch in switches:
+        values = answer["values"]
+        if switch.if_known and answer["reason"]:  # so rarely meant that it has to be seen
+            values = {name: value for name, value in values.items() if not unknown(value)}
+        on = {key.name: key.values[-1] for key in switch.keys}
+        state, ways = _state(switch, values) if answer["known"] or switch.if_known else (State.UNKNOWN, on)
+        found.append((switch, state, ways))
+    worst = max((state for _, state, _ in found), key=lambda state: state.severity, default=State.OFF)
+    if worst is State.OFF:
+        return None
+    severest = [(switch, ways) for switch, state, ways in found if state is worst]
+    keys, values = [key for switch, _ in severest for key in switch.keys], answer["values"]
+    shown = dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0]))
+    opened = [name for name in shown if worst is State.UNKNOWN and unknown(values[name])]
+    changes = {name: typed(off) for switch, ways in severest for name, off in _off(switch, ways)}
+    request = {"start": number, "keys": list(shown), "decisive": [*opened, *changes][0], "changes": changes}
+    return _Judged(start, answer, worst, severest, request, opened)
+
+
+def _finding(one: _Judged, change: dict[str, Any]) -> Finding:
+    (switch, _), state, reason = one.switches[0], one.state, ""
+    based = not one.answer["reason"]  # else the files are not those of the run
+    if state is State.UNKNOWN:
+        reason = "a value is only known when it runs" if one.open else "nobody documents this value"
+        reason = one.answer["reason"] or reason
+    elif state is State.ON and not one.start.sure:
         state, reason = State.UNKNOWN, "it stands in a branch, a loop or a function that may not run"
-    changes = dict(_off(switch, values))
-    origins = {name: one.origin(name) or Origin(name, one.where) for name in [*shown, *changes]}
-    decisive = origins[[*open_ones, *changes][0]]
-    overrides = " ".join(dict.fromkeys(f"{origins[name].key}={typed(off)}" for name, off in changes.items()))
-    at = "as the last override at" if one.reason else "at" if decisive.typed else "as an override, or at"
+    key, typed_at = change["origins"].get(one.request["decisive"], (one.request["decisive"], None))
+    where = (one.answer["known"] and typed_at) or (based and change["place"]) or one.start.where
+    off = f"change {key}" if one.answer["known"] else ""
+    if change["accepted"] and _helps(one, change):
+        off = " ".join(change["overrides"]) + (
+            "" if typed_at else " as an override, or" if based else " as the last override"
+        )
+    shown = {name: change["origins"].get(name, (name, None)) for name in one.request["keys"]}
+    said = [f"{key}={typed(one.answer['values'][name])}" for name, (key, place) in shown.items() if based or place]
     return Finding(
         switch.profiler,
         state,
-        decisive.where,
-        " ".join(dict.fromkeys(f"{origins[name].key}={typed(one.values[name])}" for name in shown))[:300],
-        f"{overrides} {at} {decisive.where.replace('command after', 'the command after')}",
-        f"{why} ({reason})" if reason else why,
+        where,
+        " ".join(dict.fromkeys(said))[:300],
+        off and f"{off} at {where.replace('command after', 'the command after')}",
+        (one.state is State.ARMED and switch.armed) or switch.why,
         reason,
     )
 
 
-def _on(switch: ConfigSwitch) -> dict[str, object]:
-    return {key.name: key.values[-1] for key in switch.keys}
+def _helps(one: _Judged, change: dict[str, Any]) -> bool:
+    """Whether the switches are off behind the accepted changes; where nothing is known, those that they are for."""
+    for switch, values in one.switches:
+        taken = all(name in change["accepted"] for name, _ in _off(switch, values))
+        if (one.answer["known"] and not taken) or (taken and _state(switch, change["values"])[0] is not State.OFF):
+            return False
+    return True
 
 
-def _state(switch: ConfigSwitch, values: Mapping[str, object]) -> tuple[State, Mapping[str, object]]:
+def _state(switch: ConfigSwitch, values: _Values) -> tuple[State, _Values]:
     """The state that the values mean, and the severest values that they may be."""
     mine = {key.name: values.get(key.name) for key in switch.keys}
     # Keys with the same unknown text follow from each other, so they change together.
     texts = list(dict.fromkeys(str(value) for value in mine.values() if unknown(value)))
     choices = [next(key.values for key in switch.keys if str(mine[key.name]) == text) for text in texts]
-    cases = list(itertools.islice(itertools.product(*choices), _MOST_CASES + 1))
-    if len(cases) > _MOST_CASES:
-        return State.UNKNOWN, _on(switch)
-    known = [dict(zip(texts, case, strict=True)) for case in cases]
+    known = [dict(zip(texts, case, strict=True)) for case in itertools.product(*choices)]
     ways = [{name: case.get(str(value), value) for name, value in mine.items()} for case in known]
     states = [switch.state(way) for way in ways]
     worst = max(states, key=lambda state: state.severity)
     return (worst if len(set(states)) == 1 else State.UNKNOWN), ways[states.index(worst)]
 
 
-def _off(switch: ConfigSwitch, values: Mapping[str, object]) -> Iterable[tuple[str, object]]:
+def _off(switch: ConfigSwitch, values: _Values) -> list[tuple[str, object]]:
     """The keys to change, with what to change them to: the first one that does alone, else as many as it takes."""
     offs = {key.name: key.values[0] for key in switch.keys}
     for name, off in offs.items():
@@ -174,6 +220,8 @@ def _started(application: Application, subject: Subject) -> list[Start]:
 
 def _start(invocation: Invocation, application: Application, root: Path | None) -> Start | None:
     """The start that an invocation is: ``-m MODULE`` or a Python file with ``hydra.main``, and words for it."""
+    if invocation.reason:
+        return Start(invocation.where, False, (), invocation.variables, reason=invocation.reason)
     argv = invocation.argv
     head = PurePath(argv[0] or "").name if argv else ""
     for at, word in enumerate(argv):
@@ -181,23 +229,23 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
         script = not at or PYTHON.fullmatch(head) or head in LAUNCHERS
         if word is None or not (module or (script and word.endswith(".py"))):
             continue
-        program = _program(word, root, module=module)
+        program = _program(word, [root or Path(), invocation.folder or Path()], module=module)
         main = _main(program, application.packages[0]) if program else None
         if program is not None and main is not None:
             folder = program.parent / main[0] if main[0] else None
             return Start(
                 invocation.where, invocation.sure, argv[at + 1 :], invocation.variables, folder, main[1], program.parent
             )
-        if module and word.partition(".")[0] in application.packages:
+        if module and word.partition(".")[0] in application.packages and not (program and _plain(program)):
             return Start(invocation.where, invocation.sure, argv[at + 1 :], invocation.variables)
     return None
 
 
-def _program(word: str, root: Path | None, *, module: bool) -> Path | None:
-    """The file behind ``-m word`` or ``word``: in the target, else seen from here."""
+def _program(word: str, folders: Sequence[Path], *, module: bool) -> Path | None:
+    """The file behind ``-m word`` or ``word`` in the first of the folders that has it."""
     parts = word.replace(".", "/") if module else ""
     names = [f"{parts}.py", f"{parts}/__main__.py"] if module else [word]
-    candidates = [folder / name for folder in (root or Path(), Path()) for name in names]
+    candidates = [folder / name for folder in folders for name in names]
     return next((file.absolute() for file in candidates if _is_file(file)), None)
 
 
@@ -205,6 +253,14 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):
+        return False
+
+
+def _plain(program: Path) -> bool:
+    """Whether a program has nothing to do with Hydra, neither itself nor with a ``main`` that it imports."""
+    try:
+        return not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", program.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
         return False
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from patcher.guards.launch import read
-from patcher.guards.scope import Argument, Assignment, Invocation, quoted
-from patches.switches import Form, State, Switch
-
-__all__ = ["Finding", "Guard", "State", "Subject", "Switch", "detect", "exists", "worst"]
+from patcher.guards.release import Release
+from patcher.guards.scope import ANY, Argument, Assignment, Invocation, known, quoted
+from patcher.switches import Form, State, Switch
 
 
 class Finding(NamedTuple):
@@ -32,14 +32,15 @@ class Finding(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a guard looks at: a target's version and root (None if it is not here), a configuration file that the user
-    names, and the invocations.
+    """What a guard looks at: a target's release and root (None if it is not here), a configuration file that the user
+    names, the invocations, and the programs of the environments that may know more, the likeliest first.
     """
 
-    version: str
+    release: Release
     root: Path | None
     config: Path | None
     invocations: tuple[Invocation, ...]
+    pythons: tuple[str, ...] = ()
 
 
 # A check of one project that no variable or option can express, such as a Hydra configuration: it answers
@@ -56,23 +57,28 @@ def detect(
     command: Sequence[str] = (),
     root: Path | None = None,
     config: Path | None = None,
+    published: tuple[str, ...] = (),
+    package: str = "",
+    pythons: Sequence[str] = (),
     guards: Iterable[Guard] = (),
 ) -> tuple[Finding, ...]:
-    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one
-    OFF.
+    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one OFF.
 
-    ``version`` and ``root`` are the target's; with one that is no version every switch counts. ``guards`` are asked
-    besides, also about ``config``. Raises Problem(USAGE) if the script, or one that the command names, cannot be read.
+    ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
+    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that
+    the command names, cannot be read.
     """
-    declared = tuple(switches)
+    declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
     invocations = read(environ, script, command)
     searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        active = [one for one in declared if one.profiler == profiler and exists(one.releases, version)]
+        active = [one for one in declared if one.profiler == profiler and release.has(one)]
         found += _profiler(profiler, active, invocations, ", ".join(searched))
     for guard in guards:
-        found += guard(Subject(version, root, config, invocations))
+        found += guard(Subject(release, root, config, invocations, tuple(pythons)))
+    with suppress(OSError):  # a working directory that is gone
+        found = [_seen_from(f"{Path.cwd()}/", finding) for finding in found]
     severe = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
@@ -82,20 +88,14 @@ def detect(
     return tuple(sorted([*severe, *off.values()], key=lambda finding: -finding.state.severity))
 
 
+def _seen_from(here: str, finding: Finding) -> Finding:
+    """The finding with the files of the working directory named as they are typed there."""
+    return finding._replace(where=finding.where.removeprefix(here), off=finding.off.replace(f" {here}", " "))
+
+
 def worst(findings: Iterable[Finding]) -> State:
     """The severest state: on before unknown before armed before off."""
     return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
-
-
-def exists(releases: str, version: str) -> bool:
-    """Whether ``version`` is one of ``releases``, a specifier; a text that is no version is."""
-    from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return SpecifierSet(releases).contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return True
 
 
 def _profiler(
@@ -107,8 +107,8 @@ def _profiler(
         for invocation in invocations:
             for hit in _hits(switch, invocation):
                 finding = _if_asked(hit, asked)
-                known = by_line.get(finding.where)
-                if known is None or known.state.severity < finding.state.severity:
+                other = by_line.get(finding.where)
+                if other is None or other.state.severity < finding.state.severity:
                     by_line[finding.where] = finding
     findings = list(by_line.values())
     severe = [finding for finding in findings if finding.state is not State.OFF]
@@ -142,29 +142,22 @@ def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
         off = f"{finding.off}; or leave out {call}"
         return finding._replace(state=State.ON, found=f"{finding.found}; {call}", off=off)
     reason = "whether this call is reached is only known when the script runs"
-    why = f"{finding.why} ({reason})"
-    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", why=why, reason=reason)
+    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", reason=reason)
 
 
 def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
     if switch.form is Form.VARIABLE:
-        variables = invocation.variables.get(switch.name)
-        if variables is None:
-            variables = invocation.variables.get("*", ())
+        variables = invocation.variables.get(switch.name) or invocation.variables.get(ANY, ())
         return [_variable(switch, variables)] if variables else []
     if switch.form is Form.OPTION:
-        return [_option(switch, invocation, words) for words in _values(switch, invocation.argv)]
+        return _option(switch, invocation)
     if switch.form is Form.REQUEST:
-        state = _at_most(switch.otherwise, invocation.sure)
-        return (
-            [_finding(switch, state, invocation.where, quoted(invocation.argv)[:300], "")]
-            if _asked(switch, [invocation])
-            else []
-        )
-    programs = [word for word in invocation.argv[:1] if word is not None and PurePath(word).name == switch.name]
-    return [
-        _finding(switch, _at_most(switch.otherwise, invocation.sure), invocation.where, word, "") for word in programs
-    ]
+        found = quoted(invocation.argv)[:300] if _asked(switch, [invocation]) else ""
+    else:
+        program = invocation.argv[0] if invocation.argv else None
+        found = program if program and PurePath(program).name == switch.name else ""
+    state = _at_most(switch.otherwise, invocation.sure)
+    return [_finding(switch, state, invocation.where, found, "")] if found else []
 
 
 def _at_most(state: State, sure: bool) -> State:
@@ -197,42 +190,37 @@ def _finding(switch: Switch, state: State, where: str, found: str, reason: str) 
         line = where.replace("command after", "the command after")
         variable = switch.form is Form.VARIABLE
         off = f"take it out at {line}, or {switch.off} behind it" if variable else f"{switch.off} at {line}"
-    why = f"{switch.why} ({reason})" if reason else switch.why
-    return Finding(switch.profiler, state, where, found, off, why, reason)
+    return Finding(switch.profiler, state, where, found, off, switch.why, reason)
 
 
-class _Value(NamedTuple):
-    """What one invocation says about the deciding keys of an option: their values, and the words that say so."""
-
-    texts: tuple[Argument, ...]
-    found: str
-
-
-def _values(switch: Switch, argv: Sequence[Argument]) -> list[_Value]:
-    """The option in ``argv`` in all of vLLM's spellings; at most one value, since later words override."""
+def _option(switch: Switch, invocation: Invocation) -> list[Finding]:
+    """The option among the words in all of vLLM's spellings; at most one finding, since later words override."""
     texts: dict[str, Argument] = {}
     words: list[Argument] = []
-    seen = False
-    for at, word in enumerate(argv):
-        if word is None or not word.startswith("--"):
-            continue
-        head, equals, value = word.partition("=")
+    where = invocation.where
+    for word, following in zip(invocation.argv, [*invocation.argv[1:], None], strict=False):
+        head, equals, value = (word or "").partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
-        if option.replace("_", "-") != switch.name:
+        if not head.startswith("--") or option.replace("_", "-") != switch.name:
             continue
-        following = argv[at + 1] if at + 1 < len(argv) else None
-        text: Argument = value if equals else following
+        text = value if equals else following
         words += [word] if equals else [word, following]
-        seen = True
-        if key:
-            texts[key] = text
-        else:
-            texts.update(_object(switch, text))
-    if not seen:
-        return []
-    decisive = tuple(texts[key] for key in switch.keys if key in texts)
-    return [_Value(decisive, quoted(words)[:300])]
+        where = getattr(word if equals or following is None else following, "where", where)
+        texts.update({key: text and known(text)} if key else _object(switch, text))
+    states = [switch.state(texts[key]) for key in switch.keys if key in texts]
+    # A key that is known to arm decides, whatever the others may turn out to be.
+    decided = [one for one in states if one is not State.UNKNOWN]
+    state = max(decided, key=lambda one: one.severity, default=State.OFF)
+    if state is State.OFF and State.UNKNOWN in states:
+        state = State.UNKNOWN
+    reason = ""
+    if state is State.UNKNOWN:
+        reason = "the value is no JSON object, or only known when it runs"
+    elif not invocation.sure and state is not State.OFF:
+        reason = "it stands in a branch, a loop or a function that may not run"
+    found = quoted(words)[:300]
+    return [_finding(switch, _at_most(state, invocation.sure), where, found, reason)] if words else []
 
 
 def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
@@ -246,18 +234,3 @@ def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
     if text is not None and text.strip() in {"null", ""}:
         return {}
     return dict.fromkeys(switch.keys)
-
-
-def _option(switch: Switch, invocation: Invocation, value: _Value) -> Finding:
-    states = [switch.state(text) for text in value.texts]
-    # A key that is known to arm decides, whatever the others may turn out to be.
-    known = [one for one in states if one is not State.UNKNOWN]
-    state = max(known, key=lambda one: one.severity, default=State.OFF)
-    if state is State.OFF and State.UNKNOWN in states:
-        state = State.UNKNOWN
-    reason = ""
-    if state is State.UNKNOWN:
-        reason = "the value is no JSON object, or only known when it runs"
-    elif not invocation.sure and state is not State.OFF:
-        reason = "it stands in a branch, a loop or a function that may not run"
-    return _finding(switch, _at_most(state, invocation.sure), invocation.where, value.found, reason)

@@ -208,7 +208,7 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     if not spec.locations:
         cause = f"{project.package} is a single module here, not the package that {project.name} installs"
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
-    return _target(project, origin.parent, environment.name, environment.path, git)
+    return _target(project, origin.parent, environment.name, environment.path, git)._replace(prefix=environment.prefix)
 
 
 def _at(project: Project, path: Path, git: bool = True) -> Target | None:

@@ -35,7 +35,8 @@ class Target(NamedTuple):
 
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
     ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
-    known; ``search`` are the folders along which its environment imports, as far as they are known.
+    known; ``search`` are the folders along which its environment imports, and ``prefix`` is where that lies, as far as
+    they are known.
     """
 
     project: Project
@@ -46,6 +47,15 @@ class Target(NamedTuple):
     found_by: str
     notes: tuple[Note, ...] = ()
     search: tuple[Path, ...] = ()
+    prefix: str = ""
+
+    @property
+    def pythons(self) -> tuple[str, ...]:
+        """The programs that run its environment, as far as folders tell."""
+        prefixes = [Path(self.prefix)] if self.prefix else []
+        prefixes += self.root.parents[2:3] if self.root.name in {"site-packages", "dist-packages"} else ()
+        programs = (prefix / "bin" / "python3" for prefix in prefixes)
+        return tuple(dict.fromkeys(str(program) for program in programs if program.is_file()))
 
     def beside(self, package: str) -> bool:
         """Whether ``package`` lies in the same environment."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patches.switches import Application, ConfigSwitch, Key, State
+from patcher.switches import Application, ConfigSwitch, Key, State
 
 _OWN = "profiler_config.integrated"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from patches.switches import ENGINE, TORCH_NPU, Form, State, Switch
+from patcher.switches import Form, State, Switch
+from patches.switches import ENGINE, TORCH_NPU
 
 _SGLANG_START = (
     (r"start_profile|(.*[/.])start_profile([?/#].*)?",),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patches.switches import Application, ConfigSwitch, Form, Key, State, Switch
+from patcher.switches import Application, ConfigSwitch, Form, Key, State, Switch
 from patches.verl.switches import SWITCHES
 
 VERL = "verl's own profiler"
@@ -20,7 +20,7 @@ MEMORY = "verl's memory history"
 
 _Values = Mapping[str, object]
 
-_STEPS, _TOOL = "global_profiler.steps", "global_profiler.tool"
+_STEPS = "global_profiler.steps"
 _ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref", "critic", "reward_model")
 _ACTOR, _ROLLOUT, _REF = _ROLES[:3]
 _OFF_OR_ON = (False, True)
@@ -32,19 +32,69 @@ def _tools(last: str) -> tuple[object, ...]:
     return (None, *(tool for tool in tools if tool != last), last)
 
 
+# What makes a role run at all.
+_ADVANTAGE = "algorithm.adv_estimator"
+_RUNS = {
+    "critic": (Key("critic.enable", (False, None, True)), Key(_ADVANTAGE, ("grpo", "gae"))),
+    "reward_model": (Key("reward_model.enable", _OFF_OR_ON),),
+}
+
+
+def _runs(role: str, values: _Values) -> bool:
+    """Whether a role has workers: the critic as ``need_critic`` in verl/trainer/ppo/utils.py says."""
+    by_advantage = role == "critic" and values["critic.enable"] is None
+    return values[_ADVANTAGE] == "gae" if by_advantage else role not in _RUNS or bool(values[f"{role}.enable"])
+
+
 # --- training steps ---
 
+# Without a rank that is named, nsys and npu recorded none before 0.7.1, and rank 0 since.
+_BY_ROLE = 'config.actor.get("profiler"'
+_NO_RANKS_OR_ONE: tuple[object, ...] = ([], [0])
 
-def _old_steps(values: _Values) -> State:
-    return State.ON if values["trainer.profile_steps"] else State.OFF
+
+def _old_steps(role: str, releases: str, by_role: str) -> ConfigSwitch:
+    ranks, every = f"{role}.profiler.ranks", f"{role}.profiler.all_ranks"
+
+    def state(values: _Values) -> State:
+        recorded = values[ranks] or values[every]
+        return State.OFF if not values["trainer.profile_steps"] else State.ON if recorded else State.ARMED
+
+    return ConfigSwitch(
+        VERL,
+        (Key("trainer.profile_steps", _NO_STEPS_OR_ONE), Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)),
+        state,
+        "the ranks that are named record the training steps in this list, with nsys or, from 0.5.0 on, torch_npu",
+        "verl/trainer/main_ppo.py and ppo/ray_trainer.py, verl/utils/debug/nvtx_profile.py, 0.4.1 and 0.5.0",
+        releases=releases,
+        armed="the steps are named, but no rank is, so no worker records",
+        code=("trainer.profile_steps", by_role),
+    )
 
 
-def _steps(values: _Values) -> State:
-    if not values[_STEPS]:
-        return State.OFF
-    enabled = any(values[f"{role}.profiler.enable"] and values[f"{role}.profiler.tool"] for role in _ROLES)
-    # With nsys verl starts every worker below it, whether or not a role is enabled.
-    return State.ON if enabled or values[_TOOL] == "nsys" else State.ARMED
+def _steps(role: str, *, ranks_needed: bool) -> ConfigSwitch:
+    enable, tool, ranks, every = (f"{role}.profiler.{key}" for key in ("enable", "tool", "ranks", "all_ranks"))
+    keys = [Key(_STEPS, _NO_STEPS_OR_ONE), Key(tool, _tools("npu")), Key(enable, _OFF_OR_ON)]
+    keys += [Key(ranks, _NO_RANKS_OR_ONE), Key(every, _OFF_OR_ON)] if ranks_needed else []
+
+    def state(values: _Values) -> State:
+        if not values[_STEPS]:
+            return State.OFF
+        chosen = not ranks_needed or values[tool] not in ("npu", "nsys") or values[ranks] or values[every]
+        return State.ON if values[enable] and values[tool] and chosen and _runs(role, values) else State.ARMED
+
+    return ConfigSwitch(
+        VERL,
+        (*keys, *_RUNS.get(role, ())),
+        state,
+        "each role that is enabled records the training steps in this list, with the tool that it has",
+        "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, "
+        "mstx_profile.py and nvtx_profile.py, from 0.6.0",
+        releases=">=0.6.0.dev0,<0.7.1.dev0" if ranks_needed else ">=0.7.1.dev0",
+        armed="the steps are named, but no role that runs and has a tool "
+        + ("and ranks is enabled, so nothing records" if ranks_needed else "is enabled, so nothing records"),
+        code=("global_profiler.steps", "!check_this_rank" if ranks_needed else "check_this_rank"),
+    )
 
 
 def _interval(values: _Values) -> State:
@@ -54,28 +104,10 @@ def _interval(values: _Values) -> State:
 
 
 _STEP_SWITCHES = (
-    ConfigSwitch(
-        VERL,
-        (Key("trainer.profile_steps", _NO_STEPS_OR_ONE),),
-        _old_steps,
-        "each worker records the training steps in this list, with nsys or, from 0.5.0 on, torch_npu",
-        "verl/trainer/main_ppo.py and ppo/ray_trainer.py, 0.4.1 and 0.5.0",
-        releases=">=0.4.1.dev0,<0.6.0.dev0",
-    ),
-    ConfigSwitch(
-        VERL,
-        (
-            Key(_STEPS, _NO_STEPS_OR_ONE),
-            Key(_TOOL, _tools("nsys")),
-            *(Key(f"{role}.profiler.enable", _OFF_OR_ON) for role in _ROLES),
-            *(Key(f"{role}.profiler.tool", _tools("npu")) for role in _ROLES),
-        ),
-        _steps,
-        "each role that is enabled records the training steps in this list, with the tool that it has",
-        "verl/trainer/ppo/ray_trainer.py _start_profiling, verl/utils/profiler/profile.py DistProfiler, from 0.6.0",
-        releases=">=0.6.0.dev0",
-        armed="the steps are named, but no role that has a tool is enabled, so nothing records",
-    ),
+    *(_old_steps(role, ">=0.4.1.dev0,<0.5.0.dev0", _BY_ROLE) for role in _ROLES),
+    *(_old_steps(role, ">=0.5.0.dev0,<0.6.0.dev0", f"!{_BY_ROLE}") for role in ("actor_rollout_ref", *_ROLES[3:])),
+    *(_steps(role, ranks_needed=True) for role in _ROLES),
+    *(_steps(role, ranks_needed=False) for role in _ROLES[:-1]),
     ConfigSwitch(
         VERL,
         (
@@ -88,6 +120,7 @@ _STEP_SWITCHES = (
         "verl/trainer/sft_trainer.py and sft_trainer_ray.py, from 0.7.0",
         releases=">=0.7.0.dev0",
         armed="the steps are named, but the profiler is not enabled, so nothing records",
+        code=("trainer.profile_interval",),
     ),
 )
 
@@ -125,6 +158,7 @@ _MEGATRON = ConfigSwitch(
     "update_policy starts torch.profiler whatever global_profiler.steps says",
     "verl/workers/actor/megatron_actor.py use_torch_profiler, 0.6.0 to 0.7.0",
     releases=">=0.6.0.dev0,<0.7.0.dev0",
+    code=("use_torch_profiler", "!self.use_legacy_worker_impl"),
 )
 _MEGATRON_SWITCHES = (
     ConfigSwitch(
@@ -139,9 +173,15 @@ _MEGATRON_SWITCHES = (
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",
         releases=">=0.4.0.dev0,<0.6.0.dev0",
         armed="the reference model's worker builds a torch.profiler that nothing starts",
+        code=("config.use_profile",),
     ),
     _MEGATRON,
-    _MEGATRON._replace(keys=(*_MEGATRON.keys, _LEGACY), state=_megatron_or_engine, releases=">=0.7.0.dev0,<0.7.1.dev0"),
+    _MEGATRON._replace(
+        keys=(*_MEGATRON.keys, _LEGACY),
+        state=_megatron_or_engine,
+        releases=">=0.7.0.dev0,<0.7.1.dev0",
+        code=("use_torch_profiler", "self.use_legacy_worker_impl"),
+    ),
 )
 
 # --- the rollout server, from 0.7.1 on ---
@@ -183,6 +223,7 @@ _SERVER = ConfigSwitch(
     "build_vllm_profiler_args, 0.7.1 to 0.9.0",
     releases=">=0.7.1.dev0,<0.9.1.dev0",
     armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps and enable say",
+    code=("build_vllm_profiler_args", "!def _should_profile("),
 )
 _SERVER_SWITCHES = (
     _SERVER,
@@ -191,30 +232,29 @@ _SERVER_SWITCHES = (
         source="verl/workers/rollout/vllm_rollout/vllm_async_server.py _should_profile, 0.9.1",
         releases=">=0.9.1.dev0",
         armed="vLLM's workers are given a profiler directory and build a profiler, whatever steps says",
+        code=("def _should_profile(",),
     ),
 )
 
 # --- memory ---
 
 
-def _memory(values: _Values) -> State:
-    return State.ON if "torch_memory" in values.values() else State.OFF
+def _memory(role: str) -> ConfigSwitch:
+    tool = f"{role}.profiler.tool"
+    return ConfigSwitch(
+        MEMORY,
+        (Key(tool, _tools("torch_memory")), *_RUNS.get(role, ())),
+        lambda values: State.ON if values[tool] == "torch_memory" and _runs(role, values) else State.OFF,
+        "every worker records the history of its allocations from its start, whatever steps and enable say (on NPUs "
+        "from 0.9.1 on)",
+        "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
+        # Then the reward model has no profiler any more, and an override of it would be refused.
+        releases=">=0.6.0.dev0,<0.7.1.dev0" if role == "reward_model" else ">=0.6.0.dev0",
+        code=("TorchMemoryProfiler",),
+    )
 
 
-_MEMORY = ConfigSwitch(
-    MEMORY,
-    tuple(Key(f"{role}.profiler.tool", _tools("torch_memory")) for role in _ROLES),
-    _memory,
-    "every worker records the history of its allocations from its start, whatever steps and enable say (on NPUs from "
-    "0.9.1 on)",
-    "verl/utils/profiler/profile.py and torch_memory_profile.py TorchMemoryProfiler, from 0.6.0",
-    releases=">=0.6.0.dev0,<0.7.1.dev0",
-)
-_MEMORY_SWITCHES = (
-    _MEMORY,
-    # The reward model has no profiler any more, and an override of it would be refused.
-    _MEMORY._replace(keys=_MEMORY.keys[:-1], releases=">=0.7.1.dev0"),
-)
+_MEMORY_SWITCHES = tuple(_memory(role) for role in _ROLES)
 
 # --- variables that Ray hands to every worker ---
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from patches.switches import ENGINE_VARIABLE, TORCH_NPU, Switch
+from patcher.switches import Switch
+from patches.switches import ENGINE_VARIABLE, TORCH_NPU
 
 # verl's own worker processes know of the rollout engine's profiler as long as the engine runs in them; what verl
 # hands to its servers is in ``profiling``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from patcher.switches import Switch
 from patches.switches import (
     DAEMON,
     DAEMON_OPTION,
@@ -11,7 +12,6 @@ from patches.switches import (
     ENGINE_VARIABLE,
     KINETO_DAEMON,
     OUTSIDE,
-    Switch,
 )
 
 SWITCHES: tuple[Switch, ...] = (

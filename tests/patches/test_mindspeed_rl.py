@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.mindspeed_rl import trees
+from patcher.switches import State
 from patches.mindspeed_rl import recipes as mindspeed_rl
 from patches.mindspeed_rl.profiling import PROFILING
-from patches.switches import State
 from tests.patcher.store.tree import picture
 from tests.patches import mindspeed
 from tests.patches.mindspeed import Tree

@@ -14,10 +14,10 @@ import pytest
 from fixtures import releases
 from patcher.engine import fingerprint
 from patcher.guards.detect import detect, worst
+from patcher.switches import State
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
-from patches.switches import State
 from tests.matrix import ends, thinned
 from tests.patches.standin import Profiler, host
 from tests.patches.test_releases import install, run, there_and_back

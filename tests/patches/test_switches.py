@@ -8,8 +8,8 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from patcher.switches import Form, State, Switch
 from patches.projects import upstreams
-from patches.switches import Form, State, Switch
 from patches.verl.switches import SWITCHES as VERL
 from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from fixtures import releases
-from patcher.guards.detect import exists
-from patches.switches import ConfigSwitch, State
+from patcher.guards.release import Release
+from patcher.switches import ConfigSwitch, State
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
 
@@ -65,8 +65,10 @@ EXIST = {
     "0.2 0.2.0.post1 0.2.0.post2 0.3.0.post0 0.3.0.post1": set(),
     "0.4.0": {MEGATRON},
     "0.4.1 0.5.0": {VERL, MEGATRON},
-    "0.6.0 0.6.1 0.7.0.dev 0.7.0": {VERL, MEGATRON, MEMORY},
-    "0.7.1 0.8.0.dev0 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+    "0.6.0 0.6.1 0.7.0": {VERL, MEGATRON, MEMORY},
+    "0.7.1 0.8.0 0.9.0 0.9.1 0.10.0.dev0": {VERL, SERVER, MEMORY},
+    # A development tree has at least the minor release before it, whose fixes come from a branch; and perhaps any later.
+    "0.3.1.dev0 0.4.0.dev0 0.5.1.dev3 0.7.0.dev 0.8.0.dev0": {VERL, MEGATRON, MEMORY, SERVER},
 }
 
 
@@ -74,7 +76,9 @@ EXIST = {
     ("release", "profilers"), [(release, found) for names, found in EXIST.items() for release in names.split()]
 )
 def test_which_profilers_exist(release: str, profilers: set[str]) -> None:
-    found = {one.profiler for one in PROFILING.switches if exists(one.releases, release) and not one.if_known}
+    found = {
+        one.profiler for one in PROFILING.switches if Release(release, releases.VERL).has(one) and not one.if_known
+    }
     assert found == profilers
 
 
@@ -82,9 +86,20 @@ def test_every_release_is_in_the_table() -> None:
     assert set(releases.VERL) <= {release for names in EXIST for release in names.split()}
 
 
+@pytest.mark.parametrize("release", releases.VERL)
+def test_the_code_of_a_release_has_the_switches_that_are_declared_for_it(release: str) -> None:
+    by_code = Release("", package=releases.release(release, "verl") / "verl")
+    for switch in PROFILING.switches:
+        assert switch.if_known or switch.code
+        if not switch.if_known and "reward_model.profiler.tool" not in {key.name for key in switch.keys}:
+            assert by_code.has(switch) == Release(release).has(switch), switch
+
+
 def state(profiler: str, release: str, values: Mapping[str, object]) -> State:
     """The severest state of the switches of one release."""
-    active = [one for one in PROFILING.switches if one.profiler == profiler and exists(one.releases, release)]
+    active = [
+        one for one in PROFILING.switches if one.profiler == profiler and Release(release, releases.VERL).has(one)
+    ]
     states = [one.state({key.name: values.get(key.name) for key in one.keys}) for one in active]
     return max(states, key=lambda one: one.severity, default=OFF)
 
@@ -100,18 +115,42 @@ MCORE = {"actor_rollout_ref.actor.strategy": "megatron"}
 ENGINE = {"trainer.use_legacy_worker_impl": "disable"}
 OLD = {"actor_rollout_ref.actor.profile.use_profile": True}
 OLD_REF = {"actor_rollout_ref.ref.profile.use_profile": True}
+OLD_STEPS = {"trainer.profile_steps": [1]}
+GAE = {"algorithm.adv_estimator": "gae"}
+
+
+def ranks(role: str) -> dict[str, object]:
+    return {f"{role}.profiler.ranks": [0]}
+
+
+def tool(role: str, name: str) -> dict[str, object]:
+    return {f"{role}.profiler.enable": True, f"{role}.profiler.tool": name}
+
+
 FINE_TUNING = {"trainer.profile_interval": [1, 2]}
 
 
 @pytest.mark.parametrize(
     ("profiler", "values", "states"),
     [
-        (VERL, {"trainer.profile_steps": [1]}, {"0.4.0": OFF, "0.4.1": ON, "0.5.0": ON, "0.6.0": OFF}),
+        (VERL, OLD_STEPS, {"0.4.0": OFF, "0.4.1": ARMED, "0.5.0": ARMED, "0.6.0": OFF}),
+        (VERL, OLD_STEPS | ranks("actor_rollout_ref.actor"), {"0.4.0": OFF, "0.4.1": ON, "0.5.0": ARMED, "0.6.0": OFF}),
+        (VERL, OLD_STEPS | ranks("actor_rollout_ref"), {"0.4.1": ARMED, "0.5.0": ON, "0.6.0": OFF}),
+        (VERL, OLD_STEPS | ranks("critic"), {"0.4.1": ON, "0.5.0": ON, "0.6.0": OFF}),
+        (VERL, OLD_STEPS | {"critic.profiler.all_ranks": True}, {"0.4.1": ON, "0.5.0": ON}),
         (VERL, {"trainer.profile_steps": []}, {"0.4.1": OFF, "0.5.0": OFF}),
         (VERL, STEPS, {"0.5.0": OFF, "0.6.0": ARMED, "0.9.1": ARMED}),
         (VERL, STEPS | ACTOR, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
-        (VERL, STEPS | {"global_profiler.tool": "nsys"}, {"0.6.0": ON, "0.9.1": ON}),
-        (VERL, STEPS | {"critic.profiler.enable": True, "critic.profiler.tool": "npu"}, {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | {"global_profiler.tool": "nsys"}, {"0.6.0": ARMED, "0.9.1": ARMED}),
+        (VERL, STEPS | tool("actor_rollout_ref.actor", "nsys"), {"0.6.0": ARMED, "0.7.0": ARMED, "0.7.1": ON, "0.9.1": ON}),
+        (VERL, STEPS | tool("actor_rollout_ref.actor", "npu"), {"0.6.0": ARMED, "0.7.0": ARMED, "0.7.1": ON, "0.9.1": ON}),
+        (VERL, STEPS | tool("actor_rollout_ref.ref", "npu") | ranks("actor_rollout_ref.ref"), {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | tool("critic", "torch") | GAE, {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | tool("critic", "torch") | {"algorithm.adv_estimator": "grpo"}, {"0.6.0": ARMED, "0.9.1": ARMED}),
+        (VERL, STEPS | tool("critic", "torch") | {"critic.enable": True}, {"0.6.0": ON, "0.9.1": ON}),
+        (VERL, STEPS | tool("critic", "torch") | GAE | {"critic.enable": False}, {"0.6.0": ARMED, "0.9.1": ARMED}),
+        (VERL, STEPS | tool("reward_model", "torch"), {"0.6.0": ARMED, "0.7.0": ARMED, "0.7.1": ARMED}),
+        (VERL, STEPS | tool("reward_model", "torch") | {"reward_model.enable": True}, {"0.6.0": ON, "0.7.0": ON, "0.7.1": ARMED}),
         (VERL, STEPS | {"critic.profiler.enable": True}, {"0.6.0": ARMED}),
         (VERL, ACTOR, {"0.6.0": OFF, "0.7.1": OFF, "0.9.1": OFF}),
         (VERL, {"global_profiler.steps": []} | ACTOR, {"0.6.0": OFF, "0.9.1": OFF}),
@@ -132,7 +171,9 @@ FINE_TUNING = {"trainer.profile_interval": [1, 2]}
         (SERVER, NPU | ENABLED | DISCRETE | SGLANG, {"0.7.1": OFF, "0.9.0": OFF, "0.9.1": OFF}),
         (SERVER, NPU | ENABLED | DISCRETE | SGLANG | STEPS, {"0.7.1": ON, "0.9.0": ON, "0.9.1": ON}),
         (SERVER, {f"{ROLLOUT}.tool": "nsys"} | ENABLED | STEPS, {"0.7.1": OFF, "0.9.1": OFF}),
-        (MEMORY, {"critic.profiler.tool": "torch_memory"}, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
+        (MEMORY, {"critic.profiler.tool": "torch_memory"} | GAE, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
+        (MEMORY, {"critic.profiler.tool": "torch_memory"}, {"0.6.0": OFF, "0.9.1": OFF}),
+        (MEMORY, {"actor_rollout_ref.actor.profiler.tool": "torch_memory"}, {"0.5.0": OFF, "0.6.0": ON, "0.7.1": ON, "0.9.1": ON}),
     ],
 )  # fmt: skip
 def test_what_the_values_mean(profiler: str, values: dict[str, object], states: dict[str, State]) -> None:

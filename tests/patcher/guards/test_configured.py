@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
 import subprocess
-import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,12 +14,16 @@ from hypothesis import strategies as st
 
 from fixtures import releases
 from patcher.errors import Kind, Problem
+from patcher.guards import hydra
 from patcher.guards.configured import findings
-from patcher.guards.detect import Finding, State, detect
-from patcher.guards.hydra import Start, configuration
+from patcher.guards.detect import Finding, detect
+from patcher.guards.hydra import Start
+from patcher.switches import State
 from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
+from tests.matrix import thinned
+from tests.patcher.guards.test_hydra import really
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
 PPO = "python3 -m verl.trainer.main_ppo "
@@ -42,6 +43,8 @@ def guard(
     found = detect(
         VARIABLES,
         version=version,
+        published=releases.VERL,
+        package="verl",
         environ=environ or {},
         script=script,
         command=shlex.split(command),
@@ -79,6 +82,9 @@ def test_the_published_defaults_are_off(version: str) -> None:
 STEPS, NPU = "global_profiler.steps=[1,2] ", "global_profiler.tool=npu "
 ENABLED = "actor_rollout_ref.actor.profiler.enable=True "
 DISCRETE = "actor_rollout_ref.actor.profiler.tool_config.npu.discrete=True "
+RANKS = "actor_rollout_ref.actor.profiler.all_ranks=True "
+CRITIC = "critic.profiler.tool=npu critic.profiler.enable=True critic.profiler.ranks=[0] "
+GRPO = "algorithm.adv_estimator=grpo "
 TRAP = "global_profiler.steps=null " + NPU + ENABLED
 OLD_STEPS = "trainer.profile_steps=[1,2] "
 OLD_MEGATRON = "actor_rollout_ref.actor.profile.use_profile=True "
@@ -86,20 +92,32 @@ TORCH = "global_profiler.tool=torch "
 
 SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     PPO: {},
-    PPO + OLD_STEPS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ON}},
-    MCORE + OLD_STEPS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ON}},
+    PPO + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
+    MCORE + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
+    PPO + OLD_STEPS + RANKS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ARMED}},
+    MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] ": {"0.5.0": {VERL: ON}},
     PPO + "trainer.profile_steps=[]": {},
     MCORE + OLD_MEGATRON: {"0.4.0": {MEGATRON: ON}, "0.4.1": {MEGATRON: ON}, "0.5.0": {MEGATRON: ON}},
     MCORE + "actor_rollout_ref.ref.profile.use_profile=True": {
         "0.4.0": {MEGATRON: ARMED}, "0.4.1": {MEGATRON: ARMED}, "0.5.0": {MEGATRON: ARMED},
     },
     PPO + STEPS: {version: {VERL: ARMED} for version in BORDERS[3:]},
-    PPO + STEPS + NPU + ENABLED: {
+    PPO + STEPS + NPU + ENABLED + RANKS: {
         **{version: {VERL: ON} for version in ("0.6.0", "0.7.0", "0.9.1")},
         **{version: {VERL: ON, SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
     },
+    PPO + STEPS + NPU + ENABLED: {
+        **{version: {VERL: ARMED} for version in ("0.6.0", "0.7.0")},
+        **{version: {VERL: ON, SERVER: ARMED} for version in ("0.7.1", "0.9.0")},
+        "0.9.1": {VERL: ON},
+    },
+    PPO + STEPS + "global_profiler.tool=nsys ": {version: {VERL: ARMED} for version in BORDERS[3:]},
+    PPO + STEPS + CRITIC: {version: {VERL: ON} for version in BORDERS[3:]},
+    PPO + STEPS + CRITIC + GRPO: {version: {VERL: ARMED} for version in BORDERS[3:]},
+    PPO + STEPS + CRITIC + GRPO + "critic.enable=True": {version: {VERL: ON} for version in BORDERS[3:]},
+    PPO + GRPO + "critic.profiler.tool=torch_memory": {},
     PPO + STEPS + NPU + ENABLED + DISCRETE: {
-        **{version: {VERL: ON} for version in ("0.6.0", "0.7.0")},
+        **{version: {VERL: ARMED} for version in ("0.6.0", "0.7.0")},
         **{version: {VERL: ON, SERVER: ON} for version in ("0.7.1", "0.9.0", "0.9.1")},
     },
     PPO + TRAP: {"0.7.1": {SERVER: ARMED}, "0.9.0": {SERVER: ARMED}},
@@ -115,8 +133,8 @@ SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     },
     PPO + "global_profiler.tool=torch_memory": {version: {MEMORY: ON} for version in BORDERS[3:]},
     PPO + STEPS + "global_profiler.tool=$TOOL": {
-        **{version: {VERL: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0", "0.9.1")},
-        **{version: {VERL: UNKNOWN, MEMORY: UNKNOWN, SERVER: UNKNOWN} for version in ("0.7.1", "0.9.0")},
+        **{version: {VERL: ARMED, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0", "0.9.1")},
+        **{version: {VERL: ARMED, MEMORY: UNKNOWN, SERVER: UNKNOWN} for version in ("0.7.1", "0.9.0")},
     },
     PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1": {
         version: {MSMONITOR: ARMED} for version in BORDERS[3:]
@@ -142,7 +160,31 @@ def test_scripts_over_the_published_configurations(tmp_path: Path, over: tuple[s
     assert states(found) == SCRIPTS[text].get(version, {})
 
 
-@pytest.mark.parametrize("text", [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]])
+@pytest.mark.parametrize(
+    ("version", "code", "text"),
+    [
+        ("0.3.1.dev0", "0.4.0", MCORE + OLD_MEGATRON),
+        ("0.4.0.dev", "0.4.1", PPO + OLD_STEPS + RANKS),
+        ("0.4.1.dev0", "0.5.0", MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] "),
+        ("0.5.1.dev3", "0.6.0", PPO + STEPS + NPU + ENABLED + RANKS),
+        ("0.5.1.dev3+gabcdef1", "0.6.0", PPO + STEPS + NPU + ENABLED),
+        ("0.7.0.dev", "0.7.1", MCORE + TORCH + ENABLED),
+        ("0.7.0.dev", "0.7.0", MCORE + TORCH + ENABLED),
+        ("0.8.0.dev0", "0.9.1", PPO + TRAP),
+        ("0.8.0.dev0", "0.9.0", PPO + TRAP),
+        ("", "0.6.0", PPO + STEPS + NPU + ENABLED),
+    ],
+)
+def test_a_development_tree_is_judged_by_its_code_whatever_its_version_says(version: str, code: str, text: str) -> None:
+    found = guard(version, command=text, root=releases.release(code, "verl"))
+    assert states(found) == SCRIPTS[text].get(code, {})
+
+
+ADVISED = [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]]
+
+
+# Each of them composes several times; these have every profiler, and what is advised for several of its keys.
+@pytest.mark.parametrize("text", thinned(ADVISED, {*ADVISED[::3], MCORE + OLD_MEGATRON}))
 def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
     version = list(SCRIPTS[text])[-1]
     severe = [one for one in guard(version, command=text).values() if one.state is not OFF]
@@ -153,7 +195,7 @@ def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
         assert guard(version, command=f"{text} {overrides}")[one.profiler].state is OFF
 
 
-ON_061 = STEPS + NPU + ENABLED
+ON_061 = STEPS + NPU + ENABLED + RANKS
 ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref", "critic", "reward_model")
 UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
 
@@ -162,15 +204,15 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
     ("text", "expected"),
     [
         # quotes, signs, variables that the script sets
-        (PPO + "'global_profiler.steps=[1, 2]' \"global_profiler.tool=npu\" " + ENABLED, {VERL: ON}),
-        (PPO + "++global_profiler.steps=[1] +global_profiler.tool=npu " + ENABLED, {VERL: ON}),
-        ("S='[1,2]'\nT=npu\n" + PPO + "global_profiler.steps=$S global_profiler.tool=${T} " + ENABLED, {VERL: ON}),
+        (PPO + "'global_profiler.steps=[1, 2]' \"global_profiler.tool=npu\" " + ENABLED + RANKS, {VERL: ON}),
+        (PPO + "++global_profiler.steps=[1] +global_profiler.tool=npu " + ENABLED + RANKS, {VERL: ON}),
+        ("S='[1,2]'\nT=npu\n" + PPO + "global_profiler.steps=$S global_profiler.tool=${T} " + ENABLED + RANKS, {VERL: ON}),
         ("A=(" + ON_061 + ")\n" + PPO + '"${A[@]}"', {VERL: ON}),
         ("S=${S:-null}\n" + PPO + NPU + ENABLED + "global_profiler.steps=$S", {}),
         (PPO + ON_061 + "global_profiler.steps=null", {}),
         (PPO + ON_061 + "global_profiler.steps=[]", {}),
         ("# " + PPO + ON_061 + "\n" + PPO, {}),
-        ("export T=nsys\n" + PPO + STEPS + "'global_profiler.tool=${oc.env:T}'", {VERL: ON}),
+        ("export T=nsys\n" + PPO + STEPS + ENABLED + RANKS + "'global_profiler.tool=${oc.env:T}'", {VERL: ON}),
         # other ways to start it
         ("nohup " + PPO + ON_061 + "> log 2>&1 &", {VERL: ON}),
         ("ray job submit --working-dir . --no-wait -- " + PPO + ON_061, {VERL: ON}),
@@ -179,15 +221,15 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         (PPO + "--config-name _generated_ppo_trainer " + ON_061, {VERL: ON}),
         # only the run tells: that key, or everything
         (PPO + ON_061 + "trainer.nnodes=$N data.train_files=\"['$H/a']\" trainer.default_local_dir=$(pwd)/x", {VERL: ON}),
-        (PPO + NPU + ENABLED + "global_profiler.steps=$S", {VERL: UNKNOWN}),
-        (PPO + NPU + ENABLED + "global_profiler.steps=[$S]", {VERL: UNKNOWN}),
-        (PPO + STEPS + NPU + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN}),
+        (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),
+        (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=[$S]", {VERL: UNKNOWN}),
+        (PPO + STEPS + NPU + RANKS + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN}),
         (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {}),
-        (PPO + STEPS + " ".join(f"{role}.profiler.{key}=$X" for role in ROLES for key in ("enable", "tool")),
+        (PPO + STEPS + " ".join(f"{role}.profiler.{key}=$X" for role in ROLES for key in ("enable", "tool", "all_ranks")),
          {VERL: UNKNOWN, MEMORY: UNKNOWN}),
         (PPO + "global_profiler.steps=null $EXTRA", UNSET),
         (PPO + "--config-path=$(pwd)/config --config-name=mine", UNSET),
-        ("python3 -m recipe.dapo.main_dapo " + ON_061, UNSET),
+        ("python3 -m recipe.dapo.main_dapo " + ON_061, {VERL: ON}),
         ("python3 train.py", UNSET),
         ("bash /not/here.sh", UNSET),
         # branches and loops
@@ -196,7 +238,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         ("for i in 1 2; do " + PPO + ON_061 + "; done", {VERL: ON}),
         ("for i in 1 2; do " + PPO + "; done", {}),
         ("for i in 1 2; do bash -c '" + PPO + "'; done", {}),
-        ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + "global_profiler.steps=$S", {VERL: UNKNOWN}),
+        ("if x; then S=[1]; else S=null; fi\n" + PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),
         ("A=()\nif x; then A+=(global_profiler.steps=null); fi\n" + PPO + ON_061 + '"${A[@]}"', {VERL: UNKNOWN}),
         ("A=()\nif x; then A+=(trainer.nnodes=2); fi\n" + PPO + ON_061 + '"${A[@]}"', {VERL: ON}),
         ("A=()\nif x; then A+=(--config-name=mine); fi\n" + PPO + '"${A[@]}"', UNSET),
@@ -223,16 +265,66 @@ def test_other_programs_of_verl(tmp_path: Path, text: str, version: str, expecte
     assert guard(version, script(tmp_path, text + "\n"))[VERL].state is expected
 
 
+@pytest.mark.parametrize(
+    ("version", "text", "advice"),
+    [
+        ("0.9.1", "torchrun -m verl.trainer.sft_trainer $EXTRA", "trainer.profile_interval=[-1,-1]"),
+        (
+            "0.9.1",
+            "torchrun -m verl.trainer.sft_trainer trainer.profile_interval=[1,2]",
+            "trainer.profile_interval=[-1,-1]",
+        ),
+        ("0.9.1", PPO + "$EXTRA", "global_profiler.steps=null"),
+        ("0.9.1", PPO + "--config-path=$D", "global_profiler.steps=null"),
+        ("0.9.1", "python3 -m recipe.dapo.main_dapo " + STEPS, "global_profiler.steps=null"),
+        ("0.5.0", PPO + "$EXTRA", "trainer.profile_steps=null"),
+    ],
+)
+def test_only_what_hydra_takes_is_advised(tmp_path: Path, version: str, text: str, advice: str) -> None:
+    run = script(tmp_path, text + "\n")
+    found = guard(version, run)
+    assert found[VERL].off.partition(" ")[0] == advice
+    assert found[VERL].off.endswith(f"at {run}:1")
+    if "sft" in text and "$" in text:
+        assert (found[SERVER].state, found[SERVER].off) == (UNKNOWN, "")
+
+
+def test_what_is_typed_over_files_that_are_not_here_counts(tmp_path: Path) -> None:
+    run = script(tmp_path, PPO + "--config-path=$D global_profiler.tool=torch_memory\n")
+    found = guard("0.9.1", run)
+    assert (found[MEMORY].state, found[MEMORY].found) == (ON, "global_profiler.tool=torch_memory")
+    assert found[MEMORY].off == f"global_profiler.tool=null at {run}:1"
+    assert found[VERL].state is UNKNOWN
+    assert "--config FILE names it" in found[VERL].reason
+    assert states(guard("0.6.1", command="python3 -m recipe.dapo.main_dapo global_profiler.steps=null " + NPU)) == {}
+
+
+def test_what_cannot_be_parsed_may_have_started_anything(tmp_path: Path) -> None:
+    run = script(tmp_path, PPO + ON_061 + "\nfi fi (\n")
+    found = guard("0.6.1", run)
+    assert (found[VERL].state, found[VERL].where) == (ON, f"{run}:1")
+    assert (found[MEMORY].state, found[MEMORY].where) == (UNKNOWN, f"{run}:2")
+    assert "cannot be parsed" in found[MEMORY].reason
+
+
+@pytest.mark.parametrize(("module", "started"), [("verl.model_merger", False), ("verl.trainer.main_ppo", True)])
+def test_a_program_that_hydra_does_not_configure_is_no_start(module: str, started: bool) -> None:
+    found = guard("0.6.1", command=f"python3 -m {module} --local_dir x")
+    assert ("nothing that can be read here starts verl" in found[VERL].reason) != started
+
+
 def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
-    run = script(tmp_path, f"set -x\n{PPO}\\\n  {NPU}\\\n  {ENABLED}\\\n  global_profiler.steps=[1,2] $@\n")
+    run = script(
+        tmp_path, f"set -x\n{PPO}\\\n  {NPU}\\\n  {ENABLED}\\\n  {RANKS}\\\n  global_profiler.steps=[1,2] $@\n"
+    )
     found = guard("0.6.1", run)[VERL]
-    assert (found.state, found.where) == (ON, f"{run}:5")
-    assert found.found == f"{STEPS}{NPU}{ENABLED}".strip()
-    assert found.off == f"global_profiler.steps=null at {run}:5"
+    assert (found.state, found.where) == (ON, f"{run}:6")
+    assert found.found == f"{STEPS}{NPU}{ENABLED}{RANKS}".strip()
+    assert found.off == f"global_profiler.steps=null at {run}:6"
 
 
 def test_a_word_of_the_command_is_named_there(tmp_path: Path) -> None:
-    run = script(tmp_path, PPO + NPU + ENABLED + '"$@"\n')
+    run = script(tmp_path, PPO + NPU + ENABLED + RANKS + '"$@"\n')
     found = guard("0.6.1", command=f"bash {run} global_profiler.steps=[3]")[VERL]
     assert (found.where, found.off) == ("command after --", "global_profiler.steps=null at the command after --")
 
@@ -242,13 +334,13 @@ def test_the_reason_for_not_knowing_is_said(tmp_path: Path) -> None:
         PPO + "$EXTRA": "may be any override",
         PPO + "global_profiler.steps=[1": "Hydra cannot read global_profiler.steps=[1",
         "if x; then " + PPO + ON_061 + "; fi": "may not run",
-        PPO + NPU + ENABLED + "global_profiler.steps=$S": "only known when it runs",
+        PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S": "only known when it runs",
         PPO + "--config-path=$D": "--config FILE names it",
         "python3 -m recipe.dapo.main_dapo": "--config FILE",
         "python3 train.py": "nothing that can be read here starts verl",
     }.items():
         found = guard("0.6.1", script(tmp_path, text + "\n"))[VERL]
-        assert (found.state, reason in found.why) == (UNKNOWN, True), found
+        assert (found.state, reason in found.reason) == (UNKNOWN, True), found
         assert found.off.startswith("global_profiler.steps=null ")
 
 
@@ -308,12 +400,14 @@ def test_an_installed_file_that_was_edited(tmp_path: Path) -> None:
     text = trainer.read_text()
     assert text.count("\n  steps: null\n") == text.count("\n  tool: null\n") == 1
     trainer.write_text(
-        text.replace("\n  steps: null\n", "\n  steps: [1]\n").replace("\n  tool: null\n", "\n  tool: nsys\n")
+        text.replace("\n  steps: null\n", "\n  steps: [1]\n").replace("\n  tool: null\n", "\n  tool: torch_memory\n")
     )
-    found = guard("0.9.1", root=tmp_path)[VERL]
-    line = trainer.read_text().split("\n").index("  steps: [1]") + 1
-    assert (found.state, found.where) == (ON, f"{trainer}:{line}")
-    assert found.off == f"global_profiler.steps=null as an override, or at {trainer}:{line}"
+    found = guard("0.9.1", root=tmp_path)
+    lines = trainer.read_text().split("\n")
+    for profiler, state, key, value in ((VERL, ARMED, "steps", "[1]"), (MEMORY, ON, "tool", "torch_memory")):
+        where = f"{trainer}:{lines.index(f'  {key}: {value}') + 1}"
+        assert (found[profiler].state, found[profiler].where) == (state, where)
+        assert found[profiler].off == f"global_profiler.{key}=null as an override, or at {where}"
 
 
 def test_where_verl_is_not_here_nothing_is_said_to_be_off(tmp_path: Path) -> None:
@@ -335,40 +429,18 @@ def test_a_variable_in_both_places_is_not_said_to_be_off() -> None:
     assert states(found) == {"msMonitor": ARMED, "CANN's msprof": ON}
 
 
-# What verl's own entry point would be given: the same files and words through a real Hydra application.
-DRIVER = """\
-import json, sys
-import hydra
-from omegaconf import OmegaConf
-
-@hydra.main(config_path={folder!r}, config_name="ppo_trainer", version_base=None)
-def main(config):
-    print("VALUES" + json.dumps({{key: OmegaConf.to_container(one, resolve=True) if OmegaConf.is_config(one) else one
-                      for key in json.loads(sys.argv_keys) for one in [OmegaConf.select(config, key)]}}))
-
-sys.argv_keys = sys.argv.pop(1)
-main()
-"""
-
-
-@pytest.mark.parametrize(
-    ("version", "name"),
-    [("0.5.0", "ppo_megatron_trainer"), ("0.7.0", "ppo_trainer"), ("0.9.1", "ppo_megatron_trainer")],
-)
-def test_the_values_are_those_that_verl_gets(tmp_path: Path, version: str, name: str) -> None:
+@pytest.mark.parametrize("version", ["0.5.0", "0.7.0", "0.9.1"])
+def test_the_values_are_those_that_verl_gets(tmp_path: Path, version: str) -> None:
     folder = releases.release(version, "verl") / PROFILING.folder
     keys = sorted({key.name for switch in PROFILING.switches for key in switch.keys})
-    words = [f"--config-name={name}", "trainer.nnodes=2"]
+    words = ["--config-name=ppo_megatron_trainer", "trainer.nnodes=2"]
     if version > "0.6":
         words += (STEPS + NPU + "critic.profiler.tool=torch_memory " + ENABLED + DISCRETE).split()
-    driver = tmp_path / "driver.py"
-    driver.write_text(DRIVER.format(folder=str(folder)))
-    command = [sys.executable, str(driver), json.dumps(keys), *words, f"hydra.run.dir={tmp_path}"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
-    assert done.returncode == 0, done.stderr
     start = Start("x", True, tuple(words), {"A": ()}, folder, "ppo_trainer", folder)
-    ours = configuration(start, releases.release(version, "verl"), PROFILING.folder, "verl", keys)
-    assert ours.values == json.loads(done.stdout.rpartition("VALUES")[2])
+    request = hydra.starts([start], keys, releases.release(version, "verl"), PROFILING.folder, ())
+    composed = hydra.composed([], request, "verl")
+    assert not isinstance(composed, str)
+    assert [composed[0][0]["values"]] == really(tmp_path, folder, "ppo_trainer", keys, [words])
 
 
 WORDS = st.one_of(

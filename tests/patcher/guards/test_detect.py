@@ -10,10 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fixtures import releases
 from patcher.errors import Problem
 from patcher.guards.detect import Finding, Subject, detect, worst
+from patcher.switches import State
 from patches.projects import upstreams
-from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF, State
+from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
 from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
@@ -80,11 +82,12 @@ def test_off_everywhere_gives_one_finding_per_profiler() -> None:
 @pytest.mark.parametrize(
     ("version", "state"),
     [("0.7.3rc1", ARMED), ("0.13.0", ARMED), ("0.13.1.dev7+g67dd255", ARMED), ("0.14.0rc1", ARMED),
-     ("0.15.0rc1", ARMED), ("0.16.0rc1", OFF), ("0.19.1rc2.dev1908+g67dd255", OFF), ("0.30.0rc2", OFF),
-     ("no version", ARMED)],
+     ("0.15.0rc1", ARMED), ("0.15.1rc0.dev4", ARMED), ("0.16.0rc1", OFF), ("0.19.1rc2.dev1908+g67dd255", OFF),
+     ("0.30.0rc2", OFF), ("no version", ARMED)],
 )  # fmt: skip
 def test_the_engine_variable_by_release(version: str, state: State) -> None:
-    findings = detect(VLLM_ASCEND, version=version, environ={"VLLM_TORCH_PROFILER_DIR": "/tmp/p"})
+    environ = {"VLLM_TORCH_PROFILER_DIR": "/tmp/p"}
+    findings = detect(VLLM_ASCEND, version=version, environ=environ, published=releases.VLLM_ASCEND)
     assert one(findings, ENGINE).state is state
 
 
@@ -121,6 +124,9 @@ def test_profiler_config(words: list[str], state: State, version: str, exists: b
         ('{"msmonitor_use_daemon": true}', "0.20.2rc1", ARMED),
         ('{"msmonitor_use_daemon": true}', "0.19.1rc1", OFF),
         ('{"msmonitor_use_daemon": true}', "0.27.1rc1", ARMED),
+        ('{"msmonitor_use_daemon": true}', "0.19.1rc2.dev1908+g67dd255", ARMED),
+        ('{"msmonitor_use_daemon": true}', "0.18.0+gf00ba4", ARMED),
+        ('{"msmonitor_use_daemon": true}', "0.18.0+cpu", OFF),
         ('{"msmonitor_use_daemon": false}', "0.20.2rc1", OFF),
         ('{"msmonitor_use_daemon": "perhaps"}', "0.20.2rc1", UNKNOWN),
         ('{"ascend_scheduler_config": {}}', "0.20.2rc1", OFF),
@@ -128,7 +134,16 @@ def test_profiler_config(words: list[str], state: State, version: str, exists: b
 )
 def test_additional_config(value: str, version: str, state: State) -> None:
     command = ["vllm", "serve", "m", "--additional-config", value]
-    assert one(detect(VLLM_ASCEND, version=version, environ={}, command=command), MSMONITOR).state is state
+    found = detect(VLLM_ASCEND, version=version, environ={}, command=command, published=releases.VLLM_ASCEND)
+    assert one(found, MSMONITOR).state is state
+
+
+@pytest.mark.parametrize(("code", "state"), [("0.19.1rc1", OFF), ("0.20.2rc1", ARMED)])
+def test_the_code_says_what_a_development_tree_has(code: str, state: State) -> None:
+    command = ["vllm", "serve", "m", "--additional-config", '{"msmonitor_use_daemon": true}']
+    tree = {"root": releases.release(code), "package": "vllm_ascend", "published": releases.VLLM_ASCEND}
+    found = detect(VLLM_ASCEND, version="0.19.1rc2.dev1908", environ={}, command=command, **tree)  # type: ignore[arg-type]
+    assert one(found, MSMONITOR).state is state
 
 
 X = "export VLLM_TORCH_PROFILER_DIR=/t\n"
@@ -184,6 +199,15 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
     assert finding.off == f"take it out at {place}, or unset VLLM_TORCH_PROFILER_DIR behind it"
 
 
+def test_the_line_of_an_option_is_where_its_value_is_set(tmp_path: Path) -> None:
+    text = 'A=(\n  --port 1\n  --profiler-config.profiler=torch\n)\n\nvllm serve m "${A[@]}"\n'
+    finding = one(in_script(tmp_path, text, "0.14.0rc1"), ENGINE)
+    assert (finding.state, finding.where) == (ARMED, f"{tmp_path}/run.sh:3")
+    text = "vllm serve m \\\n  --port 1 \\\n  --profiler-config.profiler=$X\n"
+    finding = one(in_script(tmp_path, text, "0.14.0rc1"), ENGINE)
+    assert (finding.state, finding.where) == (UNKNOWN, f"{tmp_path}/run.sh:3")
+
+
 def test_a_finding_for_every_place_of_one_profiler(tmp_path: Path) -> None:
     findings = in_script(tmp_path, "export PROFILER_SAMPLECONFIG=x\npython a.py\n", environ={"PROFILING_MODE": "true"})
     places = {finding.where for finding in findings if finding.profiler == MSPROF}
@@ -205,13 +229,13 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
     }
     for text, reason in reasons.items():
         finding = one(in_script(tmp_path, text), MSPROF)
-        assert (finding.state, reason in finding.why) == (UNKNOWN, True), text
+        assert (finding.state, reason in finding.reason) == (UNKNOWN, True), text
 
 
 def test_a_guard_of_a_project_is_asked_with_the_invocations() -> None:
     def hydra(subject: Subject) -> list[Finding]:
         words = [word for one in subject.invocations for word in one.argv if word and "profiler.steps" in word]
-        why = f"{subject.version} {subject.root} {subject.config}"
+        why = f"{subject.release.version} {subject.root} {subject.config}"
         return [Finding("verl", ON, subject.invocations[0].where, words[0], "null", why)]
 
     command = ["python", "-m", "verl.trainer.main_ppo", "global_profiler.steps=[1]"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,8 @@ from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
 from patcher.errors import Kind
 from patcher.report import Report
-from patches.switches import Application, ConfigSwitch, Key, State
+from patcher.switches import Application, ConfigSwitch, Key, State
+from patcher.targets.target import Project, Target
 
 STATES = {None: State.OFF, "ready": State.ARMED, "record": State.ON}
 APPLICATION = Application(
@@ -37,11 +40,13 @@ def root(tmp_path: Path) -> Path:
 
 
 def report(root: Path, words: str = "", *, application: Application | None = APPLICATION, **more: Any) -> Report:
-    upstream: Any = SimpleNamespace(project=SimpleNamespace(name="toy"), switches=(), application=application)
+    project = Project("toy", "toy", ("toy",))
+    upstream: Any = SimpleNamespace(project=project, switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
     result = Report("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
-    guard(result, upstream, "1.0", launch, force=more.pop("force", False), root=root)
+    target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
+    guard(result, upstream, "1.0", launch, force=more.pop("force", False), target=target)
     return result
 
 
@@ -69,6 +74,42 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     (note,) = found.notes
     assert note.text == "3 profilers may be on: Hydra cannot read mode=["
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
+
+
+def python(folder: Path, options: str = "") -> str:
+    """A Python of our own environment, or with options that hide its packages."""
+    folder.mkdir(parents=True, exist_ok=True)
+    program = folder / "python3"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("placed", ["site-packages", "prefix"])
+def test_the_hydra_of_the_targets_environment_is_asked(
+    root: Path, tmp_path: Path, placed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = python(tmp_path / "env" / "bin")
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
+    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
+    site.parent.mkdir(parents=True)
+    shutil.copytree(root / "toy", site / "toy")
+    target = Target(
+        Project("toy", "toy", ("toy",)), "1.0", site if placed == "site-packages" else root, "wheel", "", ""
+    )
+    target = target._replace(prefix="" if placed == "site-packages" else str(tmp_path / "env"))
+    assert target.pythons == (theirs,)
+    (problem,) = report(root, "mode=record", target=target).problems
+    assert problem.kind is Kind.PROFILER_ON
+
+
+def test_a_user_without_hydra_is_told_once(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
+    switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
+    for words in ("", "mode=record"):
+        (note,) = report(root, words, application=APPLICATION._replace(switches=switches)).notes
+        assert note.text == "3 profilers may be on: no hydra-core: --python EXE, or pip install 'rlpatch[toy]'"
+        assert "no hydra-core" not in note.detail
 
 
 def test_where_no_configuration_is_there_to_look_at_apply_warns_of_nothing(root: Path) -> None:

@@ -1,0 +1,111 @@
+"""What a declaration says of another profiler: how it is switched on, by a word, a variable or a configuration.
+
+``patches`` declares them; ``patcher.guards`` holds them against an environment, a launch script and a command. What
+counts as ``ON`` is what records without anybody asking further, since two recordings in one process lose data or end in
+a segfault. A profiler that waits for a request is ``ARMED``.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+
+class State(enum.Enum):
+    """What is known of a profiler, in rising order of severity; only ``ON`` stops an ``apply``."""
+
+    OFF = "off"
+    ARMED = "armed"
+    UNKNOWN = "unknown"
+    ON = "on"
+
+    @property
+    def severity(self) -> int:
+        """0 for off to 3 for on."""
+        return list(State).index(self)
+
+
+class Form(enum.Enum):
+    """Where a switch is found."""
+
+    VARIABLE = "environment variable"
+    OPTION = "command line option"
+    PROGRAM = "program"
+    REQUEST = "request"
+
+
+class Switch(NamedTuple):
+    """One way in which one profiler is switched on.
+
+    ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
+    values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
+    ``keys`` are those that decide, and ``--name.key value`` is understood as well. ``asked_by`` tells which
+    launches make an armed profiler record: each alternative is a row of regular expressions, each of which
+    has to match one whole word of the command. ``code`` are texts that the code of a release with this switch contains
+    (behind a ``!``: does not); they decide where a version says little, as of a development tree.
+    """
+
+    profiler: str
+    form: Form
+    name: str
+    otherwise: State
+    why: str
+    source: str
+    off: str
+    values: tuple[tuple[str, State], ...] = (("", State.OFF), ("0", State.OFF))
+    keys: tuple[str, ...] = ()
+    releases: str = ""
+    asked_by: tuple[tuple[str, ...], ...] = ()
+    code: tuple[str, ...] = ()
+
+    def state(self, value: str | None) -> State:
+        """The state that a value means; None stands for a value that nobody can know before the run."""
+        if value is None:
+            return State.UNKNOWN
+        return dict(self.values).get(value.strip().lower(), self.otherwise)
+
+
+class Key(NamedTuple):
+    """A key of a configuration that decides whether a profiler is on.
+
+    ``values`` are those that make a difference: the first one switches it off, the last one on.
+    """
+
+    name: str
+    values: tuple[object, ...]
+
+
+class ConfigSwitch(NamedTuple):
+    """One profiler that a Hydra configuration switches on.
+
+    ``state`` gets the value of each of the ``keys``, None for one that is not there; ``armed`` says what happens if it
+    answers ARMED, if that is something else than ``why`` says. The first key that switches it off alone is what the
+    user is told to change. ``releases`` and ``code`` are as in :class:`Switch`. One that answers ``if_known`` is so
+    rarely meant that a start of which nothing is known counts as off.
+    """
+
+    profiler: str
+    keys: tuple[Key, ...]
+    state: Callable[[Mapping[str, object]], State]
+    why: str
+    source: str
+    releases: str = ""
+    armed: str = ""
+    if_known: bool = False
+    code: tuple[str, ...] = ()
+
+
+class Application(NamedTuple):
+    """A project whose programs are configured by Hydra.
+
+    ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
+    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``extra`` is
+    what brings Hydra along with rlpatch.
+    """
+
+    packages: tuple[str, ...]
+    folder: str
+    defaults: tuple[str, ...]
+    extra: str
+    switches: tuple[ConfigSwitch, ...]
