@@ -94,7 +94,7 @@ def drawn(draw: Any, recipe: Recipe) -> Capture[Stage]:
 
 def stage(draw: Any, recipe: Recipe) -> Stage:
     if recipe.windows == ("whole",):
-        return Whole(name=recipe.stage, repeat=draw(COUNTS))
+        return Whole(name=recipe.stage, repeat=draw(COUNTS), replicas=draw(st.none() | numbers(NUMBERS)))
     unit = draw(st.sampled_from(recipe.windows))
     first = draw(NUMBERS.filter(lambda number: UNITS[unit].first <= number < MOST))
     modules = draw(BOOLEANS)
@@ -108,7 +108,7 @@ def stage(draw: Any, recipe: Recipe) -> Stage:
         ),
     }
     if kind_of(unit) is Rollout:
-        return Rollout(rollout=draw(NUMBERS), **common)
+        return Rollout(rollout=draw(NUMBERS), replicas=draw(st.none() | numbers(NUMBERS)), **common)
     role, strategy = (draw(st.sampled_from(("", *words))) for words in (recipe.roles, recipe.strategies))
     return Training(role=role, strategy=strategy, training_steps=draw(numbers(COUNTS)), **common)
 
