@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,10 @@ def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) 
     assert again.words == capture.words
 
 
-@pytest.mark.parametrize(("name", "version"), [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1")])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1"), ("vllm", "0.33.0"), ("sglang", "0.5.23")],
+)
 @settings(max_examples=8, deadline=None)  # of 0.5 s each
 @given(st.data())
 def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
@@ -144,7 +148,8 @@ def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> Non
         planned = plan.apply(upstream, there, capture)
     except Problem:
         assume(False)
-    again = plan.apply(upstream, there, resolve(options(capture.words).request(), upstream, there))
+    typed = options(shlex.join(capture.words)).request()  # as status prints it, and a shell reads it
+    again = plan.apply(upstream, there, resolve(typed, upstream, there))
     assert [change.after for change in again.edit.changes] == [change.after for change in planned.edit.changes]
     assert again.edit.add[0].options == planned.edit.add[0].options if planned.edit.add else not again.edit.add
 

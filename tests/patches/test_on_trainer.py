@@ -20,7 +20,7 @@ from fixtures.cache import Once
 from fixtures.trainer import run as training
 from tests.patches.test_releases import run as rlpatch
 
-pytestmark = pytest.mark.usefixtures("unwatched")
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
 ACTOR = "actor_rollout_ref.actor"
 CLOCKS = ("timing", "perf/mfu", "perf/time_per_step", "perf/throughput", "perf/cpu_memory")
