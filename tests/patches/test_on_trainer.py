@@ -44,6 +44,7 @@ class Scenario:
     recorded: tuple[Recorded, ...] = ()
     said: tuple[str, ...] = ()
     devices: int = 1
+    critic: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,6 +68,17 @@ SCENARIOS = {
         ),
         said=(
             r"update-policy, actor, .*: not recorded: (verl's own torch profiler is running|another torch\.profiler)",
+        ),
+    ),
+    "critic": Scenario(
+        (
+            ("verl", "--stage update-critic --micro-batch 0:1"),
+            ("verl", "--stage compute-values --micro-batch 1:3"),
+        ),
+        critic=True,
+        recorded=(
+            Recorded(r"update_critic_critic_step1_rank0", (0,), backwards=1),
+            Recorded(r"compute_values_critic_step1_rank0", (1, 2)),
         ),
     ),
     "two-devices": Scenario(
@@ -113,6 +125,7 @@ def _train(scenario: Scenario, folder: Path) -> None:
         words = (*options.split(), "--backend", "torch", "--save-path", folder / "traces", "--path", site)
         rlpatch("apply", *targets.split(), *words)
     settings = [setting.replace("FOLDER", str(folder)) for setting in scenario.overrides]
+    settings += training.critic() if scenario.critic else []
     outcome = training.train(folder / "run", site, *settings, devices=scenario.devices, **scenario.env)
     assert outcome.code == 0, outcome.console[-6000:]
     if scenario.applied:
