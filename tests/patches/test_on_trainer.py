@@ -45,6 +45,7 @@ class Scenario:
     said: tuple[str, ...] = ()
     devices: int = 1
     critic: bool = False
+    own: bool = False  # verl's own profiler is switched on
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -66,6 +67,7 @@ SCENARIOS = {
             *("global_profiler.tool=torch", "global_profiler.steps=[1]", "global_profiler.save_path=FOLDER/theirs"),
             *(f"{ACTOR}.profiler.enable=True", f"{ACTOR}.profiler.all_ranks=True"),
         ),
+        own=True,
         said=(
             r"update-policy, actor, .*: not recorded: (verl's own torch profiler is running|another torch\.profiler)",
         ),
@@ -126,6 +128,8 @@ def _train(scenario: Scenario, folder: Path) -> None:
         rlpatch("apply", *targets.split(), *words)
     settings = [setting.replace("FOLDER", str(folder)) for setting in scenario.overrides]
     settings += training.critic() if scenario.critic else []
+    command = ("python", "-m", "verl.trainer.main_ppo", *training.settings(folder / "run"), *settings)
+    rlpatch("check", "verl", "--path", site, "--", *command, code=8 if scenario.own else 0)
     outcome = training.train(folder / "run", site, *settings, devices=scenario.devices, **scenario.env)
     assert outcome.code == 0, outcome.console[-6000:]
     if scenario.applied:
