@@ -38,17 +38,18 @@ class Recorder:
     def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         """The recorder of the worker, made at its first call, after an event; None once nothing is left."""
         try:
-            if not probe:
-                probe = cls.__new__(cls)
-                probe.__init__(worker)
+            probe = probe or cls(worker)  # type: ignore[call-arg]
             if not probe.done:
                 getattr(probe, event)(*args)
-        except Exception as error:  # profiling must not stop the run
-            probe.say("%s: no profile, the run goes on" % cls.STAGE, type(error), error, error.__traceback__)
-            if getattr(probe, "prof", None):
-                probe.interrupt("failed")
-            probe.done = True
-        return None if probe.done else probe
+            return None if probe.done else probe
+        except Exception as e:  # profiling must not stop the run
+            import contextlib
+
+            cls.say(probe or worker, "%s: no profile, the run goes on" % cls.STAGE, type(e), e, e.__traceback__)
+            with contextlib.suppress(Exception):
+                probe.done = True
+                probe.close("failed")
+            return None
 
     def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
         import logging
@@ -56,7 +57,7 @@ class Recorder:
         logger = node = logging.getLogger(self.LOGGER)
         while node and not any(h.level <= 30 and type(h) is not logging.NullHandler for h in node.handlers):
             node = node.parent if node.propagate else None  # type: ignore[assignment]
-        line = "rlpatch: %s, %s" % (getattr(self, "name", "rank unknown"), text)
+        line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
         record = logger.makeRecord(logger.name, 40 if failure else 30, "rlpatch", 0, line, (), failure or None)
         (logger.callHandlers if node else logging.StreamHandler().handle)(record)
 
