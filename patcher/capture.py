@@ -199,6 +199,15 @@ def _repeat() -> int:
     return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
 
 
+def _replicas() -> tuple[int, ...] | None:
+    return option(
+        NumbersOrAll(Numbers(0, "a list of replicas", "--replicas 0,3 or --replicas all")),
+        WHOSE,
+        "Replicas of the rollout's engine in verl, such as 0,3, or all.",
+        default=(0,),
+    )
+
+
 def _contents() -> tuple[str, ...]:
     return option(Words(CONTENTS, same={"cuda": "npu"}), RECORDED, "", default=("npu", "cpu"))
 
@@ -260,6 +269,7 @@ class Rollout(Windowed):
     KIND: ClassVar = "rollout"
     UNITS: ClassVar = ROLLOUT_UNITS
     rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
+    replicas: tuple[int, ...] | None = _replicas()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,6 +313,7 @@ class Whole(Stage):
     name: str
     window: Window = field(default=ALL, init=False)
     repeat: int = _repeat()
+    replicas: tuple[int, ...] | None = _replicas()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -541,6 +552,12 @@ class Capture(Generic[StageT_co]):
                 said.append(Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all"))
         if not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
             said.append(Note("torch_npu documents only letters, digits and underscores for a path", self.save_path))
+        if isinstance(stage, Rollout | Whole) and stage.replicas != (0,):
+            detail = (
+                "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK); to an engine that is not told, --replicas means"
+                " nothing: it records, whichever it is, and the folder's name has no replica"
+            )
+            said.append(Note("--replicas chooses among engines that are told which replica they are", detail))
         if self.ranks is None:
             said.append(Note("every rank writes a trace; one rank of each kind mostly shows the same"))
         return tuple(said)

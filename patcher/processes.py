@@ -33,8 +33,16 @@ class _Process(NamedTuple):
 def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")) -> tuple[str, ...]:
     """``PID COMMAND`` of each process that can be seen and is one of ``known``, or has loaded ``packages``.
 
-    ``packages`` are the folders of the code that changed: an interpreter that has mapped a file in one of them has
-    imported it, and one whose environment has another copy of all of them has not.
+    ``packages`` are the folders of the code that changed. What a process has imported, /proc does not tell: a module of
+    Python is read and closed again. It does tell
+
+    - which extensions are in its memory. One of ``packages`` means that it has imported that package; and those of
+      others name the site-packages of its environment, also where it has given itself another title;
+    - where Python began to look for modules: its PYTHONPATH and its working directory.
+
+    So an interpreter with a file of ``packages`` in its memory is named, whatever it is called. One of ``known`` is
+    named unless another copy of each of them comes first on that way; what a program adds to its ``sys.path`` by itself
+    cannot be seen. Where the process of another user hides all that, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
     found = []
@@ -44,22 +52,47 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
         except OSError:  # gone meanwhile, or not ours to see
             continue
         process = _Process(folder, tuple(command.decode("utf-8", "replace").split("\0")))
-        if folder.name != str(os.getpid()) and _is_engine(process, wanted, folders):
-            found.append(f"{folder.name} {' '.join(process.argv).strip()[:80]}")
+        if folder.name == str(os.getpid()):
+            continue
+        loaded, search = _loaded(folder), _search(folder)
+        imported = _has_mapped(process, loaded or (), folders)
+        if imported or _is_one_of(process, wanted, loaded or (), search, folders):
+            hidden = folders and not imported and None in (loaded, search)
+            found.append(f"{folder.name} {' '.join(process.argv).strip()[:80]}{_HIDDEN if hidden else ''}")
     return tuple(sorted(found))
 
 
-def _is_engine(process: _Process, known: Sequence[Processes], packages: Sequence[Path]) -> bool:
+_HIDDEN = " (of another user: what it has loaded cannot be seen)"
+
+
+def _is_one_of(
+    process: _Process,
+    known: Sequence[Processes],
+    loaded: Sequence[str],
+    search: Sequence[str] | None,
+    packages: Sequence[Path],
+) -> bool:
     titles = tuple(title for one in known for title in one.titles)
-    if process.argv[0].startswith(titles):
+    script = ""
+    if not process.argv[0].startswith(titles):
+        if not _is_python(process):
+            return False
+        module, script = _program(process.argv)
+        modules = {name for one in known for name in one.modules}
+        scripts = {name for one in known for name in one.scripts}
+        named = any(module == name or module.startswith(f"{name}.") for name in modules)
+        if not named and os.path.basename(script) not in scripts:  # noqa: PTH119
+            return False
+    if search is None or not packages:
         return True
-    if not _is_python(process):
-        return False
-    module, script = _program(process.argv)
-    modules = {name for one in known for name in one.modules}
-    named = any(module == name or module.startswith(f"{name}.") for name in modules)
-    named = named or os.path.basename(script) in {name for one in known for name in one.scripts}  # noqa: PTH119
-    return (named and not _has_others(process, script, packages)) or _has_mapped(process, packages)
+    sites = _sites(process, script, loaded)
+    return not all(_has_another(package, search, sites) for package in packages)
+
+
+def _has_mapped(process: _Process, loaded: Sequence[str], packages: Sequence[Path]) -> bool:
+    """Whether an interpreter has a file of ``packages``, an extension say, in its memory."""
+    within = tuple(f"{package}{os.sep}" for package in packages)
+    return bool(within) and any(file.startswith(within) for file in loaded) and _is_python(process)
 
 
 def _is_python(process: _Process) -> bool:
@@ -91,30 +124,43 @@ def _program(argv: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def _has_others(process: _Process, script: str, packages: Sequence[Path]) -> bool:
-    """Whether the environment of the process has a copy of its own of every package, and nothing leads to ours."""
+def _loaded(folder: Path) -> list[str] | None:
+    """The files in the memory of a process; None if it is not ours to see."""
+    try:
+        maps = (folder / "maps").read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    return [*dict.fromkeys(re.findall(r" (/.+)$", maps, re.MULTILINE))]
+
+
+def _search(folder: Path) -> list[str] | None:
+    """Where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
+    try:
+        here = os.path.realpath((folder / "cwd").readlink())
+        variables = (folder / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
+    except OSError:
+        return None
+    paths = [value for name, _, value in (entry.partition("=") for entry in variables) if name == "PYTHONPATH"]
+    return [here, *(os.path.realpath(os.path.join(here, entry)) for path in paths for entry in path.split(os.pathsep))]  # noqa: PTH118
+
+
+def _sites(process: _Process, script: str, loaded: Sequence[str]) -> list[Path]:
+    """The site-packages of a process: by the files that it has loaded, by its interpreter and by its script."""
     prefixes = {Path(word).parent.parent for word in (process.argv[0], script) if os.path.isabs(word)}  # noqa: PTH117
-    places = [site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")]
-    try:
-        variables = (process.folder / "environ").read_bytes().decode("utf-8", "replace").split("\0")
-        search = [os.path.realpath(process.folder / "cwd")]
-    except OSError:
+    found = [site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")]
+    of_files = {match[0] for file in loaded if (match := re.match(r".*?/(?:site|dist)-packages(?=/)", file))}
+    return [*found, *map(Path, sorted(of_files))]
+
+
+def _has_another(package: Path, search: Sequence[str], sites: Sequence[Path]) -> bool:
+    """Whether a process imports another copy of ``package``, as far as can be told from outside."""
+    here, *paths = search
+    if here == str(package.parent):
         return False
-    for variable in variables:
-        name, _, value = variable.partition("=")
-        search += value.split(os.pathsep) if name == "PYTHONPATH" else []
-    leads_here = {os.path.realpath(entry) for entry in search if entry}
-    for package in packages:
-        copies = {os.path.realpath(site / package.name) for site in places if (site / package.name).is_dir()}
-        if not copies or str(package) in copies or str(package.parent) in leads_here:
+    for path in paths:
+        if os.path.realpath(os.path.join(path, package.name)) == str(package):  # noqa: PTH118
             return False
-    return bool(packages)
-
-
-def _has_mapped(process: _Process, packages: Sequence[Path]) -> bool:
-    """Whether a file of ``packages``, an extension say, is in the memory of the process."""
-    try:
-        maps = (process.folder / "maps").read_bytes().decode("utf-8", "surrogateescape") if packages else ""
-    except OSError:
-        return False
-    return any(f" {package}{os.sep}" in maps for package in packages)
+        if os.path.isfile(os.path.join(path, package.name, "__init__.py")):  # noqa: PTH113, PTH118
+            return True
+    copies = {os.path.realpath(site / package.name) for site in sites if (site / package.name).is_dir()}
+    return bool(copies) and str(package) not in copies

@@ -31,7 +31,7 @@ def probe(*, logger: str) -> Probe:
         GraphCapture,
         (Calls,),
         logger=logger,
-        chosen=recording.chosen,
+        chosen=lambda capture: {**recording.chosen(capture), **recording.in_replicas(capture.stage)},
         settled=lambda capture, release: {**recording.settled(capture), **vllm_engine.parallel(release)},
         summary=summary,
     )

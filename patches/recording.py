@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.capture import Capture, Whole, Windowed
+from patcher.capture import Capture, Rollout, Whole, Windowed
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
@@ -16,10 +16,20 @@ def chosen(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     return {
         "STAGE": capture.stage.name,
         "WINDOW": str(capture.stage.window),
-        "RANKS": "all" if capture.ranks is None else ",".join(map(str, capture.ranks)),
+        "RANKS": numbers(capture.ranks),
         "SAVE_PATH": capture.save_path,
         **({"MODULES": capture.ranges.module_pattern} if capture.ranges.module_ranges else {}),
     }
+
+
+def in_replicas(stage: Rollout | Whole) -> dict[str, object]:
+    """What the user chose of a recorder in one of several engines, ``probes.recorder.Placed``."""
+    return {"REPLICAS": numbers(stage.replicas)}
+
+
+def numbers(chosen: tuple[int, ...] | None) -> str:
+    """Numbers, or all for None, as a variable of the environment has them."""
+    return "all" if chosen is None else ",".join(map(str, chosen))
 
 
 def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
@@ -35,8 +45,12 @@ def units(capture: Capture[Windowed | Whole], name: str) -> str:
 
 
 def on_ranks(capture: Capture[Windowed | Whole]) -> str:
-    """The ranks in words."""
-    return "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
+    """The ranks in words, and the replicas where others than the first were chosen."""
+    ranks = "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
+    replicas = getattr(capture.stage, "replicas", (0,))
+    if replicas == (0,):
+        return ranks
+    return f"{ranks} of {'every replica' if replicas is None else f'replica {numbers(replicas)}'}"
 
 
 def layers(capture: Capture[Windowed | Whole], markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:

@@ -18,7 +18,8 @@ Traits = Callable[[str], Mapping[str, object]]
 
 def chosen(capture: Capture[Rollout]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
-    return {**recording.chosen(capture), "ROLLOUT": str(capture.stage.rollout)}
+    stage = capture.stage
+    return {**recording.chosen(capture), **recording.in_replicas(stage), "ROLLOUT": str(stage.rollout)}
 
 
 def summary(capture: Capture[Rollout]) -> str:

@@ -27,7 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the whole matrix: every release of every project instead of a sample, and the long lists of cases",
     )
     parser.addoption(
-        "--thorough", action="store_true", help="try every point, fault and race of tests/patcher/reliability"
+        "--thorough",
+        action="store_true",
+        help="try every point, fault and race of tests/patcher/reliability, and train with tests/patches/test_on_trainer",
     )
     parser.addoption(
         "--verl-scripts",

@@ -24,6 +24,7 @@ STEERING = (
     "  RLPATCH=0                   no recording",
     "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
     "  RLPATCH_RANKS=0,8 or all    other ranks",
+    "  RLPATCH_REPLICAS=0,3 or all other replicas",
     "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
     "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
     "  RLPATCH_SAVE_PATH=/x/y      another folder for the traces",

@@ -15,13 +15,6 @@ class Npu(Recorder):
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch_npu
 
-        experimental_config = torch_npu.profiler._ExperimentalConfig(
-            export_type=torch_npu.profiler.ExportType.Text,
-            profiler_level=torch_npu.profiler.ProfilerLevel.Level1,
-            aic_metrics=torch_npu.profiler.AiCMetrics.PipeUtilization,
-            l2_cache=False,
-            msprof_tx=False,
-        )
         return torch_npu.profiler.profile(
             activities=[torch_npu.profiler.ProfilerActivity.CPU, torch_npu.profiler.ProfilerActivity.NPU],
             schedule=torch_npu.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=1),
@@ -32,7 +25,13 @@ class Npu(Recorder):
             profile_memory=False,
             with_stack=False,
             with_modules=False,
-            experimental_config=experimental_config,
+            experimental_config=torch_npu.profiler._ExperimentalConfig(
+                export_type=torch_npu.profiler.ExportType.Text,
+                profiler_level=torch_npu.profiler.ProfilerLevel.Level1,
+                aic_metrics=torch_npu.profiler.AiCMetrics.PipeUtilization,
+                l2_cache=False,
+                msprof_tx=False,
+            ),
         )
 
     def synchronize(self) -> None:
@@ -44,12 +43,11 @@ class Npu(Recorder):
         import os
         import sys
 
-        for name in ("PROFILER_SAMPLECONFIG", "PROFILING_MODE"):
-            if os.environ.get(name):  # any value, 0 too, makes torch_npu from 2.13 on record nothing
-                return "%s=%s is set" % (name, os.environ[name])
+        names = ("PROFILER_SAMPLECONFIG", "PROFILING_MODE")  # with any value, 0 too, torch_npu from 2.13 on is mute
+        silenced = ["%s=%s is set" % (name, os.environ[name]) for name in names if os.environ.get(name)]
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        return "another torch_npu profiler is running" if running else ""
+        return ", ".join(silenced) or ("another torch_npu profiler is running" if running else "")
 
 
 class Torch(Recorder):

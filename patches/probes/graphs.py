@@ -18,16 +18,19 @@ class GraphCapture(VllmWorker):
 
     def __init__(self, worker: Any) -> None:
         replica, rank = self.place(worker)
+        self.identify()
+        told = self.told()
+        where = "%sdp%s_rank%s" % (told and "replica%s_" % told, replica, rank)
+        self.name = "%s_graph_capture_%s_%s" % (self.host, where, self.pid)
         self.configure(rank)
-        if not self.done:
-            self.name = "%s_graph_capture_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid)
-            if self.REPEAT > 1:
-                self.captures = 0
+        self.heed(told)
+        if self.REPEAT > 1:
+            self.captures = 0
 
     def enter(self, call: str) -> None:
         self.close("it did not return")
         before = self.other()
-        if before and before.STAGE == self.STAGE:
+        if before and before.prof and before.STAGE == self.STAGE:
             before.interrupt("it did not return")  # in an engine of this process, which did not start
         if self.done:
             return
@@ -43,8 +46,8 @@ class GraphCapture(VllmWorker):
     def prefix(self) -> str:
         return "RLPATCH_GRAPH_CAPTURE_"
 
-    def title(self) -> str:
-        return "%s()" % self.call
+    def title(self, report: str) -> str:
+        return "%s(): %s" % (self.call, report)
 
     def finished(self) -> bool:
         return self.REPEAT == 1 or self.captures >= self.REPEAT

@@ -107,7 +107,6 @@ class ModuleRanges(Recorded):
 
     def begin_recorded(self) -> None:
         import functools
-        import logging
         import re
 
         import torch
@@ -115,7 +114,7 @@ class ModuleRanges(Recorded):
         super().begin_recorded()
         reason = self.without_domains()
         if reason:
-            logging.getLogger(self.LOGGER).error("rlpatch: no ranges of modules: %s", reason)
+            self.say("no ranges of modules: %s" % reason)
             return
         self.module, is_compiling = torch.nn.Module, torch.compiler.is_compiling
         original = self.module.__call__
@@ -139,13 +138,13 @@ class ModuleRanges(Recorded):
         self.calling = self.module.__call__ = calling
 
     def begin_module(self, name: str) -> Any:
-        import logging
+        import sys
 
         try:
             return self.begin_range(name, "Module") if name else None
         except Exception:  # this runs within the model
             self.leave_modules()
-            logging.getLogger(self.LOGGER).exception("rlpatch: no more module ranges, the run goes on")
+            self.say("no more module ranges, the run goes on", *sys.exc_info())
             return None
 
     def end_module(self, handle: Any) -> None:

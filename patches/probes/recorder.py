@@ -42,18 +42,33 @@ class Recorder:
             if not probe.done:
                 getattr(probe, event)(*args)
             return None if probe.done else probe
-        except Exception:  # profiling must not stop the run
+        except Exception as e:  # profiling must not stop the run
             import contextlib
-            import logging
 
-            logging.getLogger(cls.LOGGER).exception("rlpatch: no profile, the run goes on")
+            cls.say(probe or worker, "%s: no profile, the run goes on" % cls.STAGE, type(e), e, e.__traceback__)
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
             return None
 
+    def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
+        import logging
+
+        logger = node = logging.getLogger(self.LOGGER)
+        while node and not any(h.level <= 30 and type(h) is not logging.NullHandler for h in node.handlers):
+            node = node.parent if node.propagate else None  # type: ignore[assignment]
+        line = "rlpatch: %s, %s" % (getattr(self, "name", "rank %s" % getattr(self, "rank", "unknown")), text)
+        record = logger.makeRecord(logger.name, 40 if failure else 30, "rlpatch", 0, line, (), failure or None)
+        (logger.callHandlers if node else logging.StreamHandler().handle)(record)
+
     def interrupt(self, why: str) -> None:
         self.tell(self, None, "close", [why])
+
+    def identify(self) -> None:
+        import os
+
+        self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
+        self.pid, self.prof, self.open_at = os.getpid(), None, None
 
     def configure(self, rank: int) -> None:
         import contextlib
@@ -70,8 +85,6 @@ class Recorder:
         else:
             self.first, self.end = 0, 1
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
-        self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.pid, self.prof, self.open_at = os.getpid(), None, None
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
@@ -89,15 +102,13 @@ class Recorder:
 
         import torch.profiler
 
-        other = self.other()
-        reason = "%s is recording" % other.name if other else self.framework() or self.occupied()
-        if reason:
-            self.finish("not recorded: %s" % reason)
-            return
-        self.earlier = self.traces()
+        other = self.other()  # two at once lose data or crash
+        why = other.name + " is recording" if getattr(other, "prof", None) else self.framework() or self.occupied()
+        if why:
+            return self.finish("not recorded: %s" % why)
+        self.earlier, self.thread = self.traces(), threading.get_ident()
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
-        self.thread = threading.get_ident()
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
         atexit.register(self.interrupt, "the process ends")  # before torch_npu shuts the device down
         Finalize(None, self.interrupt, ["the process ends"], exitpriority=100)  # in child processes
@@ -145,17 +156,13 @@ class Recorder:
             self.finish("%s, recorded: %s" % (why, ", ".join(found)))
 
     def finish(self, report: str) -> None:
-        import logging
-
-        title = self.title()
         self.done, self.open_at = self.finished(), None
-        logging.getLogger(self.LOGGER).warning("rlpatch: %s, %s: %s", self.name, title, report)
+        self.say(self.title(report))
 
     def other(self) -> Any:
         import torch.profiler
 
-        other = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
-        return other if getattr(other, "prof", None) else None
+        return getattr(torch.profiler, "_rlpatch_recording", None)
 
     def traces(self) -> set[str]:
         import glob
@@ -169,7 +176,7 @@ class Recorder:
     def form(self) -> str:
         return r"0*[1-9]\d*:\d*" if self.FIRST == 1 else r"\d+:\d*"
 
-    def title(self) -> str:
+    def title(self, report: str) -> str:
         raise NotImplementedError
 
     def finished(self) -> bool:
@@ -192,7 +199,22 @@ class Recorder:
 
 
 class Placed(Recorder):
-    """A recorder for a worker that is one of several, in one of several replicas."""
+    """A recorder for a worker that is one of several, in one of several replicas.
+
+    Replicas that know of each other number their ranks together. Those that verl starts do not: it makes an engine
+    of each, and from 0.8.0 on tells vLLM which (``workers/rollout/vllm_rollout/vllm_async_server.py``).
+    """
+
+    REPLICAS = "0"
+
+    def told(self) -> str:
+        import os
+
+        return os.environ.get("VERL_REPLICA_RANK", "")
+
+    def heed(self, told: str) -> None:
+        replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
+        self.done = self.done or (bool(told) and {"all", told}.isdisjoint(replicas))
 
     def place(self, worker: Any) -> tuple[int, int]:
         raise NotImplementedError

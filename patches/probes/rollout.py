@@ -22,9 +22,12 @@ class Rollout(Placed):
 
     def __init__(self, worker: Any) -> None:
         replica, rank = self.place(worker)
+        self.identify()
+        told = self.told()
+        self.name = "%s_%sdp%s_rank%s_%s" % (self.host, told and "replica%s_" % told, replica, rank, self.pid)
         self.configure(rank)
-        self.name, self.foreign = "%s_dp%s_rank%s_%s" % (self.host, replica, rank, self.pid), ""
-        self.chosen, self.rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1
+        self.heed(told)
+        self.chosen, self.rollout, self.foreign = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1, ""
         self.next_rollout()
 
     def next_rollout(self) -> None:
@@ -71,8 +74,8 @@ class Rollout(Placed):
     def prefix(self) -> str:
         return "RLPATCH_ROLLOUT_"
 
-    def title(self) -> str:
-        return "%s %s of rollout %s" % (self.UNIT, self.window, self.rollout)
+    def title(self, report: str) -> str:
+        return "%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report)
 
     def finished(self) -> bool:
         return self.REPEAT == 1 or self.rollout + 1 >= self.chosen + self.REPEAT
@@ -153,14 +156,10 @@ class SchedulerOutputs(Rollout):
         kind = "decode" if batch.total_num_scheduled_tokens else None
         for request, rest in list(self.prefilling.items()) if self.prefilling else ():
             count = counts.get(request, 0)
-            if rest < 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(request, ())):
+            if rest <= 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(request, ())):
                 del self.prefilling[request]
             elif count:
-                kind = "prefill"
-                if rest > count:
-                    self.prefilling[request] = rest - count
-                elif rest >= 0:
-                    del self.prefilling[request]
+                kind, self.prefilling[request] = "prefill", rest - count
         return kind
 
 
@@ -219,8 +218,7 @@ class VllmWorker(Placed):
             replica = parallel.data_parallel_rank
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
         rank = dist.get_rank() if world else worker.rank
-        if world <= parallel.world_size:  # every data-parallel replica has a world of its own
-            rank += replica * parallel.world_size
+        rank += replica * parallel.world_size if world <= parallel.world_size else 0  # else they share one world
         return replica, rank
 
 

@@ -33,6 +33,8 @@ class TrainingSteps(Recorder):
 
         in_a_world = dist.is_available() and dist.is_initialized()
         self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
+        self.identify()
+        self.name = "%s_rank%s_%s" % (self.host, self.rank, self.pid)
         self.configure(self.rank)
         if self.done:
             return
@@ -49,7 +51,7 @@ class TrainingSteps(Recorder):
         self.close("the call before did not end")
         self.open_at = None
         rollout = self.other()
-        if rollout and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
+        if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
             rollout.interrupt("%s starts" % self.STAGE)
         role = self.whose(*call)
         if role not in self.ROLES:
@@ -117,9 +119,9 @@ class TrainingSteps(Recorder):
         stage = self.STAGE.upper().replace("-", "_")
         return "RLPATCH_%s_" % stage
 
-    def title(self) -> str:
+    def title(self, report: str) -> str:
         what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
-        return "%s of training step %s" % (what, self.step)
+        return "%s of training step %s: %s" % (what, self.step, report)
 
     def between(self) -> str:
         if self.STAGE.startswith("update"):

@@ -198,6 +198,8 @@ def test_a_plain_window_is_worth_none() -> None:
             "--decode 30:60 --module-ranges --module-pattern MLP$",
             "--decode 30:60 --backend npu --module-ranges --module-pattern MLP$",
         ),
+        ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --backend npu"),
+        ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --backend npu"),
         ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
         ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
         (

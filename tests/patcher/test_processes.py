@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,3 +122,70 @@ def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) ->
     process(proc, 3, command, environ="", cwd="/")
     process(proc, 4, command)
     assert [line.split()[0] for line in running(KNOWN, [checkout], proc)] == ["1", "2", "4"]
+
+
+def maps(*files: Path) -> str:
+    return "".join(f"7f00-7f01 r-xp 00000000 08:01 5  {file}\n" for file in files) + "7f00-7f01 rw-p 00000000 00:00 0\n"
+
+
+@pytest.mark.parametrize(
+    ("mapped", "search", "found"),
+    [
+        ("ours/torch/_C.so", "", True),
+        ("theirs/torch/_C.so", "", False),
+        ("theirs/vllm/_C.so", "", False),
+        ("neither/torch/_C.so", "", True),  # it has vLLM from somewhere that cannot be seen
+        ("", "", True),
+        ("theirs/torch/_C.so", "ours", True),
+        ("ours/torch/_C.so", "theirs", False),  # which comes first
+        ("ours/torch/_C.so", "empty:theirs:ours", False),
+        ("ours/torch/_C.so", "empty:ours:theirs", True),
+    ],
+)
+@pytest.mark.parametrize("title", ["VLLM::Worker_TP0", "ray::WorkerDict.update_actor", "python3 -m vllm"])
+def test_what_a_process_has_loaded_tells_its_environment(
+    tmp_path: Path, mapped: str, search: str, found: bool, title: str
+) -> None:
+    """Also where it has given itself a title, so that no path is left in its command line."""
+    sites = {name: environment(tmp_path / name).parent for name in ("ours", "theirs")}
+    for name in ("ours", "theirs"):
+        (sites[name] / "vllm" / "__init__.py").touch()
+    sites["neither"] = tmp_path / "neither" / "lib" / "python3.11" / "site-packages"
+    environ = "PYTHONPATH=" + ":".join(str(sites.get(name, tmp_path / name)) for name in search.split(":")) + "\0"
+    where, _, file = mapped.partition("/")
+    content = maps(sites[where] / file) if mapped else maps()
+    process(tmp_path / "proc", 5, title, maps=content, environ=environ if search else "", cwd="/")
+    assert bool(running(KNOWN, [sites["ours"] / "vllm"], tmp_path / "proc")) is found
+
+
+def test_a_process_that_hides_what_it_has_loaded_is_named_with_that(tmp_path: Path) -> None:
+    package = environment(tmp_path / "ours")
+    process(tmp_path / "proc", 5, "VLLM::Worker", environ="", cwd="/")  # no maps
+    process(tmp_path / "proc", 6, "VLLM::Worker", maps=maps(package / "_C.so"), exe="/usr/bin/python3")
+    process(tmp_path / "proc", 7, "VLLM::Worker", maps=maps(), environ="", cwd="/")
+    process(tmp_path / "proc", 8, "sleep 5")
+    hidden = " (of another user: what it has loaded cannot be seen)"
+    assert running(KNOWN, [package], tmp_path / "proc") == (
+        f"5 VLLM::Worker{hidden}", "6 VLLM::Worker", "7 VLLM::Worker",
+    )  # fmt: skip
+
+
+def test_a_command_of_two_targets_names_who_has_one_of_them(tmp_path: Path) -> None:
+    ours, theirs = environment(tmp_path / "ours"), environment(tmp_path / "theirs")
+    verl = ours.parent / "verl"
+    verl.mkdir()
+    process(tmp_path / "proc", 5, "ray::WorkerDict", maps=maps(theirs.parent / "torch.so"), environ="", cwd="/")
+    assert running(KNOWN, [ours], tmp_path / "proc") == ()
+    assert running(KNOWN, [ours, verl], tmp_path / "proc") == ("5 ray::WorkerDict",), "its verl may be ours"
+
+
+def test_a_real_process_is_seen_by_what_it_has_loaded(tmp_path: Path) -> None:
+    (spec,) = importlib.util.find_spec("libcst").submodule_search_locations  # type: ignore[union-attr]
+    program = "import sys, libcst.native; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        child.stdout.readline()
+        named = [[line.split()[0] for line in running((), [package])] for package in (Path(spec), tmp_path)]
+        child.communicate()
+    assert str(child.pid) in named[0]
+    assert named[1] == []

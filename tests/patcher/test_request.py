@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def drawn(draw: Any, recipe: Recipe) -> Capture[Stage]:
 
 def stage(draw: Any, recipe: Recipe) -> Stage:
     if recipe.windows == ("whole",):
-        return Whole(name=recipe.stage, repeat=draw(COUNTS))
+        return Whole(name=recipe.stage, repeat=draw(COUNTS), replicas=draw(st.none() | numbers(NUMBERS)))
     unit = draw(st.sampled_from(recipe.windows))
     first = draw(NUMBERS.filter(lambda number: UNITS[unit].first <= number < MOST))
     modules = draw(BOOLEANS)
@@ -108,7 +109,7 @@ def stage(draw: Any, recipe: Recipe) -> Stage:
         ),
     }
     if kind_of(unit) is Rollout:
-        return Rollout(rollout=draw(NUMBERS), **common)
+        return Rollout(rollout=draw(NUMBERS), replicas=draw(st.none() | numbers(NUMBERS)), **common)
     role, strategy = (draw(st.sampled_from(("", *words))) for words in (recipe.roles, recipe.strategies))
     return Training(role=role, strategy=strategy, training_steps=draw(numbers(COUNTS)), **common)
 
@@ -130,7 +131,10 @@ def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) 
     assert again.words == capture.words
 
 
-@pytest.mark.parametrize(("name", "version"), [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1")])
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1"), ("vllm", "0.33.0"), ("sglang", "0.5.23")],
+)
 @settings(max_examples=8, deadline=None)  # of 0.5 s each
 @given(st.data())
 def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
@@ -144,7 +148,8 @@ def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> Non
         planned = plan.apply(upstream, there, capture)
     except Problem:
         assume(False)
-    again = plan.apply(upstream, there, resolve(options(capture.words).request(), upstream, there))
+    typed = options(shlex.join(capture.words)).request()  # as status prints it, and a shell reads it
+    again = plan.apply(upstream, there, resolve(typed, upstream, there))
     assert [change.after for change in again.edit.changes] == [change.after for change in planned.edit.changes]
     assert again.edit.add[0].options == planned.edit.add[0].options if planned.edit.add else not again.edit.add
 

@@ -29,8 +29,9 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     # A recorder that a test leaves open must not speak when the tests end.
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
-    for name in ("", "_WINDOW", "_RANKS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
+    for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):
         monkeypatch.delenv(f"RLPATCH{name}", raising=False)
+    monkeypatch.delenv("VERL_REPLICA_RANK", raising=False)
 
 
 @pytest.fixture

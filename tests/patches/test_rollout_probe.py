@@ -6,6 +6,7 @@ What a real profiler then records is proven in ``test_on_torch_npu``.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -432,8 +433,8 @@ def test_a_failure_at_exit_is_one_line_of_the_log(caplog: pytest.LogCaptureFixtu
     worker = V1Worker(WINDOW="2:9", leaves_trace=False)
     rollout(worker, 4)
     worker._rlpatch_stage_probe.interrupt("the process ends")
-    errors = [record.message for record in caplog.records if record.levelname == "ERROR"]
-    assert errors == ["rlpatch: no profile, the run goes on"]
+    (error,) = [record.message for record in caplog.records if record.levelname == "ERROR"]
+    assert re.fullmatch(r"rlpatch: \w+_dp0_rank0_\d+, rollout: no profile, the run goes on", error)
 
 
 def test_the_profiler_is_stopped_even_if_the_device_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,3 +540,48 @@ def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: 
     monkeypatch.setattr("os.getpid", lambda: 1)
     worker._rlpatch_stage_probe.interrupt("the process ends")
     assert "stop" not in worker.made[0].calls
+
+
+@pytest.mark.parametrize(
+    ("told", "replicas", "variable", "records"),
+    [
+        ("0", None, "", True),
+        ("1", None, "", False),
+        ("3", "0,3", "", True),
+        ("1", "0,3", "", False),
+        ("7", "all", "", True),
+        ("1", None, "1,2", True),
+        ("0", "0", "all", True),
+        ("0", "0", "1", False),
+        ("", "3", "", True),  # nothing tells: as where there are no replicas
+        ("", None, "5", True),
+    ],
+)
+def test_one_of_verls_replicas_records(
+    monkeypatch: pytest.MonkeyPatch, told: str, replicas: str | None, variable: str, records: bool
+) -> None:
+    monkeypatch.setenv("VERL_REPLICA_RANK", told)
+    monkeypatch.setenv("RLPATCH_REPLICAS", variable)
+    worker = V1Worker(WINDOW="2:4", **({} if replicas is None else {"REPLICAS": replicas}))
+    rollout(worker, 5)
+    assert recorded(worker) == ([steps(2, 4)] if records else [])
+
+
+def test_the_replica_is_in_the_name_if_it_is_known(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("VERL_REPLICA_RANK", "2")
+    rollout(V1Worker(WINDOW="2:4", REPLICAS="all"), 5)
+    monkeypatch.delenv("VERL_REPLICA_RANK")
+    rollout(V1Worker(WINDOW="2:4"), 5)
+    assert re.findall(r"_((?:replica\d+_)?dp\d+_rank\d+)_", caplog.text) == ["replica2_dp0_rank0", "dp0_rank0"]
+
+
+def test_replicas_that_are_no_numbers_are_one_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RLPATCH_REPLICAS", "first")
+    worker = V1Worker()
+    rollout(worker, 5)
+    assert worker._rlpatch_stage_probe is None
+    assert "RLPATCH_REPLICAS=first cannot be used where 0 is the default" in caplog.text

@@ -1,0 +1,158 @@
+"""What a recorder says is seen once, whatever others have done to the loggers above its own."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.patches.test_rollout_probe import V1Worker, rollout
+from tests.patches.test_training_probe import Stage
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+LOGGERS = ("", "vllm", "vllm.rlpatch", "verl", "verl.rlpatch")
+DONE = r"rlpatch: \w+_dp0_rank0_\d+, decode 2:4 of rollout 0: complete, recorded 2 of 2 units with 0 .*"
+
+
+def handler(level: int) -> tuple[logging.Handler, io.StringIO]:
+    stream = io.StringIO()
+    made = logging.StreamHandler(stream)
+    made.setLevel(level)
+    return made, stream
+
+
+def nobody() -> None:
+    """No handler anywhere: Python's last resort."""
+
+
+def deaf_root() -> None:
+    """As model_hosting_container_standards leaves it, which vLLM requires."""
+    logging.getLogger().setLevel(logging.ERROR)
+    logging.getLogger().addHandler(handler(logging.ERROR)[0])
+
+
+def nothing_but_null() -> None:
+    logging.getLogger("vllm").addHandler(logging.NullHandler())
+
+
+def disabled() -> None:
+    """What logging.config does to the loggers that it was not told of."""
+    logging.getLogger("vllm.rlpatch").disabled = True
+
+
+def switched_off() -> None:
+    logging.disable(logging.CRITICAL)
+
+
+def cut_off() -> None:
+    """A handler that hears everything, but not from us."""
+    logging.getLogger("vllm").propagate = False
+    logging.getLogger().addHandler(handler(logging.DEBUG)[0])
+
+
+SILENCED = (nobody, deaf_root, nothing_but_null, disabled, switched_off, cut_off)
+
+
+@pytest.fixture(autouse=True)
+def loggers() -> Iterator[None]:
+    """Loggers as in a new process, and afterwards as they were; what pytest listens with comes later, see alone()."""
+    known = [logging.getLogger(name) for name in LOGGERS]
+    before = [(one.handlers[:], one.level, one.propagate, one.disabled) for one in known]
+    for one in known[1:]:
+        one.handlers, one.propagate, one.disabled = [], True, False
+        one.setLevel(logging.NOTSET)
+    yield
+    logging.disable(logging.NOTSET)
+    for one, (handlers, level, propagate, off) in zip(known, before, strict=True):
+        one.handlers, one.propagate, one.disabled = handlers, propagate, off
+        one.setLevel(level)
+
+
+def alone() -> None:
+    logging.getLogger().handlers.clear()
+
+
+def speak() -> None:
+    rollout(V1Worker(WINDOW="2:4"), 5)
+
+
+@pytest.mark.parametrize("silence", SILENCED)
+def test_a_message_reaches_stderr_where_nobody_would_show_it(
+    silence: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone()
+    silence()
+    for _ in range(2):  # others of the same logger find it as it was
+        speak()
+        assert re.fullmatch(DONE, capsys.readouterr().err.strip())
+
+
+@pytest.mark.parametrize("owner", ["", "vllm", "vllm.rlpatch"])
+@pytest.mark.parametrize("level", [logging.NOTSET, logging.WARNING])
+@pytest.mark.parametrize("set_to", [logging.NOTSET, logging.CRITICAL])
+def test_it_is_not_doubled_where_somebody_shows_it(
+    owner: str, level: int, set_to: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone()
+    shown, stream = handler(level)
+    logging.getLogger(owner).addHandler(shown)
+    logging.getLogger(owner).setLevel(set_to)  # the level of a logger is not that of its handler
+    speak()
+    assert re.fullmatch(DONE, stream.getvalue().strip())
+    assert capsys.readouterr().err == ""
+
+
+def test_it_is_not_doubled_when_somebody_listens_later(capsys: pytest.CaptureFixture[str]) -> None:
+    alone()
+    speak()
+    assert capsys.readouterr().err
+    shown, stream = handler(logging.WARNING)
+    logging.getLogger().addHandler(shown)
+    speak()
+    assert re.fullmatch(DONE, stream.getvalue().strip())
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_is_shown_once_where_errors_are_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    alone()
+    deaf, stream = handler(logging.ERROR)
+    logging.getLogger().addHandler(deaf)
+    rollout(V1Worker(WINDOW="2:4", leaves_trace=False), 5)
+    said = capsys.readouterr().err + stream.getvalue()
+    assert said.count("rollout: no profile, the run goes on") == 1
+    assert said.count("Traceback") == 1
+
+
+def test_a_recorder_that_could_not_be_made_says_on_which_rank(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone()
+    monkeypatch.setenv("RLPATCH_WINDOW", "5")
+    worker = V1Worker(rank=3)
+    rollout(worker, 1)
+    assert worker._rlpatch_stage_probe is None
+    said = capsys.readouterr().err
+    assert re.search(r"rlpatch: rank 3, rollout: no profile, the run goes on\n", said)
+    assert "RLPATCH_WINDOW=5 cannot be used where 30:60 is the default" in said
+
+
+def test_and_one_that_does_not_even_know_its_rank_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:
+    alone()
+    worker = V1Worker()
+    del worker.vllm_config, worker.rank
+    rollout(worker, 1)
+    assert worker._rlpatch_stage_probe is None
+    assert "rlpatch: rank unknown, rollout: no profile, the run goes on" in capsys.readouterr().err
+
+
+def test_a_training_stage_names_itself_and_its_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    alone()
+    deaf_root()
+    Stage(WINDOW="1:3").infer()
+    assert re.search(
+        r"_step1_rank0_\d+, update-policy, actor, micro-batch 1:3 of training step 1: ", capsys.readouterr().err
+    )
