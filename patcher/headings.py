@@ -5,6 +5,7 @@ RECORDED = "What is recorded"
 WHOSE = "Whose"
 PLACE = "Where it is looked for"
 PROFILERS = "Other profilers"
+READ = "What of it is read"
 OUTPUT = "Output"
 
-HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, OUTPUT)
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, READ, OUTPUT)

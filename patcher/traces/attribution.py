@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patcher.traces.model import (
     COMMUNICATION,
@@ -141,7 +141,8 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
     ]  # fmt: skip
     hosts = _Hosts(found, segments, owner, chosen)
-    units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at)) for at in chosen)
+    told = _told_units(found.facts)
+    units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at), told) for at in chosen)
     kernels, early, prompt = _kernels(found, owner, set(chosen))
     capture = Capture(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
@@ -270,13 +271,26 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
             parts[5] += until - handed
 
 
-def _unit(window: Window, parts: Sequence[int], phases: dict[str, int]) -> Unit:
+def _told_units(facts: Mapping[str, Any] | None) -> dict[int, Mapping[str, Any]]:
+    """What the facts beside a trace say of each unit, by its number."""
+    units = (facts or {}).get("units")
+    known = [unit for unit in units if isinstance(unit, Mapping)] if isinstance(units, list) else []
+    return {unit["number"]: unit for unit in known if isinstance(unit.get("number"), int)}
+
+
+def _unit(window: Window, parts: Sequence[int], phases: dict[str, int], told: Mapping[int, Mapping[str, Any]]) -> Unit:
     begin, end, mark = window.segment
     assert mark is not None  # noqa: S101  (what does not count is no unit)
+    number = mark.number or 0
+
+    def load(name: str, marked: int | None) -> int | None:
+        said = told.get(number, {}).get(name)
+        return said if isinstance(said, int) and not isinstance(said, bool) else marked
+
     return Unit(
-        number=mark.number or 0, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases,
-        requests=mark.requests, tokens=mark.tokens, context=mark.context, name=mark.name, begin_ns=window.begin,
-        **dict(zip(PARTS, parts, strict=True)),
+        number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
+        begin_ns=window.begin, requests=load("requests", mark.requests), tokens=load("tokens", mark.tokens),
+        context=load("context", mark.context), **dict(zip(PARTS, parts, strict=True)),
     )  # fmt: skip
 
 
