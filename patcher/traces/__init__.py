@@ -1,0 +1,1 @@
+"""Traces: what was recorded, its parsing, and from the trace to the cause."""
