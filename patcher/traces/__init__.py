@@ -1,1 +1,1 @@
-"""Traces: what was recorded, its parsing, and from the trace to the cause."""
+"""From a trace to its cause: sources → model → findings → page, each a value; a new format is one module here."""
