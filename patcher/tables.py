@@ -30,7 +30,9 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
         run = run or (f"step {row['step']}" if row["step"] is not None else "")
         size = _bytes(row["size"])
         asked, got = row["asked"] or "?", row["got"] or "?"
-        rows.append((str(number), target, stage or "?", asked, got, run or "?", row["ranks"] or "?", row["state"], size))
+        rows.append(
+            (str(number), target, stage or "?", asked, got, run or "?", row["ranks"] or "?", row["state"], size)
+        )
     return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
 
 

@@ -34,16 +34,15 @@ def said(report: Report) -> list[str]:
     rows: Any = report.data["captures"]
     lines: list[str] = []
     for number, row in enumerate(rows, 1):
-        for trace in row["traces"]:
-            if trace["why"]:
-                lines.append(Detail(f"  {number}  {Path(trace['path']).name}: {trace['why']}"))
+        wrong = [trace for trace in row["traces"] if trace["why"]]
+        lines += [Detail(f"  {number}  {Path(trace['path']).name}: {trace['why']}") for trace in wrong]
         lines.append(f"  {number}  next: {row['next']}" if row["next"] else f"  {number}  {_nothing(row)}")
     return lines
 
 
 def _nothing(row: Any) -> str:
     if row["state"] == folders.FOREIGN:
-        return row["traces"][0]["why"]
+        return str(row["traces"][0]["why"])
     return f"record again: {folders.STATES[row['state']]}"
 
 
@@ -83,8 +82,9 @@ def got(units: Iterable[int] | None, asked: tuple[int, int | None] | None) -> st
     text = f"{first}:{end}"
     if len(numbers) < end - first:
         return f"{text} ({len(numbers)} units)"
-    whole = asked and asked[1] is not None
-    return f"{text} ({len(numbers)} of {asked[1] - asked[0]})" if whole and (first, end) != asked else text  # type: ignore
+    if asked and asked[1] is not None and (first, end) != asked:
+        return f"{text} ({len(numbers)} of {asked[1] - asked[0]})"
+    return text
 
 
 def ranks(capture: Capture) -> str:

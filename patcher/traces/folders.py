@@ -74,7 +74,8 @@ class Trace:
     """One trace of one process. ``why`` says what is wrong with it, in words, if anything is.
 
     ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they were not to be had;
-    ``asked`` is the window, with None as the end of one that has none; ``raw`` tells whether what torch_npu recorded is there, to be parsed.
+    ``asked`` is the window, with None as the end of one that has none; ``raw`` tells whether what torch_npu recorded
+    is there, to be parsed.
     What nobody wrote down is None or "".
     """
 
@@ -270,7 +271,13 @@ def _npu(path: Path) -> Trace:
     exports = exported(path)
     state, why = _npu_state(path, known, info, settings, steps)
     raw = (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
-    about: dict[str, Any] = {"exports": exports, "raw": raw, "steps": steps, "ended": _stamp(stamp) or _changed(path), **known}
+    about: dict[str, Any] = {
+        "exports": exports,
+        "raw": raw,
+        "steps": steps,
+        "ended": _stamp(stamp) or _changed(path),
+        **known,
+    }
     if settings:
         about["asked"] = _scheduled(settings)
         if about.get("rank") is None and isinstance(settings.get("rank_id"), int):
@@ -347,8 +354,8 @@ def npu_steps(path: Path) -> tuple[int, ...] | None:
     if table.is_file():
         import csv
 
-        with table.open(newline="", encoding="utf-8", errors="replace") as file:
-            found = {row.get("Step", "") or "" for row in csv.DictReader(file)}
+        with table.open(newline="", encoding="utf-8", errors="replace") as lines:
+            found = {row.get("Step", "") or "" for row in csv.DictReader(lines)}
         numbers = sorted(int(text) for text in found if text.isdigit())
         if numbers:
             return tuple(numbers)
@@ -430,7 +437,9 @@ def _torch(path: Path) -> Trace:
     if not read.events:
         return Trace(path, "torch", EMPTY, total, "it holds no event", **about)
     if not known["ours"]:
-        return Trace(path, "torch", FOREIGN, total, "torch.profiler recorded it, and not by a probe of rlpatch", **about)
+        return Trace(
+            path, "torch", FOREIGN, total, "torch.profiler recorded it, and not by a probe of rlpatch", **about
+        )
     return Trace(path, "torch", WHOLE, total, **about)
 
 
@@ -451,7 +460,9 @@ def _json_text(path: Path) -> _Read:
     try:
         steps |= _numbers(seen.blocks(path))
     except (OSError, EOFError, zlib.error) as error:
-        return _Read(tuple(sorted(steps | _numbers([seen.tail]))), seen.events, f"it is compressed, and {_reason(error)}")
+        return _Read(
+            tuple(sorted(steps | _numbers([seen.tail]))), seen.events, f"it is compressed, and {_reason(error)}"
+        )
     rank, world = seen.distributed
     wrong = "" if seen.tail.rstrip(b"\0 \t\r\n").endswith((b"}", b"]")) else "its JSON ends in the middle"
     return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world)
@@ -493,7 +504,8 @@ class _Seen:
 
 def _numbers(blocks: Iterable[bytes]) -> set[int]:
     """The n of every ``ProfilerStep#n``, also of one that lies across two blocks."""
-    found, rest = set(), b""
+    found: set[int] = set()
+    rest = b""
     for block in blocks:
         text = rest + block
         found.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
@@ -561,7 +573,7 @@ def _stamp(text: str) -> float:
             return time.mktime(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:] or 0) / 1000
         except ValueError:
             return 0.0
-    return int(text) / 10 ** (len(text) - 10)
+    return float(int(text) / 10 ** (len(text) - 10))
 
 
 def _json(path: Path) -> Any:
