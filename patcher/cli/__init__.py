@@ -18,6 +18,7 @@ COMMANDS = {
     "list": ("listing", "Show targets, releases, stages and windows."),
     "explain": ("explain", "Say where the code goes in and why."),
     "recover": ("recover", "End a run that was interrupted."),
+    "traces": ("traces", "Say what was recorded, and whether it is whole."),
     "report": ("report", "Say where the time of the recorded units went."),
     "compare": ("compare", "Say what changed from one capture to another."),
     "completion": ("completion", "Print the completion script for a shell."),
