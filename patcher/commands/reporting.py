@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem, refused
-from patcher.notes import indented
 from patcher.report import Detail, Report
 
 if TYPE_CHECKING:
@@ -16,6 +15,9 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 """Columns of what is printed."""
+
+MANY = 4
+"""Captures from which on only the slowest is described."""
 
 SHOWN = 10
 """Rows of a table in the terminal; the page and --json have all."""
@@ -37,16 +39,21 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
     if not captures:
         return told
     found = findings.reported(captures)
+    if len({capture.rank for capture in captures}) < len(captures):
+        told.note("several captures are of one rank, or name none: nothing is said of who waits for whom")
     told.data = found.as_json()
     told.lines += _verdict(found)
-    for capture in found.captures:
+    shown = found.captures if len(found.captures) <= MANY else (max(found.captures, key=lambda one: one.median_ns),)
+    for capture in shown:
         told.lines += ["", *_capture(capture)]
     for finding in found.findings:
         told.lines += ["", *_finding(finding)]
     if found.ranks:
         told.lines += ["", *_ranks(found.ranks)]
-    for capture in found.captures:
-        told.lines += _tables(capture, many=len(found.captures) > 1)
+    slowest = max(found.captures, key=lambda one: one.median_ns)
+    told.lines += _tables(slowest, many=len(found.captures) > 1)
+    if len(found.captures) > 1:
+        told.lines += ["", f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"]
     _write_page(told, options.page, functools.partial(_page, found))
     return told
 
@@ -162,12 +169,12 @@ def _verdict(found: model.Report) -> Iterator[str]:
     if verdict.withdrawn:
         yield "warning: this data cannot carry every verdict"
         for reason in verdict.withdrawn:
-            yield from indented([reason], WIDTH)
+            yield from _wrapped(reason)
         yield ""
     yield verdict.title
     for text in (verdict.guide, verdict.difference):
         if text:
-            yield from indented([text], WIDTH)
+            yield from _wrapped(text)
 
 
 def _capture(capture: model.Capture) -> Iterator[str]:
@@ -194,11 +201,11 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     for part, words in PARTS.items():
         ns = sum(getattr(unit, part) for unit in capture.units)
         if ns:
-            yield f"  {words:38}{ns / len(numbers) / 1e6:14,.3f}{ns / capture.total_ns:9.1%}"
+            yield f"  {words:38}{ns / len(numbers) / 1e6:14,.3f}{_percent(ns / capture.total_ns):>9}"
     phases = {phase: sum(unit.phases.get(phase, 0) for unit in capture.units) for phase in capture.units[0].phases}
     whole = sum(phases.values())
     if whole:
-        shares = ", ".join(f"{phase} {ns / whole:.1%}" for phase, ns in phases.items())
+        shares = ", ".join(f"{phase} {_percent(ns / whole)}" for phase, ns in phases.items())
         yield from _wrapped(f"kernel time: {shares}")
     for unit in capture.units:
         yield Detail(
@@ -245,7 +252,8 @@ def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
         yield from _more(len(capture.kernels))
     for title, rows in (("operators", capture.operators), ("modules", capture.modules)):
         if rows:
-            yield from ("", f"{title}{of}, by the kernels that they launched")
+            yield ""
+            yield from _wrapped(f"{title}{of}, by the kernels that they launched", "")
             yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"
             for row in rows[:SHOWN]:
                 head = f"{row.ns / units / 1e6:11,.3f}{row.host_ns / units / 1e6:14,.3f}{row.calls / units:12,.1f}  "
@@ -271,7 +279,7 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
     if found.change is not None:
         low, _, high = found.change
         sure = "no clear difference" if low <= 0 <= high else "slower" if low > 0 else "faster"
-        percent = f", {(after - before) / before:+.1%}" if before else ""
+        percent = f", {(after - before) / before * 100:+.1f} %" if before else ""
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{percent}: {sure}"
     for note in found.notes:
         yield from _wrapped(f"note: {note}", "")
@@ -299,8 +307,11 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
     """``text`` in lines of ``WIDTH`` columns; a name that is longer stays whole."""
-    first, *rest = indented([text], WIDTH, indent) or [""]
-    return [first, *(line if indent else f"  {line}" for line in indented([" ".join(rest)], WIDTH - 2, indent))]
+    import textwrap
+
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=indent, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _cut(name: str, room: int) -> str:
@@ -310,6 +321,10 @@ def _cut(name: str, room: int) -> str:
 
 def _ms(ns: float) -> str:
     return f"{ns / 1_000_000:,.2f} ms"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.1f} %"
 
 
 def _signed(ns: float) -> str:

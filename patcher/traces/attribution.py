@@ -67,15 +67,23 @@ class Window:
     longest: str = ""
 
 
+class Launches(NamedTuple):
+    """How the tasks of the units lie to their launches: how many there are, how many of these have one, and how many
+    begin more than 10 µs before it, together by ``lead_ns``.
+    """
+
+    tasks: int = 0
+    linked: int = 0
+    early: int = 0
+    lead_ns: int = 0
+
+
 class Attribution(NamedTuple):
     """A timeline in its units, and what the checks have to know of it beside the capture."""
 
     capture: Capture
     windows: tuple[Window, ...]
-    tasks: int
-    linked: int
-    early: int
-    """Tasks that begin more than 10 µs before their launch."""
+    launches: Launches
 
 
 def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
@@ -143,15 +151,14 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     hosts = _Hosts(found, segments, owner, chosen)
     told = _told_units(found.facts)
     units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at), told) for at in chosen)
-    kernels, early, prompt = _kernels(found, owner, set(chosen))
+    kernels, launches, prompt = _kernels(found, owner, set(chosen))
     capture = Capture(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
         operators=hosts.operators(), modules=hosts.modules(), facts=found.facts, vendor=found.vendor, marks=family,
         lanes=tuple(_lanes(found, units, windows, owner, order)),
         collectives=tuple(_collectives(found, segments, owner, set(chosen), order)), prompt_share=prompt,
     )  # fmt: skip
-    linked = sum(launched != UNKNOWN for launched in found.tasks.launched)
-    return Attribution(capture, tuple(windows[at] for at in chosen), len(order), linked, early)
+    return Attribution(capture, tuple(windows[at] for at in chosen), launches)
 
 
 def _whole(found: Timeline) -> list[Mark]:
@@ -294,11 +301,13 @@ def _unit(window: Window, parts: Sequence[int], phases: dict[str, int], told: Ma
     )  # fmt: skip
 
 
-def _kernels(found: Timeline, owner: Sequence[int], chosen: Set[int]) -> tuple[tuple[Kernel, ...], int, float | None]:
-    """What the chosen segments launched, how many of it began long before its launch, and the share of prompt ones."""
+def _kernels(
+    found: Timeline, owner: Sequence[int], chosen: Set[int]
+) -> tuple[tuple[Kernel, ...], Launches, float | None]:
+    """What the chosen segments launched, how that lies to the launches, and the share that began promptly."""
     tasks = found.tasks
     sums: dict[tuple[int, int], list[int]] = {}
-    early = prompt = linked = 0
+    count = linked = early = lead = computing = prompt = 0
     for segment, name, kind, begin, end, launched in zip(
         owner, tasks.name, tasks.kind, tasks.begin, tasks.end, tasks.launched, strict=True
     ):
@@ -308,14 +317,18 @@ def _kernels(found: Timeline, owner: Sequence[int], chosen: Set[int]) -> tuple[t
         known[0] += 1
         known[1] += end - begin
         known[2] = max(known[2], end - begin)
+        count += 1
         if launched != UNKNOWN:
-            early += begin < launched - EARLY_NS
+            linked += 1
+            if begin < launched - EARLY_NS:
+                early += 1
+                lead += launched - begin
             if kind == _COMPUTE:
-                linked += 1
+                computing += 1
                 prompt += begin < launched + PROMPT_NS
     kernels = [Kernel(found.names.texts[name], KINDS[kind], *values) for (name, kind), values in sums.items()]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
-    return tuple(kernels), early, prompt / linked if linked else None
+    return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
 
 
 class _Hosts:

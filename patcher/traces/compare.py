@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -96,7 +97,7 @@ def _notes(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]
     few = [name for name, side in (("before", before), ("after", after)) if sum(len(one.units) for one in side) < 2]
     if few:
         yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
-    if len(before) == 1 or len(after) == 1:
+    if min(map(_samples, (before, after))) == 1:
         yield (
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."
@@ -108,6 +109,11 @@ def _notes(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]
     for side, captures in (("Before", before), ("After", after)):
         for capture in captures:
             yield from (f"{side}, {capture.label or capture.source}: {check.evidence}." for check in capture.failed)
+
+
+def _samples(captures: Sequence[Capture]) -> int:
+    """How many windows a side has: the ranks of one window are one sample."""
+    return max(Counter(capture.rank for capture in captures).values(), default=0)
 
 
 # ---------------------------------------------------------------- how much
