@@ -89,7 +89,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield _exposed_check(made.capture)
     yield _overlap_check(made)
     if found.unknown:
-        types = ", ".join(sorted(found.unknown)[:5])
+        types = ", ".join(map(_short, sorted(found.unknown)[:5]))
         yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
 
 
@@ -201,9 +201,8 @@ def _communication(capture: Capture, ranks: Sequence[Rank]) -> Finding | None:
     if share < NOTABLE:
         return None
     hidden = capture.share("overlap_ns")
-    evidence = [
-        f"{_percent(share)} of the time is communication that nothing hides, {_percent(hidden)} is hidden behind computing."
-    ]
+    told = f"{_percent(share)} of the time is communication that nothing hides"
+    evidence = [f"{told}, {_percent(hidden)} is hidden behind computing."]
     known = [one for one in capture.collectives if one.transit_ns is not None]
     of = next((rank for rank in ranks if rank.source == capture.source), None)
     if known:
@@ -213,7 +212,7 @@ def _communication(capture: Capture, ranks: Sequence[Rank]) -> Finding | None:
         evidence.append(f"{_percent(of.waits_ns / whole)} of it waits for ranks that come later.")
     elif not known:
         evidence.append(
-            "Waiting for a slow rank counts as communication: report all ranks before the network is blamed."
+            "Waiting for a slow rank counts as communication: report all ranks before you blame the network."
         )
     idle = known and sum((one.idle_ns or 0) + (one.wait_ns or 0) for one in known) > sum(one.ns for one in known) / 2
     advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
@@ -440,7 +439,9 @@ def _ms(ns: float) -> str:
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 40 else f"{name[:39]}…"
+    """A name of the trace as it may stand in a text: not long, and with nothing that a terminal obeys."""
+    clean = "".join(character if character.isprintable() else "?" for character in name)
+    return clean if len(clean) <= 40 else f"{clean[:39]}…"
 
 
 def _rank(rank: Rank) -> str:
