@@ -5,6 +5,7 @@ RECORDED = "What is recorded"
 WHOSE = "Whose"
 PLACE = "Where it is looked for"
 PROFILERS = "Other profilers"
+PARSED = "How it is parsed"
 OUTPUT = "Output"
 
-HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, OUTPUT)
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, OUTPUT)

@@ -300,9 +300,11 @@ def _npu_state(
         return KILLED, "there is no profiler_info.json"
     if settings is None:
         return (EMPTY, f"{info.name} has 0 bytes") if not info.stat().st_size else (CUT, f"{info.name} is not whole")
-    if (path / OUTPUT).is_dir() or (path / BEFORE).is_dir():
-        missing = unfinished(path)
-        return (HALF_PARSED, missing) if missing else (WHOLE, "")
+    if (path / BEFORE).is_dir():
+        return HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+    if (path / OUTPUT).is_dir():
+        why = missing(path)
+        return (HALF_PARSED, why) if why else (WHOLE, "")
     if not steps and not any(file.stat().st_size for file in path.glob("PROF_*/device_*/data/*")):
         return EMPTY, "it holds no step and no data of a device"
     return NOT_PARSED, ""
@@ -315,14 +317,12 @@ def exported(path: Path) -> tuple[str, ...]:
     return (*text, *(("db",) if any(output.glob("ascend_pytorch_profiler*.db")) else ()))
 
 
-def unfinished(path: Path) -> str:
+def missing(path: Path) -> str:
     """What is missing in the result of a parsing, in words; "" for nothing.
 
     Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
     """
     output = path / OUTPUT
-    if (path / BEFORE).is_dir():
-        return f"an `analyse` was ended before it was done; {BEFORE} is what there was before"
     view, databases = output / "trace_view.json", sorted(output.glob("ascend_pytorch_profiler*.db"))
     if not view.is_file() and not databases:
         return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
