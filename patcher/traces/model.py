@@ -192,7 +192,7 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective of one rank: the ``index``-th of its ``group`` within the window, in whole nanoseconds.
+    """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
 
     ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it does not say.
     """
@@ -204,6 +204,7 @@ class Collective:
     transit_ns: int | None = None
     wait_ns: int | None = None
     idle_ns: int | None = None
+    unit: int = 0
 
 
 @dataclass(frozen=True, slots=True)
