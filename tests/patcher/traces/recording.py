@@ -1,10 +1,13 @@
-"""Traces of every kind from the real profilers: python recording.py BACKEND FOLDER [FULL]
+"""Traces of every kind from the real profilers: python recording.py BACKEND FOLDER
 
-On npu one window is recorded whole, and the process waits in a second one for a line on stdin and is then killed. On
-torch one is recorded whole and compressed, and one plain. With FULL, a folder whose disk has no more room, one more goes there.
+On torch one window is recorded whole and compressed, one whole and plain, and into FOLDER/full one whose file cannot grow
+beyond a limit, as on a full disk, and one whose file cannot even begin. On npu one is recorded whole, and the process waits in
+a second one for a line on stdin, by which it is killed; with FULL instead of that, one more whose files cannot grow.
 """
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -39,15 +42,18 @@ def run(profiler, units=6):
         profiler.step()
 
 
+def fill(size):
+    """From now on no file can grow beyond ``size``."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
 if backend == "npu":
     profiler = window("dp0_rank0")
     run(profiler)
     profiler.stop()
     if full:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
-        profiler = window("dp0_rank0", full[0])
+        fill(1000)
+        profiler = window("dp0_rank0", f"{folder}/full")
         run(profiler)
         profiler.stop()
     else:
@@ -61,10 +67,9 @@ else:
         profiler = window(name, **options)
         run(profiler)
         profiler.stop()
-    for packed in (False, True) if full else ():
-        profiler = window(f"dp0_rank{int(packed)}", full[0], use_gzip=packed)
-        try:
+    for rank, size in enumerate((3000, 0)):
+        fill(size)
+        profiler = window(f"dp0_rank{rank}", f"{folder}/full")
+        with contextlib.suppress(OSError, RuntimeError):
             run(profiler)
             profiler.stop()
-        except (OSError, RuntimeError) as error:
-            print(type(error).__name__, error, flush=True)
