@@ -480,17 +480,20 @@ class _Seen:
         self.tail, self.head, self.events = b"", b"", False
 
     def blocks(self, path: Path) -> Iterator[bytes]:
-        """The text of a file; behind what can be read of one that is compressed and not whole, EOFError or zlib.error."""
+        """The text of a file; behind what can be read of one that is packed and not whole, EOFError or zlib.error."""
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             unpacker = zlib.decompressobj(wbits=31) if packed else None
             while block := file.read(_BLOCK):
-                while unpacker and block:
-                    yield from self._seen(unpacker.decompress(block, _BLOCK))
+                full = False
+                while unpacker and (block or full):
+                    text = unpacker.decompress(block, _BLOCK)
+                    yield from self._seen(text)
+                    full = len(text) == _BLOCK  # then there may be more of it
                     block = unpacker.unconsumed_tail or unpacker.unused_data.strip(b"\0")
-                    if unpacker.eof and block:  # several behind each other are one
-                        unpacker = zlib.decompressobj(wbits=31)
+                    if unpacker.eof:  # several behind each other are one
+                        unpacker, full = zlib.decompressobj(wbits=31) if block else unpacker, False
                 if not packed:
                     yield from self._seen(block)
         if unpacker and not unpacker.eof:
