@@ -66,6 +66,7 @@ OTHER_TOOLS = {
 """How the files of profilers end that rlpatch does not read."""
 
 _BLOCK = 1 << 20
+_END = 1 << 16  # bytes within which a trace has closed the list of its events
 _RECENT_S = 60.0
 
 
@@ -468,9 +469,23 @@ def _json_text(path: Path) -> _Read:
     except (OSError, zlib.error) as error:
         wrong = f"it is compressed, and cannot be read: {error}"
     rank, world = seen.distributed
-    if not wrong and not seen.tail.rstrip(b"\0 \t\r\n").endswith((b"}", b"]")):
+    if not wrong and not ended(seen.head, seen.tail):
         wrong = "its JSON ends in the middle"
     return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world)
+
+
+def ended(head: bytes, tail: bytes) -> bool:
+    """Whether Chrome's format ends as it should: behind the last event its list, and what may follow in the object."""
+    text = tail.rstrip(b"\0 \t\r\n")
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return text.endswith(b"]")
+    for match in reversed([*re.finditer(rb"[}\[]\s*\](?=\s*[,}])", text)]):
+        behind = text[match.end() :].strip().removeprefix(b",")
+        try:
+            return isinstance(json.loads(b"{" + behind), dict)
+        except (ValueError, RecursionError):
+            continue
+    return False
 
 
 class _Seen:
@@ -491,9 +506,10 @@ class _Seen:
                     text = unpacker.decompress(block, _BLOCK)
                     yield from self._seen(text)
                     full = len(text) == _BLOCK  # then there may be more of it
-                    block = unpacker.unconsumed_tail or unpacker.unused_data.strip(b"\0")
+                    block = unpacker.unconsumed_tail or unpacker.unused_data
                     if unpacker.eof:  # several behind each other are one
-                        unpacker, full = zlib.decompressobj(wbits=31) if block else unpacker, False
+                        block, full = block if block.strip(b"\0") else b"", False
+                        unpacker = zlib.decompressobj(wbits=31) if block else unpacker
                 if not packed:
                     yield from self._seen(block)
         if unpacker and not unpacker.eof:
@@ -503,7 +519,7 @@ class _Seen:
         if text:
             self.head = self.head or text[:65536]
             self.events = self.events or b'"ph"' in text
-            self.tail = (self.tail + text)[-64:]
+            self.tail = (self.tail + text)[-_END:]
             yield text
 
     @property
@@ -602,8 +618,9 @@ def _json(path: Path) -> Any:
 
 def _closed(path: Path) -> bool:
     with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - 64, 0))
-        return file.read().rstrip(b"\0 \t\r\n").endswith((b"]", b"}"))
+        head = file.read(64)
+        file.seek(max(path.stat().st_size - _END, 0))
+        return ended(head, file.read())
 
 
 def _all_facts(folder: Path) -> dict[Path, list[Mapping[str, Any]]]:
