@@ -196,13 +196,13 @@ def _left_out(report: Report, every: Sequence[Trace], todo: Sequence[Trace], exp
         if trace in todo or trace.form == "torch":
             continue
         if trace.form == "other":
-            report.note(f"{trace.path.name} is left alone: {trace.why}")
+            report.note(f"left alone: {trace.why}", str(trace.path))
         elif trace.state in (folders.WHOLE, folders.FOREIGN) and set(exports) <= set(trace.exports):
             report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
         elif trace.state in (folders.WHOLE, folders.FOREIGN, folders.HALF_PARSED):
-            report.warn(f"{trace.path.name} cannot be parsed again: what was recorded is no longer there")
+            report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
         else:
-            report.warn(f"{trace.path.name} is {trace.state}: {trace.why}", folders.STATES[trace.state])
+            report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
     if not every:
         report.note("no trace of any tool lies here")
 
@@ -277,7 +277,7 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
             report.problems.append(Problem(kind, one.why, str(one.path), hint, one.said))
         elif lacking:
             cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its release takes what was recorded with"
-            report.warn(f"{one.path.name}: {cause}", "record with `rlpatch apply … --export-type db,text`")
+            report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
     return ended
 
 

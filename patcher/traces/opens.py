@@ -82,9 +82,11 @@ def _looks(trace: Trace) -> Iterator[Look]:
 
 
 def _lacking(looks: Sequence[Look]) -> Iterator[str]:
-    for part in dict.fromkeys(look.part for look in looks if not look.there):
+    for part in (*TEXT, *DATABASE):
         of = [look for look in looks if look.part == part]
         missing = sum(not look.there for look in of)
+        if not missing:
+            continue
         where = f" in {missing} of {len(of)} traces" if len(of) > 1 else ""
         yield f"no {part.name}{where}, for {part.shows}{f': right if {part.unless}' if part.unless else ''}"
 
