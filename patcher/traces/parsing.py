@@ -65,9 +65,9 @@ class Child:
         if now - self.looked < min(_LOOK_S, patience / 2):
             return False
         self.looked = now
-        files, cpu = _files(watched), _cpu(self.process.pid)
-        if files != self.seen[0] or cpu - self.seen[1] > _BUSY_S:
-            self.seen, self.worked = (files, cpu), now
+        before, self.seen = self.seen, (_files(watched), _cpu(self.process.pid))
+        if self.seen[0] != before[0] or self.seen[1] - before[1] > _BUSY_S:
+            self.worked = now
         return now - self.worked > patience
 
     def stop(self) -> None:

@@ -22,10 +22,6 @@ def analyse(profiler_path, max_process_number=4{export}):
     if how == "waits in a child":
         os.fork() or time.sleep(600)
         time.sleep(600)
-    if how == "computes":
-        end = time.monotonic() + 1.2
-        while time.monotonic() < end:
-            pass
     if how == "nothing":
         print("2026 [INFO] start\\\\n2026 [ERROR] profiler.py: Call analyse failed. Exception: no space \\\\x1b[31m left")
         return
