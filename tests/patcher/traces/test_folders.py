@@ -32,6 +32,7 @@ def rows(folder: Path):
     return tracing.traces(folder).data["captures"]
 
 
+@pytest.mark.engine
 def test_whole(recorded: Path) -> None:
     plain, packed = sorted(rows(recorded / "torch"), key=lambda row: row["stage"])[:2]
     assert (packed["state"], packed["stage"], packed["got"], packed["ranks"]) == ("whole", "rollout", "3:5", "0")
@@ -39,6 +40,7 @@ def test_whole(recorded: Path) -> None:
     assert packed["next"] == f"rlpatch report {packed['traces'][0]['path']}"
 
 
+@pytest.mark.engine
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
     cut, empty = folders.captures(recorded / "torch" / "full")[0].traces
@@ -46,6 +48,7 @@ def test_a_full_disk(recorded: Path) -> None:
     assert (empty.state, empty.size) == (folders.EMPTY, 0)
 
 
+@pytest.mark.engine
 def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--thorough"):
         pytest.skip("--thorough: it imports torch_npu once more")
@@ -55,6 +58,7 @@ def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig
     assert (capture.state, capture.first.why) == (folders.CUT, "profiler_info.json is not whole")
 
 
+@pytest.mark.engine
 def test_still_written_and_then_killed(recorded: Path) -> None:
     inside = json.loads((recorded / "inside.json").read_text())["captures"]
     by = {row["stage"]: row for row in inside}
@@ -64,6 +68,7 @@ def test_still_written_and_then_killed(recorded: Path) -> None:
     assert states(recorded / "npu") == {"rollout": folders.NOT_PARSED, "update-policy": folders.KILLED}
 
 
+@pytest.mark.engine
 def test_not_parsed(recorded: Path) -> None:
     row = next(row for row in rows(recorded / "npu") if row["stage"] == "rollout")
     assert (row["asked"], row["got"], row["ranks"]) == ("3:5", "3:5", "0")
@@ -71,6 +76,7 @@ def test_not_parsed(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["*.gz", "*ref*.json"], ids=["gzip", "plain"])
+@pytest.mark.engine
 def test_cut_off_anywhere(recorded: Path, tmp_path: Path, name: str) -> None:
     """A file that was cut is never whole, wherever that was; the units before the cut are told."""
     (path,) = (recorded / "torch").glob(name)
@@ -99,6 +105,7 @@ def test_gzip_files_behind_each_other_and_one_that_unpacks_to_much(tmp_path: Pat
     assert peak < 10_000_000
 
 
+@pytest.mark.engine
 def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path, tmp_path: Path) -> None:
     (path,) = (recorded / "torch").glob("*.gz")
     host, _, rest = path.name.partition("_dp0")
@@ -113,6 +120,7 @@ def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path
     assert folders.look(copy).state == folders.CUT
 
 
+@pytest.mark.engine
 def test_on_another_host_the_age_decides(recorded: Path, tmp_path: Path) -> None:
     (path,) = (recorded / "torch").glob("*.gz")
     copy = tmp_path / "elsewhere_dp0_rank0_7.1795321056549676893.pt.trace.json.gz"
@@ -398,6 +406,7 @@ def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest
 # ---------------------------------------------------------------- the command
 
 
+@pytest.mark.engine
 def test_the_table_fits_80_columns(recorded: Path) -> None:
     from patcher import tables
 
@@ -408,6 +417,7 @@ def test_the_table_fits_80_columns(recorded: Path) -> None:
         assert said in text
 
 
+@pytest.mark.engine
 def test_the_command(recorded: Path, run) -> None:
     said = run("traces", recorded / "npu")
     assert "not parsed" in said.stdout
@@ -419,6 +429,7 @@ def test_the_command(recorded: Path, run) -> None:
     assert [row["state"] for row in document["result"]["captures"]] == ["not parsed", "killed"]
 
 
+@pytest.mark.engine
 def test_one_trace(recorded: Path, run) -> None:
     (path,) = (recorded / "torch").glob("*.gz")
     document = json.loads(run("traces", path, "--json").stdout)

@@ -67,6 +67,7 @@ def analyse(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 # ---------------------------------------------------------------- how it ends
 
 
+@pytest.mark.engine
 def test_the_real_torch_npu(
     recorded: Path, npu_python: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +307,7 @@ def test_killed(started, analyse, traces: Path) -> None:
 
 
 @pytest.mark.parametrize("wait", [0.5, 2.0, 4.0, 5.0, 6.0, 7.0])
+@pytest.mark.engine
 def test_an_interrupt_of_the_real_torch_npu(
     recorded: Path, npu_python: Path, tmp_path: Path, pytestconfig: pytest.Config, wait: float
 ) -> None:
@@ -333,6 +335,7 @@ def test_an_interrupt_of_the_real_torch_npu(
 # ---------------------------------------------------------------- what cannot be parsed
 
 
+@pytest.mark.engine
 def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     """No torch_npu, and no interpreter; the file to open in Perfetto, and what is wrong with it."""
     said = run("analyse", recorded / "torch", "--json")
@@ -348,6 +351,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     assert "next: rlpatch report " in text
 
 
+@pytest.mark.engine
 def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
     (path,) = (recorded / "npu").glob("*update_policy*")
     shutil.copytree(path, tmp_path / "traces" / path.name)
@@ -494,6 +498,7 @@ def test_a_program_that_was_named_and_is_not_there(analyse, traces: Path) -> Non
     assert "there is no program /nowhere" in analyse(traces, "--msprof-analyze", "/nowhere", code=2)["stderr"]
 
 
+@pytest.mark.engine
 def test_the_real_msprof_analyze(tmp_path: Path, run, pytestconfig: pytest.Config) -> None:
     """The marks of modules are read from a database, and the table of them is what is left."""
     if not pytestconfig.getoption("--thorough"):
