@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -11,6 +12,8 @@ from pathlib import Path
 
 def main() -> None:
     """Run the command line; exits with the codes of ``patcher.errors.Kind``, also where a module is only loading."""
+    # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
+    gc.set_threshold(100_000)
     try:
         _check_sibling()
         # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written,

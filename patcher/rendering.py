@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from patcher.capture import Capture, Stage
 from patcher.change import PatchId
-from patcher.folding import Body, Folder, called, literal
+from patcher.folding import Body, Folder, called, literal, stored, within
 from patcher.recipe import Probe, Recipe
 
 _SMALL = 14
@@ -158,6 +158,8 @@ class _Recorder:
         _update(self.settled, probe.settled(capture, release))
         _update(self.chosen, probe.chosen(capture))
         self.bodies: dict[str, Body] = {}
+        self.met: set[tuple[str, str]] = set()
+        self.text: dict[tuple[int, str], list[str]] = {}
         self.bodies = self._one_liners()
         self._write()
         self.bodies |= self._called_once()
@@ -178,16 +180,16 @@ class _Recorder:
     def _folder(self, kind: type, number: int) -> Folder:
         # What a layer above defines is not known to those below, which others may share.
         bodies = {name: body for name, body in self.bodies.items() if self.places[name] == [number]}
-        return Folder(_source(kind).text, self.settled, bodies, self.keywords)
+        return Folder(_source(kind).text, self.settled, bodies, self.keywords, self.met)
 
-    def _body(self, name: str) -> Body | None:
+    def _body(self, name: str, most: int) -> Body | None:
         number, *others = self.places[name]
         kind, node = self.methods[number, name]
-        return None if others else self._folder(kind, number).body(node)
+        return None if others else self._folder(kind, number).body(node, most)
 
     def _one_liners(self) -> dict[str, Body]:
         """Methods that are one expression or one statement."""
-        found = {name: body for name in self.places if (body := self._body(name))}
+        found = {name: body for name in self.places if (body := self._body(name, 1))}
         return {name: body for name, body in found.items() if len(body.lines) + bool(body.value) == 1}
 
     def _called_once(self) -> dict[str, Body]:
@@ -195,35 +197,33 @@ class _Recorder:
         found: dict[str, Body] = {}
         text = "\n".join([self.called_from, *(line for lines in self.text.values() for line in lines)])
         uses = Counter(_referred(text))
-        statements = [
-            (number, node, statement.value, _stored(statement))
-            for (number, name), (_, node) in self.methods.items()
-            if name in self.order and not self.layers[number].shared  # for others may call it in other ways
-            for statement in ast.walk(node)
-            if isinstance(statement, ast.Expr | ast.Assign)
-        ]
-        for number, caller, value, targets in statements:
-            name, arguments = called(value)
-            if uses[name] == 1 and self.places.get(name) == [number] and name not in found:
-                body = self._body(name)
-                names = {node.id for node in ast.walk(caller) if isinstance(node, ast.Name)} - targets
-                small = body is not None and len(body.lines) <= _SMALL
-                if body and small and body.parameters == arguments and not body.locals & names:
-                    found[name] = body
+        for (number, caller), (_, node) in self.methods.items():
+            if caller not in self.order or self.layers[number].shared:  # for others may call it in other ways
+                continue
+            for statement in within(node.body):
+                name, arguments = called(getattr(statement, "value", None))
+                if uses[name] == 1 and self.places.get(name) == [number] and name not in found:
+                    body = self._body(name, _SMALL)
+                    small = body is not None and len(body.lines) <= _SMALL
+                    if body and small and body.parameters == arguments and not body.locals & _names(node, statement):
+                        found[name] = body
         return found
 
     # --- what is written ---
 
     def _write(self) -> None:
-        self.met: set[tuple[str, str]] = set()
-        self.text: dict[tuple[int, str], list[str]] = {}
-        for (number, name), (kind, node) in self.methods.items():
-            folder = self._folder(kind, number)
-            self.text[number, name] = folder.function(node)
-            self.met |= folder.met
+        """Write what calls a method of which the body is known by now, and what was not asked for before."""
+        known = self.bodies.keys()
+        self.text = {key: lines for key, lines in self.text.items() if known.isdisjoint(_referred("\n".join(lines)))}
         self.nested = [self._nested(number) for number in range(len(self.layers))]
         self.order = self._reading_order()
-        self.text = {key: lines for key, lines in self.text.items() if key[1] in self.order}
+        self.text = {(number, name): self._lines(number, name) for number, name in self.methods if name in self.order}
+
+    def _lines(self, number: int, name: str) -> list[str]:
+        if (number, name) not in self.text:
+            kind, node = self.methods[number, name]
+            self.text[number, name] = self._folder(kind, number).function(node)
+        return self.text[number, name]
 
     def _nested(self, number: int) -> list[str]:
         lines: list[str] = []
@@ -243,7 +243,7 @@ class _Recorder:
             while wave := [name for name in dict.fromkeys(wave) if name in self.places and name not in seen]:
                 seen.update(wave)
                 order.update(dict.fromkeys(wave))
-                texts = (self.text[number, name] for name in wave for number in self.places[name])
+                texts = (self._lines(number, name) for name in wave for number in self.places[name])
                 wave = [name for lines in texts for name in _referred("\n".join(lines))]
         return list(order)
 
@@ -279,9 +279,9 @@ def _goes_on(method: ast.FunctionDef) -> bool:
     return any(ast.unparse(node.value) == "super()" for node in names)
 
 
-def _stored(node: ast.AST) -> set[str]:
-    names = (name for name in ast.walk(node) if isinstance(name, ast.Name))
-    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+def _names(method: ast.FunctionDef, statement: ast.stmt) -> set[str]:
+    """The names of a method, but for those that ``statement`` assigns."""
+    return {node.id for node in ast.walk(method) if isinstance(node, ast.Name)} - stored(statement)
 
 
 def _referred(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,6 +58,8 @@ OPTIONS: Mapping[str, Option] = {
 }
 """Every option that says what to record, by its name, but for those of the windows."""
 DEFAULT_FOLDER = "rlpatch_traces"
+Everyone = Callable[[], "Sequence[Upstream]"]
+"""Gives every project there is: only an error has to know them."""
 
 
 class RecordOptions(NamedTuple):
@@ -158,7 +160,7 @@ def _foreign(name: str, stage: str, window: Window) -> Problem:
     return Problem(Kind.USAGE, cause, hint=f"leave {flag(name)} out")
 
 
-def resolve(request: Request, upstream: Upstream, target: Target, everyone: Sequence[Upstream] = ()) -> Capture[Stage]:
+def resolve(request: Request, upstream: Upstream, target: Target, everyone: Everyone = tuple) -> Capture[Stage]:
     """The capture that the request comes to in ``target``: the window that one of its stages counts.
 
     The stage is the one that was named, else the default of the kind of window, else the first that counts it; the
@@ -188,7 +190,7 @@ def resolve(request: Request, upstream: Upstream, target: Target, everyone: Sequ
     raise Problem(Kind.USAGE, f"{where} has no {said}", hint=hint)
 
 
-def recipes_of(upstream: Upstream, stage: str, everyone: Sequence[Upstream] = ()) -> list[Recipe]:
+def recipes_of(upstream: Upstream, stage: str, everyone: Everyone = tuple) -> list[Recipe]:
     """The recipes of a stage; :class:`Problem` (NO_RECIPE) where the project has none, and who of ``everyone`` has."""
     found = [recipe for recipe in upstream.recipes if recipe.stage == stage]
     if not found:
@@ -196,7 +198,7 @@ def recipes_of(upstream: Upstream, stage: str, everyone: Sequence[Upstream] = ()
     return found
 
 
-def no_stage(stage: str, asked: Sequence[Upstream], everyone: Sequence[Upstream]) -> Problem:
+def no_stage(stage: str, asked: Sequence[Upstream], everyone: Everyone) -> Problem:
     """That none of the projects ``asked`` has the stage."""
     names = " and ".join(upstream.project.name for upstream in asked)
     has = "has" if len(asked) == 1 else "have"
@@ -204,8 +206,9 @@ def no_stage(stage: str, asked: Sequence[Upstream], everyone: Sequence[Upstream]
         hint = "leave it out of this command; rlpatch list shows the targets that have the stage builtin"
         return Problem(Kind.NO_RECIPE, f"{names} {has} no --builtin: no recipe sets up its own profiler", hint=hint)
     theirs = dict.fromkeys(recipe.stage for upstream in asked for recipe in upstream.recipes)
-    owners = [other.project.name for other in everyone if stage in {recipe.stage for recipe in other.recipes}]
+    known = everyone()
+    owners = [other.project.name for other in known if stage in {recipe.stage for recipe in other.recipes}]
     cause = f"{names} {has} no stage {stage}"
-    if everyone:
+    if known:
         cause += f"; it is one of {', '.join(owners)}" if owners else ": no target has this stage"
     return Problem(Kind.NO_RECIPE, cause, hint=f"one of: {', '.join(theirs)}")

@@ -25,7 +25,15 @@ def projects() -> tuple[Project, ...]:
 @cache
 def upstreams() -> tuple[Upstream, ...]:
     """All that is known of every project, in the same order."""
-    return tuple(import_module(f"{package}.recipes").UPSTREAM for _, package in _declared())
+    return tuple(upstream(project.name) for project in projects())
+
+
+@cache
+def upstream(name: str) -> Upstream:
+    """All that is known of the project ``name``, which is one of :func:`projects`; the others are not imported."""
+    package = next(package for project, package in _declared() if project.name == name)
+    found: Upstream = import_module(f"{package}.recipes").UPSTREAM
+    return found
 
 
 @cache

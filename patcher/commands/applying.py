@@ -17,6 +17,7 @@ from patcher.report import Report
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.targets import find as targets
+from patches import projects
 
 if TYPE_CHECKING:
     from patcher.capture import Capture, Stage
@@ -49,7 +50,7 @@ def plans_for(
                 continue  # the same target, named in two ways
             if on_wait and store.pending(target.root):
                 _settle(report, search, on_wait)
-            capture = resolve(request, upstream, target, upstreams())
+            capture = resolve(request, upstream, target, upstreams)
             _refuse_inside(capture)
             plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
         except Problem as problem:
@@ -70,7 +71,7 @@ def _unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Pr
     stages = [plan.capture.stage for _, plan in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for stage in stages]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in plans], upstreams()))
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in plans], upstreams))
     for window in request.windows:
         if window not in [stage.window for stage in stages]:
             option = f"--{window.unit} {window}"
@@ -213,11 +214,9 @@ def _record(record: Record) -> dict[str, object]:
 
 def _refuse_inside(capture: Capture[Stage]) -> None:
     """Raise Problem (USAGE) where the traces would lie in a package that rlpatch knows, or in a store of ours."""
-    from patches.projects import projects
-
     if not capture.save_path:  # the framework knows where its traces go
         return
-    packages = {project.package for project in projects()}
+    packages = {project.package for project in projects.projects()}
     folder = Path(capture.save_path)
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
@@ -286,8 +285,8 @@ def revert(
             entries.extend(_reverted(report, root, edit, dry_run=dry_run))
         if not dry_run:
             reverted = {(record.patch.target, root.path) for root, _ in edits for record in root.records}
-            known = {upstream.project.name: upstream for upstream in upstreams()}
-            _restart(report, [(known[name], root) for name, root in reverted if name in known])
+            known = {project.name for project in projects.projects()}
+            _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
         return report
 
 
@@ -332,7 +331,7 @@ def recover(search: SearchOptions, on_wait: OnWait) -> Report:
 
 def _settle(report: Report, search: SearchOptions, on_wait: OnWait) -> tuple[list[store.Recovered], tuple[str, ...]]:
     """End the interrupted runs of every root that is found, because a transaction may have gone over several."""
-    found = targets.discover([u.project for u in upstreams()], path=search.path, python=search.python, git=False)
+    found = targets.discover(projects.projects(), path=search.path, python=search.python, git=False)
     ended = store.recover(found.stores, on_wait=on_wait)
     _recovered(report, ended)
     return ended, found.searched

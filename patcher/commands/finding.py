@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.targets import find as targets
+from patches import projects
 
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
@@ -51,29 +52,27 @@ class LaunchOptions(NamedTuple):
 
 def upstreams() -> tuple[Upstream, ...]:
     """Every project that there are recipes for."""
-    from patches import projects
-
     return projects.upstreams()
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:
-    """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other."""
-    known = {upstream.project.name: upstream for upstream in upstreams()}
-    projects = [upstream.project for upstream in known.values()]
-    name, version = targets.parse(word, projects, lambda name: known[name].releases)
-    return known[name], version
+    """The project that ``TARGET`` or ``TARGET==VERSION`` names, and the version; :class:`Problem` for any other.
+
+    The recipes of other projects are not imported: that takes as long as all that `status` does.
+    """
+    name, version = targets.parse(word, projects.projects(), lambda name: projects.upstream(name).releases)
+    return projects.upstream(name), version
 
 
 def find_target(word: str, search: SearchOptions, command: str) -> tuple[Upstream, Target]:
     """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
     upstream, version = parse_target(word)
-    known = [other.project for other in upstreams()]
     found = targets.find(
         upstream.project,
         path=search.path,
         python=search.python,
         version=version,
-        known=known,
+        known=projects.projects(),
         command=command,
         again=lambda text: search.again(word, text),
     )

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target, upstreams
+from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import Finding, Guard, State, detect, exists
 from patcher.notes import WIDEST, Note
 from patcher.recipe import Upstream
 from patcher.report import Detail, Report
 from patcher.targets.target import Target
+from patches import projects
 
 
 def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> Report:
@@ -55,7 +56,7 @@ def _subjects(
     """
     placed = search.path is not None or search.python is not None
     absent: list[Problem] = []
-    for word in words or [upstream.project.name for upstream in upstreams()]:
+    for word in words or [project.name for project in projects.projects()]:
         upstream, version = parse_target(word)
         try:
             target = find_target(word, search, "check")[1]

@@ -52,7 +52,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
     upstream, version = parse_target(word)
     name, report = upstream.project.name, Report("explain")
     report.tells_all = True
-    recipes = recipes_of(upstream, stage, upstreams()) if stage else list(upstream.recipes)
+    recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
     there: Places = {}
     try:
         _, target = find_target(word, search, "explain")

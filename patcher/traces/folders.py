@@ -53,7 +53,7 @@ _TRAINING = re.compile(
     re.ASCII,
 )
 _NPU = re.compile(r"(?P<worker>.+?)(_(?P<pid>\d+))?_(?P<time>\d{14,17})_ascend_pt")
-_TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d{13,19}))?\.pt\.trace\.json(?P<gz>\.gz)?(?P<tmp>\.tmp)?")
+_TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(?P<gz>\.gz)?(?P<tmp>\.tmp)?")
 _STEP = re.compile(rb"ProfilerStep#(\d{1,12})\b")
 _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _FACTS = ".rlpatch.json"
@@ -66,6 +66,7 @@ OTHER_TOOLS = {
 """How the files of profilers end that rlpatch does not read."""
 
 _BLOCK = 1 << 20
+_END = 1 << 16  # bytes within which a trace has closed the list of its events
 _RECENT_S = 60.0
 
 
@@ -265,6 +266,9 @@ def _npu(path: Path) -> Trace:
     name = _NPU.fullmatch(path.name)
     worker, pid, stamp = (name["worker"], name["pid"], name["time"]) if name else (path.name, None, "")
     known = _named(worker, pid)
+    if pid and not known["ours"]:  # 2.1 writes no process of its own behind the name
+        whole = _named(f"{worker}_{pid}", pid)
+        known = whole if whole["ours"] else known
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = _json(info) if info else None
     steps = npu_steps(path)
@@ -300,9 +304,11 @@ def _npu_state(
         return KILLED, "there is no profiler_info.json"
     if settings is None:
         return (EMPTY, f"{info.name} has 0 bytes") if not info.stat().st_size else (CUT, f"{info.name} is not whole")
-    if (path / OUTPUT).is_dir() or (path / BEFORE).is_dir():
-        missing = unfinished(path)
-        return (HALF_PARSED, missing) if missing else (WHOLE, "")
+    if (path / BEFORE).is_dir():
+        return HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+    if (path / OUTPUT).is_dir():
+        why = missing(path)
+        return (HALF_PARSED, why) if why else (WHOLE, "")
     if not steps and not any(file.stat().st_size for file in path.glob("PROF_*/device_*/data/*")):
         return EMPTY, "it holds no step and no data of a device"
     return NOT_PARSED, ""
@@ -315,14 +321,12 @@ def exported(path: Path) -> tuple[str, ...]:
     return (*text, *(("db",) if any(output.glob("ascend_pytorch_profiler*.db")) else ()))
 
 
-def unfinished(path: Path) -> str:
+def missing(path: Path) -> str:
     """What is missing in the result of a parsing, in words; "" for nothing.
 
     Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
     """
     output = path / OUTPUT
-    if (path / BEFORE).is_dir():
-        return f"an `analyse` was ended before it was done; {BEFORE} is what there was before"
     view, databases = output / "trace_view.json", sorted(output.glob("ascend_pytorch_profiler*.db"))
     if not view.is_file() and not databases:
         return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
@@ -362,7 +366,7 @@ def npu_steps(path: Path) -> tuple[int, ...] | None:
     for file in (path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"):
         if file.is_file():
             with file.open("rb") as stream:
-                return tuple(sorted(_numbers(iter(lambda: stream.read(_BLOCK), b""))))
+                return tuple(sorted(set(_numbers(iter(lambda: stream.read(_BLOCK), b"")))))
     for file in (path / OUTPUT).glob("ascend_pytorch_profiler*.db"):
         return _database_steps(file)
     return None
@@ -456,20 +460,32 @@ class _Read(NamedTuple):
 def _json_text(path: Path) -> _Read:
     """A pass over all of a file, compressed or not, in blocks: no more than the numbers of the steps is kept."""
     steps: set[int] = set()
-    seen = _Seen()
+    seen, wrong = _Seen(), ""
     try:
-        steps |= _numbers(seen.blocks(path))
-    except (OSError, EOFError, zlib.error) as error:
-        return _Read(
-            tuple(sorted(steps | _numbers([seen.tail]))), seen.events, f"it is compressed, and {_reason(error)}"
-        )
+        for number in _numbers(seen.blocks(path)):
+            steps.add(number)
+    except EOFError:
+        wrong = "it is compressed, and ends in the middle"
+    except (OSError, zlib.error) as error:
+        wrong = f"it is compressed, and cannot be read: {error}"
     rank, world = seen.distributed
-    wrong = "" if seen.tail.rstrip(b"\0 \t\r\n").endswith((b"}", b"]")) else "its JSON ends in the middle"
+    if not wrong and not ended(seen.head, seen.tail):
+        wrong = "its JSON ends in the middle"
     return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world)
 
 
-def _reason(error: Exception) -> str:
-    return "ends in the middle" if isinstance(error, EOFError) else f"cannot be read: {error}"
+def ended(head: bytes, tail: bytes) -> bool:
+    """Whether Chrome's format ends as it should: behind the last event its list, and what may follow in the object."""
+    text = tail.rstrip(b"\0 \t\r\n")
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return text.endswith(b"]")
+    for match in reversed([*re.finditer(rb"[}\[]\s*\](?=\s*[,}])", text)]):
+        behind = text[match.end() :].strip().removeprefix(b",")
+        try:
+            return isinstance(json.loads(b"{" + behind), dict)
+        except (ValueError, RecursionError):
+            continue
+    return False
 
 
 class _Seen:
@@ -479,17 +495,32 @@ class _Seen:
         self.tail, self.head, self.events = b"", b"", False
 
     def blocks(self, path: Path) -> Iterator[bytes]:
-        """The text of a file; EOFError or zlib.error where it is compressed and not whole."""
-        import gzip
-
-        with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as file:
+        """The text of a file; behind what can be read of one that is packed and not whole, EOFError or zlib.error."""
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            unpacker = zlib.decompressobj(wbits=31) if packed else None
             while block := file.read(_BLOCK):
-                self.head = self.head or block[:65536]
-                self.events = self.events or b'"ph"' in block
-                self.tail = block[-64:]
-                yield block
+                full = False
+                while unpacker and (block or full):
+                    text = unpacker.decompress(block, _BLOCK)
+                    yield from self._seen(text)
+                    full = len(text) == _BLOCK  # then there may be more of it
+                    block = unpacker.unconsumed_tail or unpacker.unused_data
+                    if unpacker.eof:  # several behind each other are one
+                        block, full = block if block.strip(b"\0") else b"", False
+                        unpacker = zlib.decompressobj(wbits=31) if block else unpacker
+                if not packed:
+                    yield from self._seen(block)
+        if unpacker and not unpacker.eof:
+            raise EOFError
+
+    def _seen(self, text: bytes) -> Iterator[bytes]:
+        if text:
+            self.head = self.head or text[:65536]
+            self.events = self.events or b'"ph"' in text
+            self.tail = (self.tail + text)[-_END:]
+            yield text
 
     @property
     def distributed(self) -> tuple[int | None, int | None]:
@@ -502,16 +533,17 @@ class _Seen:
         return rank, world
 
 
-def _numbers(blocks: Iterable[bytes]) -> set[int]:
+def _numbers(blocks: Iterable[bytes]) -> Iterator[int]:
     """The n of every ``ProfilerStep#n``, also of one that lies across two blocks."""
-    found: set[int] = set()
     rest = b""
-    for block in blocks:
-        text = rest + block
-        found.update(int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
-        rest = text[-_LONGEST_STEP:]
-    found.update(int(match[1]) for match in _STEP.finditer(rest))
-    return found
+    try:
+        for block in blocks:
+            text = rest + block
+            yield from (int(match[1]) for match in _STEP.finditer(text) if match.end() < len(text))
+            rest = text[-_LONGEST_STEP:]
+    finally:  # also of a file that was cut
+        found = [int(match[1]) for match in _STEP.finditer(rest)]
+    yield from found
 
 
 # ---------------------------------------------------------------- names, facts, processes
@@ -573,7 +605,7 @@ def _stamp(text: str) -> float:
             return time.mktime(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:] or 0) / 1000
         except ValueError:
             return 0.0
-    return float(int(text) / 10 ** (len(text) - 10))
+    return float(int(text) / 10 ** max(len(text) - 10, 0))
 
 
 def _json(path: Path) -> Any:
@@ -586,8 +618,9 @@ def _json(path: Path) -> Any:
 
 def _closed(path: Path) -> bool:
     with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - 64, 0))
-        return file.read().rstrip(b"\0 \t\r\n").endswith((b"]", b"}"))
+        head = file.read(64)
+        file.seek(max(path.stat().st_size - _END, 0))
+        return ended(head, file.read())
 
 
 def _all_facts(folder: Path) -> dict[Path, list[Mapping[str, Any]]]:

@@ -37,6 +37,7 @@ LIMIT = 1_000_000
 _NAME = 300  # characters of a name: a template's instance can have thousands
 _WIDTH, _LEFT = 1000, 62  # of a drawing, in its own units, and of the room for what its axis says
 _LANE = 16
+_LONG = 14  # characters that one tile has no room for
 
 
 class _Room(NamedTuple):
@@ -164,11 +165,18 @@ def _tiles(capture: Capture, many: bool) -> Content:
     if not units:
         return tag("p", "No unit was found.", class_="faint")
     numbers = [unit.number for unit in units]
+    span = f"unit, #{numbers[0]}" if len(numbers) == 1 else f"units, #{min(numbers)} to #{max(numbers)}"
+    title = f"{_ranked(capture) or capture.label}, the slowest one" if many else ""
+    if not capture.total_ns:
+        hosts = sorted(unit.host_ns for unit in units)
+        on_host = (_time(hosts[(len(hosts) - 1) // 2]), "median unit time on the host")
+        none = tag("p", "Nothing ran on a device.", class_="faint")
+        return (title and tag("h2", title), none, _tiled([(str(len(units)), span), on_host]))
     slowest = capture.slowest_unit
     copies = capture.share("copy_ns", "free_host_late_ns", "free_waiting_ns", "free_unknown_ns")
     ratio = slowest.device_ns / capture.median_ns if slowest and capture.median_ns else 0
     tiles = [
-        (str(len(units)), f"units, #{min(numbers)} to #{max(numbers)}"),
+        (str(len(units)), span),
         (_time(capture.median_ns), "median unit time"),
         (_time(capture.percentile95_ns), "95th percentile"),
         (f"{ratio:.2f} \N{MULTIPLICATION SIGN}", "slowest unit / median"),
@@ -177,12 +185,15 @@ def _tiles(capture: Capture, many: bool) -> Content:
         (_percent(copies), "free (copies counted in, as in step_trace_time)"),
         (_percent(capture.share("free_host_late_ns")), "free because the host was late"),
     ]
-    title = f"{_ranked(capture) or capture.label}, the slowest one" if many else ""
     return (title and tag("h2", title), _tiled(tiles))
 
 
 def _tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    return tag("dl", [tag("div", tag("dt", about), tag("dd", value)) for value, about in tiles], class_="tiles")
+    made = [
+        tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > _LONG else None)
+        for value, about in tiles
+    ]
+    return tag("dl", made, class_="tiles")
 
 
 def _findings(report: Report) -> Content:
@@ -201,7 +212,7 @@ def _findings(report: Report) -> Content:
             "article",
             tag("h3", ": ".join(filter(None, (whose, finding.title or finding.id)))),
             tag("p", finding.evidence),
-            finding.advice and tag("p", finding.advice),
+            finding.advice and tag("p", f"Try: {finding.advice}"),
             finding.saving_ns
             and tag("p", tag("strong", f"At most {_time(finding.saving_ns)} per unit to gain{share}.")),
             finding.certainty and tag("p", finding.certainty, class_="faint"),
@@ -246,7 +257,7 @@ def _collectives(captures: Sequence[Capture], room: _Room) -> Content:
     return _table("Who waits for whom", heads, rows, room, "", names=2)
 
 
-def _capture(capture: Capture, room: _Room, *, opened: bool, alone: bool) -> Content:
+def _capture(capture: Capture, room: _Room, *, opened: bool, alone: bool = False, side: str = "") -> Content:
     inner = (
         _bars(capture, room),
         _lanes(capture, room),
@@ -260,7 +271,8 @@ def _capture(capture: Capture, room: _Room, *, opened: bool, alone: bool) -> Con
     )
     if alone:
         return inner
-    title = f"{_ranked(capture) or capture.label or capture.source}: median unit {_time(capture.median_ns)}"
+    name = ", ".join(filter(None, (side, _ranked(capture) or capture.label or capture.source)))
+    title = f"{name}: median unit {_time(capture.median_ns)}"
     return tag("details", tag("summary", title), inner, open=opened)
 
 
@@ -302,7 +314,7 @@ def _stack(groups: Sequence[Sequence[Unit]], median: int) -> Markup:
     top = max([sum(mean.values()) for mean in means] + hosts) or 1
     scale = (bottom - 12) / top
     slot = (_WIDTH - _LEFT) / len(groups)
-    wide = max(slot * 0.8, slot - 6)
+    wide = min(max(slot * 0.8, slot - 6), 110)
     paths: dict[str, list[str]] = {part: [] for part in PARTS}
     marks, titles, labels = [], [], []
     every = math.ceil(len(groups) / 24)
@@ -595,7 +607,8 @@ def _vendor(capture: Capture, room: _Room) -> Content:
         (_Cell(step), *(_Cell("", 0) if name not in row else _timed(row[name]) for name in heads))
         for step, row in capture.vendor.items()
     ]
-    return _table("What the profiler's own step file says", ("step", *heads), rows, room)
+    shown = [name.removesuffix("_ns").replace("_", " ") for name in heads]
+    return _table("What the profiler's own step file says", ("step", *shown), rows, room)
 
 
 # ---------------------------------------------------------------- a comparison
@@ -616,7 +629,7 @@ def _comparison(comparison: Comparison, room: _Room) -> str:
     ]
     if comparison.change:
         tiles.append((_signed(estimate), "change of the median unit"))
-        tiles.append((f"{_signed(low)} … {_signed(high)}", "95 % interval of the change"))
+        tiles.append((f"{_signed(low)} to {_signed(high)}", "95 % interval of the change"))
         if first:
             tiles.append((f"{_sign(estimate)}{_percent(abs(estimate) / first)}", "of the unit before"))
     body = (
@@ -628,7 +641,11 @@ def _comparison(comparison: Comparison, room: _Room) -> str:
         _waterfall(comparison),
         _changes("Kernels", comparison.kernels, room, "Per unit, by what each adds to the difference."),
         _changes("Modules", comparison.modules, room, "With all that is called within a module."),
-        [_capture(one, room, opened=False, alone=False) for side in comparison.reports for one in islice(side, 2)],
+        [
+            _capture(one, room, opened=False, side=side)
+            for side, captures in zip(("before", "after"), comparison.reports, strict=True)
+            for one in islice(captures, 2)
+        ],
     )
     return _document("rlpatch compare", body)
 
@@ -648,7 +665,7 @@ def _said(comparison: Comparison) -> str:
 
 
 def _waterfall(comparison: Comparison) -> Content:
-    parts = comparison.parts
+    parts = [part for part in comparison.parts if part.before_ns or part.after_ns]
     if not parts:
         return None
     first, second = comparison.median_ns
@@ -665,7 +682,7 @@ def _waterfall(comparison: Comparison) -> Content:
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
     low = min(values) - (high - min(values)) // 4 if min(values) * 2 > high else min(0, *values)
     left, height = 260, 22
-    scale = (_WIDTH - left - 90) / (high - low)
+    scale = (_WIDTH - left - 90) / max(high - low, 1)  # two captures can be alike to the nanosecond
     drawn: list[Content] = []
     for row, (name, start, end, kind) in enumerate(bars):
         change, start = end - start, max(start, low)

@@ -102,12 +102,13 @@ def test_functions(source: str, expected: str) -> None:
         ("def f(self):\n    if self.YES:\n        return b\n    return c", Body((), "b")),
         ("def f(self, *a):\n    b()", None),
         ("def f(self, a=1):\n    b()", None),
+        ("def f(self):\n    a()\n    b()\n    c()", None),
     ],
 )
 def test_what_a_call_stands_for(source: str, expected: Body | None) -> None:
     (node,) = ast.parse(source).body
     assert isinstance(node, ast.FunctionDef)
-    assert Folder(source, CONSTANTS).body(node) == expected
+    assert Folder(source, CONSTANTS).body(node, 2) == expected
 
 
 @pytest.mark.parametrize(

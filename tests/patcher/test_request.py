@@ -228,7 +228,7 @@ def test_what_is_not_understood_is_said_with_what_is(words: str, cause: str, hin
 def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     verl = KNOWN["verl"]
     with pytest.raises(Problem) as caught:
-        resolve(options("--stage rollout").request(), verl, target(verl), upstreams())
+        resolve(options("--stage rollout").request(), verl, target(verl), upstreams)
     assert caught.value.kind is Kind.NO_RECIPE
     assert caught.value.cause == "verl has no stage rollout; it is one of mindspeed-rl, sglang, vllm, vllm-ascend"
     assert caught.value.hint == "one of: update-policy, compute-log-prob, update-critic, compute-values"

@@ -111,3 +111,9 @@ def test_releases_are_named_by_their_ends() -> None:
     for lookup in (every.since, every.until, lambda release: every.between(release, "2.0")):
         with pytest.raises(ValueError, match="not in tuple"):
             lookup("1.2")
+
+
+def test_who_asks_for_one_project_does_not_load_the_recipes_of_others() -> None:
+    code = "import sys; from patcher.commands.finding import parse_target as parse; parse('vllm'); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert [name for name in loaded if name.endswith(".recipes")] == ["patches.vllm.recipes"]

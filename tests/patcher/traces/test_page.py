@@ -224,6 +224,15 @@ def test_what_a_report_says():
     assert "Ranks" not in text
 
 
+def test_where_nothing_ran_on_a_device():
+    """As in a trace of a CPU: the times of the host, and no share of nothing."""
+    units = tuple(Unit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
+    text = Seen(page.page(Report((Capture("a", "torch", 0, "CPU", units),)))).text
+    assert "Nothing ran on a device." in text
+    assert "median unit time on the host9.00 ms" in text
+    assert "computing" not in text
+
+
 def test_what_several_ranks_say():
     text = Seen(page.page(report("x", ranks=3))).text
     assert "Who waits for whom" in text
@@ -246,6 +255,7 @@ def test_what_a_comparison_says(change, verdict):
     assert verdict in text
     assert "cannot be compared as they are" in text
     assert "another window" in text
+    assert "before, rank 0: median unit 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
 
 
