@@ -6,6 +6,7 @@ WHOSE = "Whose"
 PLACE = "Where it is looked for"
 PROFILERS = "Other profilers"
 PARSED = "How it is parsed"
+READ = "What of it is read"
 OUTPUT = "Output"
 
-HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, OUTPUT)
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, READ, OUTPUT)

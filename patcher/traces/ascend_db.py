@@ -1,7 +1,7 @@
 """What torch_npu.profiler exports as db: SQLite, with names as numbers into ``STRING_IDS``.
 
-The tables are those of ``ascend_pytorch_profiler_<rank>.db`` (schema 1). ``PYTORCH_API`` holds its times as text. A task
-is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN that launched it by its ``connectionId``.
+The tables are those of ``ascend_pytorch_profiler_<rank>.db`` (schema 1). ``PYTORCH_API`` holds its times as text. A
+task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN that launched it by its ``connectionId``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ _NEEDED = {
     "TASK": {"startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType", "streamId"},
     "STRING_IDS": {"id", "value"},
 }
+_COMPUTING = (
+    "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId LEFT JOIN STRING_IDS n ON n.id = i.opType"
+)
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
 _NN_MODULE = "nn.Module: "
 
@@ -90,12 +93,10 @@ def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timel
         cause = f"{file.name} holds the tasks of several devices: {several}"
         raise Problem(Kind.TRACE, cause, str(file), "parse each rank into a folder of its own")
     computing = "COMPUTE_TASK_INFO" in tables and bool(db.execute("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1").fetchall())
-    info = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId" if computing else ""
-    name = "n.value" if computing else "NULL"
+    columns, joins = ("NULL, NULL", "") if not computing else ("n.value, i.globalTaskId", _COMPUTING)
     rows = db.execute(
-        f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, k.value, {name}, {'i.globalTaskId' if computing else 'NULL'}"  # noqa: S608
-        f" FROM TASK t LEFT JOIN STRING_IDS k ON k.id = t.taskType {info}"
-        + (" LEFT JOIN STRING_IDS n ON n.id = i.opType" if computing else "")
+        f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, k.value, {columns} FROM TASK t"  # noqa: S608
+        f" LEFT JOIN STRING_IDS k ON k.id = t.taskType {joins}"
     )
     for begin, end, stream, connection, task_type, operator, computed in rows:
         task_type = str(task_type or "")

@@ -22,9 +22,9 @@ from patcher.traces.timeline import UNKNOWN, Names, Timeline, joined
 _NN_MODULE = "nn.Module: "
 
 
-def read(output: Path) -> Timeline:
-    """The timeline of a rank, from the folder that torch_npu parsed into; Problem (TRACE) if it is none."""
-    reader = _Reader(output)
+def read(file: Path) -> Timeline:
+    """The timeline of a rank, from the ``trace_view.json`` of its folder; Problem (TRACE) if it is none."""
+    reader = _Reader(file)
     for events in reader.blocks:
         reader.take(events)
     return reader.timeline()
@@ -33,11 +33,11 @@ def read(output: Path) -> Timeline:
 class _Reader:
     """Fills a timeline block by block; links wait in columns until all tasks are there."""
 
-    def __init__(self, output: Path) -> None:
-        folder = output.parent
-        self.output = output
-        self.blocks = Blocks(output / "trace_view.json")
-        self.found = Timeline(str(folder), "ascend-text")
+    def __init__(self, file: Path) -> None:
+        output = file.parent
+        folder = output.parent if output.name == ascend.OUTPUT else output
+        self.blocks = Blocks(file)
+        self.found = Timeline(str(file), "ascend-text")
         self.found.rank, _ = ascend.info(folder)
         self.found.device = "Ascend NPU"
         self.found.vendor = ascend.vendor_steps(output)
@@ -148,7 +148,7 @@ class _Reader:
         """The timeline, when all events have been taken."""
         found, tasks = self.found, self.found.tasks
         if len(self.devices) > 1:
-            cause = f"{self.output.parent.name} holds the tasks of {len(self.devices)} devices in one trace_view.json"
+            cause = f"{self.blocks.path.name} holds the tasks of {len(self.devices)} devices"
             raise Problem(Kind.TRACE, cause, found.source, "parse each rank into a folder of its own")
         found.cut, found.lost = self.blocks.cut, found.lost + self.blocks.lost
         numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}

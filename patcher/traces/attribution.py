@@ -11,9 +11,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from patcher.traces.model import (
     COMMUNICATION,
@@ -67,15 +67,23 @@ class Window:
     longest: str = ""
 
 
+class Launches(NamedTuple):
+    """How the tasks of the units lie to their launches: how many there are, how many of these have one, and how many
+    begin more than 10 µs before it, together by ``lead_ns``.
+    """
+
+    tasks: int = 0
+    linked: int = 0
+    early: int = 0
+    lead_ns: int = 0
+
+
 class Attribution(NamedTuple):
     """A timeline in its units, and what the checks have to know of it beside the capture."""
 
     capture: Capture
     windows: tuple[Window, ...]
-    tasks: int
-    linked: int
-    early: int
-    """Tasks that begin more than 10 µs before their launch."""
+    launches: Launches
 
 
 def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
@@ -141,16 +149,16 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
     ]  # fmt: skip
     hosts = _Hosts(found, segments, owner, chosen)
-    units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at)) for at in chosen)
-    kernels, early, prompt = _kernels(found, owner, set(chosen))
+    told = _told_units(found.facts)
+    units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at), told) for at in chosen)
+    kernels, launches, prompt = _kernels(found, owner, set(chosen))
     capture = Capture(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
         operators=hosts.operators(), modules=hosts.modules(), facts=found.facts, vendor=found.vendor, marks=family,
         lanes=tuple(_lanes(found, units, windows, owner, order)),
         collectives=tuple(_collectives(found, segments, owner, set(chosen), order)), prompt_share=prompt,
     )  # fmt: skip
-    linked = sum(launched != UNKNOWN for launched in found.tasks.launched)
-    return Attribution(capture, tuple(windows[at] for at in chosen), len(order), linked, early)
+    return Attribution(capture, tuple(windows[at] for at in chosen), launches)
 
 
 def _whole(found: Timeline) -> list[Mark]:
@@ -270,21 +278,36 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
             parts[5] += until - handed
 
 
-def _unit(window: Window, parts: Sequence[int], phases: dict[str, int]) -> Unit:
+def _told_units(facts: Mapping[str, Any] | None) -> dict[int, Mapping[str, Any]]:
+    """What the facts beside a trace say of each unit, by its number."""
+    units = (facts or {}).get("units")
+    known = [unit for unit in units if isinstance(unit, Mapping)] if isinstance(units, list) else []
+    return {unit["number"]: unit for unit in known if isinstance(unit.get("number"), int)}
+
+
+def _unit(window: Window, parts: Sequence[int], phases: dict[str, int], told: Mapping[int, Mapping[str, Any]]) -> Unit:
     begin, end, mark = window.segment
     assert mark is not None  # noqa: S101  (what does not count is no unit)
+    number = mark.number or 0
+
+    def load(name: str, marked: int | None) -> int | None:
+        said = told.get(number, {}).get(name)
+        return said if isinstance(said, int) and not isinstance(said, bool) else marked
+
     return Unit(
-        number=mark.number or 0, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases,
-        requests=mark.requests, tokens=mark.tokens, context=mark.context, name=mark.name, begin_ns=window.begin,
-        **dict(zip(PARTS, parts, strict=True)),
+        number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
+        begin_ns=window.begin, requests=load("requests", mark.requests), tokens=load("tokens", mark.tokens),
+        context=load("context", mark.context), **dict(zip(PARTS, parts, strict=True)),
     )  # fmt: skip
 
 
-def _kernels(found: Timeline, owner: Sequence[int], chosen: Set[int]) -> tuple[tuple[Kernel, ...], int, float | None]:
-    """What the chosen segments launched, how many of it began long before its launch, and the share of prompt ones."""
+def _kernels(
+    found: Timeline, owner: Sequence[int], chosen: Set[int]
+) -> tuple[tuple[Kernel, ...], Launches, float | None]:
+    """What the chosen segments launched, how that lies to the launches, and the share that began promptly."""
     tasks = found.tasks
     sums: dict[tuple[int, int], list[int]] = {}
-    early = prompt = linked = 0
+    count = linked = early = lead = computing = prompt = 0
     for segment, name, kind, begin, end, launched in zip(
         owner, tasks.name, tasks.kind, tasks.begin, tasks.end, tasks.launched, strict=True
     ):
@@ -294,14 +317,18 @@ def _kernels(found: Timeline, owner: Sequence[int], chosen: Set[int]) -> tuple[t
         known[0] += 1
         known[1] += end - begin
         known[2] = max(known[2], end - begin)
+        count += 1
         if launched != UNKNOWN:
-            early += begin < launched - EARLY_NS
+            linked += 1
+            if begin < launched - EARLY_NS:
+                early += 1
+                lead += launched - begin
             if kind == _COMPUTE:
-                linked += 1
+                computing += 1
                 prompt += begin < launched + PROMPT_NS
     kernels = [Kernel(found.names.texts[name], KINDS[kind], *values) for (name, kind), values in sums.items()]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
-    return tuple(kernels), early, prompt / linked if linked else None
+    return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
 
 
 class _Hosts:

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 BLOCK = 8 << 20
 """Bytes that are decoded at once."""
 
+LARGEST = 32 << 20
+"""Bytes: no event is as large, so where none ends within them, something opens that nothing closes."""
+
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _OPEN, _CLOSE, _COMMA = b"{", b"}", b","
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_TOKENS = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|[{}\[\]]')  # a text that is not closed ends with its line
+_BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
 _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
 """Control characters as spaces: between the tokens of JSON they mean the same, and in its texts they are forbidden."""
@@ -92,16 +96,19 @@ def nanoseconds(microseconds: bytes | str) -> int:
     text = bytes(microseconds) if not isinstance(microseconds, str) else microseconds.encode()
     if text[:1] == b'"':
         text = text[1:-1]
-    if text[-4:-3] == b".":
-        return int(text[:-4] + text[-3:])
-    if text.isdigit():
-        return int(text) * 1000
-    from decimal import Decimal, InvalidOperation
+    try:
+        return int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
+    except ValueError:
+        pass
+    from decimal import Decimal, DecimalException
 
     try:
-        return round(Decimal(text.decode("ascii", "replace")) * 1000)
-    except (InvalidOperation, OverflowError):
-        raise ValueError(f"no time: {text!r}") from None
+        time = Decimal(text.decode("ascii", "replace")) * 1000
+        if abs(time) < 1 << 63:
+            return round(time)
+    except DecimalException:
+        pass
+    raise ValueError(f"no time: {text[:40]!r}")
 
 
 class Blocks:
@@ -170,6 +177,9 @@ class Blocks:
             if events is not None:
                 return events, rest.index(_COMMA, at) + 1, False
         whole, ended = _whole_events(rest)
+        if not whole and not ended and len(rest) > LARGEST and (found := _BETWEEN.search(rest)):
+            self.lost += 1
+            return [], found.end(), False
         events = self._salvaged(rest, whole)
         return events, ended or _behind(rest, whole), bool(ended)
 
