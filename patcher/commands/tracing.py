@@ -278,7 +278,7 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
             hint = f"what torch_npu wrote: {one.path / 'logs'}"
             report.problems.append(Problem(kind, one.why, str(one.path), hint, one.said))
         elif lacking:
-            cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its analyse() exports what the trace was recorded for"
+            cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its analyse() exports what was recorded for"
             report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
     return ended
 
