@@ -143,8 +143,8 @@ def command(folder: Path, parse: ParseOptions) -> Report:
     \b
     Examples:
       rlpatch analyse
-      rlpatch analyse /data/rlpatch_traces --python /opt/venv/bin/python --export text,db
-      rlpatch analyse --modules --advise
+      rlpatch analyse /data/traces --python /opt/venv/bin/python
+      rlpatch analyse --export text,db --modules --advise
     """
     from patcher.commands import tracing
 

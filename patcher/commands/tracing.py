@@ -45,7 +45,7 @@ class Shown(Protocol):
 
 
 def traces(folder: Path) -> Report:
-    """What lies in ``folder``, capture by capture. Raises: Problem (USAGE) where there is no such folder."""
+    """What lies in ``folder``, capture by capture. Raises: Problem (NO_TRACE) where there is no such folder."""
     found = recorded(folder)
     report = Report("traces", data={"folder": str(folder), "captures": [_row(capture) for capture in found]})
     if not found:
@@ -56,8 +56,10 @@ def traces(folder: Path) -> Report:
 def recorded(folder: Path) -> list[Capture]:
     """The captures below a folder that the user named."""
     if not folder.exists():
-        cause = f"there is no {folder}"
-        raise Problem(Kind.USAGE, cause, hint="the log of the run and `rlpatch status` name the folder of the traces")
+        cause = f"{folder} does not exist"
+        raise Problem(
+            Kind.NO_TRACE, cause, hint="the log of the run and `rlpatch status` name the folder of the traces"
+        )
     return folders.captures(Path(folder).resolve())
 
 
@@ -144,7 +146,7 @@ def ranks(capture: Capture) -> str:
 def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractContextManager[Shown]]) -> Report:
     """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
 
-    Raises: Problem (USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
+    Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
     report = Report("analyse")
     every = [trace for capture in recorded(folder) for trace in capture.traces]
@@ -276,7 +278,7 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
             hint = f"what torch_npu wrote: {one.path / 'logs'}"
             report.problems.append(Problem(kind, one.why, str(one.path), hint, one.said))
         elif lacking:
-            cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its analyse() exports what the trace was recorded for"
+            cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its analyse() exports what was recorded for"
             report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
     return ended
 

@@ -440,7 +440,7 @@ def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> 
     said = run("traces", tmp_path)
     assert "no trace of any tool lies here" in said.stderr
     monkeypatch.chdir(tmp_path)
-    assert "there is no rlpatch_traces" in run("traces", code=2).stderr
+    assert "rlpatch_traces does not exist" in run("traces", code=3).stderr
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
