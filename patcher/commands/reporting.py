@@ -208,9 +208,11 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     numbers = [unit.number for unit in capture.units]
     span = f"#{numbers[0]}" if len(numbers) == 1 else f"#{min(numbers)} to #{max(numbers)}"
     slowest = capture.slowest_unit
-    text = f"{len(numbers)} unit{'s' * (len(numbers) != 1)}, {span}: median {_ms(capture.median_ns)}"
-    if slowest is not None and len(numbers) > 1:
-        ratio = slowest.device_ns / capture.median_ns if capture.median_ns else 1.0
+    text = f"{len(numbers)} unit{'s' * (len(numbers) != 1)}, {span}"
+    if capture.total_ns:
+        text += f": median {_ms(capture.median_ns)}"
+    if slowest is not None and capture.median_ns and len(numbers) > 1:
+        ratio = slowest.device_ns / capture.median_ns
         text += (
             f", 95th percentile {_ms(capture.percentile95_ns)}, slowest #{slowest.number} with {ratio:.2f} times that"
         )

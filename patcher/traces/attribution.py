@@ -344,16 +344,19 @@ class _Hosts:
         self.sums: dict[int, list[int]] = {}
         self.inclusive: dict[int, list[int]] = {}
         self.phases: dict[int, Counter[str]] = {at: Counter() for at in chosen}
-        asked: dict[int, array[int]] = {}
+        # What a segment asked for lies before what the next one did: each is sorted by itself, which takes less memory.
+        asked: dict[int, dict[int, array[int]]] = {}
         for at, (segment, thread) in enumerate(zip(owner, found.tasks.thread, strict=True)):
             if segment in self.chosen and thread != UNKNOWN:
-                asked.setdefault(thread, array("i")).append(at)
+                asked.setdefault(thread, {}).setdefault(segment, array("i")).append(at)
         main = {thread for thread, _ in found.marks}
         texts = found.names.texts
         self.backward_names = {at for at, text in enumerate(texts) if text.startswith(BACKWARD)}
         self.optimizer_names = {at for at, text in enumerate(texts) if text.startswith(OPTIMIZER)}
         for thread, (operators, modules) in enumerate(zip(found.operators, found.modules, strict=True)):
-            points = sorted(asked.get(thread, ()), key=found.tasks.asked.__getitem__)
+            points = array("i")
+            for _, own in sorted(asked.get(thread, {}).items()):
+                points.extend(sorted(own, key=found.tasks.asked.__getitem__))
             self._walk_operators(operators, points, backward=thread in found.backward - main)
             if modules.begin:
                 self._walk_modules(modules, points)

@@ -71,7 +71,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield Check("whole", not lost, f"{said}: what came before was read" if lost else "read to its end", ("outlier",))
     named = bool(made.capture.marks)
     yield Check(
-        "marks", named, f"{len(units)} units by {made.capture.marks.rstrip('#_[')}" if named
+        "marks", named, f"marked by {made.capture.marks.rstrip('#_[')}" if named
         else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one", ("outlier",),
     )  # fmt: skip
     idle = [unit.number for unit in units if not unit.kernels]
@@ -264,7 +264,9 @@ def _copies(capture: Capture) -> Finding | None:
 
 def _outlier(capture: Capture) -> Finding | None:
     slowest, usual = capture.slowest_unit, capture.median_unit
-    if slowest is None or usual is None or len(capture.units) < 3 or slowest.device_ns < SLOW * usual.device_ns:
+    if slowest is None or usual is None or len(capture.units) < 3:
+        return None
+    if slowest.device_ns <= SLOW * usual.device_ns:
         return None
     more = {part: slowest.parts[part] - usual.parts[part] for part in PARTS}
     part = max(more, key=lambda name: more[name])

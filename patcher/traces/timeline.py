@@ -6,17 +6,23 @@ Sources fill it while they read, so a trace of 10 GB needs less than 1 GB; ``att
 from __future__ import annotations
 
 import functools
+import heapq
+import operator
 import re
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 from patcher.traces.model import COMMUNICATION, COMPUTE, KINDS
 
 UNKNOWN = -1
 """Where a time, a thread or a correlation is not known."""
+
+MANY = 16
+"""Calls of one key among which the earliest is looked for: more is nothing that a profiler writes."""
 
 Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""
@@ -137,7 +143,7 @@ class Ranges:
     def sort(self) -> None:
         """Bring them into the order of their begin, the outer before the inner one."""
         begin, end = self.begin, self.end
-        if not all(map(_in_order, begin, begin[1:], end, end[1:])):
+        if not all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None))):
             order = sorted(range(len(begin)), key=lambda at: (begin[at], -end[at]))
             self.begin, self.end, self.name = (
                 array(column.typecode, map(column.__getitem__, order)) for column in (begin, end, self.name)
@@ -226,18 +232,33 @@ class Timeline:
         return True
 
     def in_order(self) -> Sequence[int]:
-        """The tasks in the order of their begin."""
-        return array("i", sorted(range(len(self.tasks)), key=self.tasks.begin.__getitem__))
+        """The tasks in the order of their begin.
+
+        Profilers write those of a stream in order, so the streams are merged: sorting all of them would take as much
+        memory as the timeline itself.
+        """
+        begin, streams = self.tasks.begin, dict[int, "array[int]"]()
+        for at, stream in enumerate(self.tasks.stream):
+            streams.setdefault(stream, array("i")).append(at)
+        return array("i", heapq.merge(*(_sorted(own, begin) for own in streams.values()), key=begin.__getitem__))
+
+
+def _sorted(places: array[int], times: array[int]) -> Sequence[int]:
+    """``places`` in the order of their times; as they are, if they are in order."""
+    values = map(times.__getitem__, places)
+    following = map(times.__getitem__, islice(places, 1, None))
+    return places if all(map(operator.le, values, following)) else sorted(places, key=times.__getitem__)
 
 
 def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
     """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
-    order = array("i", sorted(range(len(keys)), key=lambda at: (keys[at], times[at])))
+    order = _sorted(array("i", range(len(keys))), keys)
     ordered = array("q", map(keys.__getitem__, order))
     for at, key in enumerate(wanted):
         place = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
         if place < len(ordered) and ordered[place] == key:
-            yield at, order[place]
+            same = range(place, bisect_right(ordered, key, place, min(place + MANY, len(ordered))))
+            yield at, min((order[other] for other in same), key=times.__getitem__)
 
 
 def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:

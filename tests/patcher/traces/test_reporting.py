@@ -117,6 +117,26 @@ def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
     assert "rank 5 is the slowest" in lines
 
 
+def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
+    marks = tuple(Range(f"ProfilerStep#{n}", n * 100 * MS, (n + 1) * 100 * MS) for n in range(3, 7))
+    path = Run((), marks, (Range("aten::mm", 310 * MS, 350 * MS),)).torch(tmp_path / "cpu.json")
+    result = typed("report", path, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert "4 of 4 units launched no kernel" in result.stdout
+    assert "  4 units, #3 to #6\n  nothing ran on a device; median on the host 100.00 ms\n" in result.stdout
+    assert typed("compare", path, path).exit_code == 4
+
+
+@pytest.mark.engine
+def test_what_our_probe_recorded_on_a_cpu_is_read(recorded: Path) -> None:
+    captures = data(typed("report", recorded / "torch", "--json"))["captures"]
+    units = {
+        Path(one["source"]).name.partition("_rank")[0]: [unit["number"] for unit in one["units"]] for one in captures
+    }
+    assert [3, 4] in units.values()
+    assert all(one["operators"] and one["device"] == "CPU" for one in captures if one["units"])
+
+
 def test_names_of_a_trace_are_no_commands_of_the_terminal(tmp_path: Path) -> None:
     evil = "\x1b[31mred\x07\u202eevil"
     run = Run(
