@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
+from patcher.cli import analyse as cli
 from patcher.traces import folders, opens, parsing, recipes
 from patcher.traces.folders import BEFORE, OUTPUT
 from tests.patcher.traces import standin
@@ -194,6 +196,67 @@ def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None
     document = analyse(traces, "--export", "text,db", exports=False)
     assert document["result"]["parsed"][0]["exports"] == ["text"]
     assert any("left no db" in message for message in document["messages"])
+
+
+def test_a_parser_that_cannot_be_started_leaves_the_folder(traces: Path) -> None:
+    path = was_parsed(not_parsed(traces))
+    before = content(path)
+    with pytest.raises(FileNotFoundError):
+        parsing.parse([path], "/nowhere/python", "", jobs=1, patience=9, told=print)
+    assert content(path) == before
+
+
+def test_away_from_the_main_thread(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals are then for whoever owns the main thread."""
+    monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
+    monkeypatch.setenv("STANDIN", "whole")
+    path, told = not_parsed(traces), []
+    words = {"jobs": 1, "patience": 600, "told": told.append}
+    thread = threading.Thread(target=parsing.parse, args=([path], sys.executable, "text"), kwargs=words)
+    thread.start()
+    thread.join()
+    assert [one.ended for one in told] == ["parsed"]
+
+
+def test_the_interpreter_of_the_environment_that_is_switched_on(
+    traces: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the one that runs rlpatch has no torch_npu; one that does not answer is passed over."""
+    not_parsed(traces)
+    for number, (variable, source) in enumerate(
+        (
+            ("VIRTUAL_ENV", "#!/bin/sh\nexit 1\n"),
+            ("CONDA_PREFIX", f'#!/bin/sh\nPYTHONPATH={tmp_path}/p exec {sys.executable} "$@"\n'),
+        )
+    ):
+        python = tmp_path / str(number) / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(source)
+        python.chmod(0o755)
+        monkeypatch.setenv(variable, str(python.parents[1]))
+    standin.install(tmp_path / "p")
+    monkeypatch.setenv("STANDIN", "whole")
+    document = json.loads(run("analyse", traces, "--json").stdout)
+    assert [one["ended"] for one in document["result"]["parsed"]] == ["parsed"]
+
+
+def test_progress_on_a_terminal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on stderr, in which a name is no markup; nothing of it remains."""
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    with cli._bar() as bar:
+        bar.begin("parsing", 2)
+        bar.at_work(["[red]one", "two"])
+        bar.done("parsed one")
+        bar.at_work([])
+    assert capfd.readouterr().out == ""
+
+
+def test_quiet(traces: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
+    monkeypatch.setenv("STANDIN", "whole")
+    not_parsed(traces)
+    said = run("analyse", traces, "--python", sys.executable, "-q")
+    assert said.stdout == said.stderr == ""
 
 
 # ---------------------------------------------------------------- interrupted
@@ -462,6 +525,31 @@ def test_what_each_recipe_left(analyse, traces: Path, analyze: Path) -> None:
     }
     assert sorted(path.name for path in top.iterdir()) == ["advisor", "all", "module_statistic"]
     assert [row.state for row in folders.captures(traces)] == [folders.WHOLE]
+
+
+def test_an_interrupted_recipe_leaves_nothing(
+    analyse, traces: Path, analyze: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    not_parsed(traces)
+
+    def interrupted(child: parsing.Child, output: Path, patience: float) -> bool:
+        if output.name == "compute_op_sum":
+            raise KeyboardInterrupt
+        return False
+
+    analyse(traces, "--export", "db")
+    monkeypatch.setattr(parsing.Child, "idles", interrupted)
+    document = analyse(traces, "--msprof-analyze", analyze, code=130)
+    assert document["problems"][0]["cause"] == "stopped: the traces are parsed, and 4 of 9 recipes are done"
+    assert [path.name for path in (traces / recipes.FOLDER).iterdir()] == ["all"]
+    assert not [place for place in map(_works_in, Path("/proc").glob("[0-9]*")) if place.startswith(str(traces))]
+
+
+def _works_in(process: Path) -> str:
+    try:
+        return os.readlink(process / "cwd")
+    except OSError:
+        return ""
 
 
 def test_without_a_database_most_recipes_are_left_out(analyse, traces: Path, analyze: Path) -> None:
