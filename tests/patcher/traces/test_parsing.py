@@ -547,7 +547,7 @@ def test_an_interrupted_recipe_leaves_nothing(
 
 def _works_in(process: Path) -> str:
     try:
-        return os.readlink(process / "cwd")
+        return str((process / "cwd").readlink())
     except OSError:
         return ""
 
