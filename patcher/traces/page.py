@@ -682,7 +682,7 @@ def _waterfall(comparison: Comparison) -> Content:
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
     low = min(values) - (high - min(values)) // 4 if min(values) * 2 > high else min(0, *values)
     left, height = 260, 22
-    scale = (_WIDTH - left - 90) / (high - low)
+    scale = (_WIDTH - left - 90) / max(high - low, 1)  # two captures can be alike to the nanosecond
     drawn: list[Content] = []
     for row, (name, start, end, kind) in enumerate(bars):
         change, start = end - start, max(start, low)

@@ -41,7 +41,7 @@ def find(path: Path) -> list[Path]:
             found.append(name)
     if found:
         return found
-    if unparsed or _is_raw(path):
+    if unparsed or _is_raw(path) or (path / ascend.OUTPUT).is_dir():
         raise _not_parsed(unparsed[0] if unparsed else path, path)
     hint = "rlpatch traces shows what was recorded, and where"
     raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
