@@ -12,13 +12,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
 from patcher.cli import analyse as cli
-from patcher.traces import folders, opens, parsing, recipes
+from patcher.traces import folders, offline, opens, parsing, recipes
 from patcher.traces.folders import BEFORE, OUTPUT
 from tests.patcher.traces import standin
 
@@ -196,6 +198,34 @@ def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None
     document = analyse(traces, "--export", "text,db", exports=False)
     assert document["result"]["parsed"][0]["exports"] == ["text"]
     assert any("left no db" in message for message in document["messages"])
+
+
+def _2_1(profiler_path, max_process_number=4): ...
+def _2_7(profiler_path, max_process_number=4, export_type=None): ...
+def _later(profiler_path, *, export_type=None, **more): ...
+
+
+@pytest.mark.parametrize(
+    ("release", "exports", "words"),
+    [
+        (_2_1, "", {"max_process_number": 1}),
+        (_2_1, "text,db", {"max_process_number": 1}),
+        (_2_7, "", {"max_process_number": 1}),
+        (_2_7, "db", {"max_process_number": 1, "export_type": "db"}),
+        (_2_7, "text,db", {"max_process_number": 1, "export_type": ["text", "db"]}),
+        (_later, "db", {"export_type": "db"}),
+    ],
+)
+def test_what_each_release_of_torch_npu_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], release, exports: str, words: dict[str, object]
+) -> None:
+    told = mock.create_autospec(release)
+    module = SimpleNamespace(analyse=told)
+    for name in ("torch_npu", "torch_npu.profiler", "torch_npu.profiler.profiler"):
+        monkeypatch.setitem(sys.modules, name, module)
+    offline.main("/traces/a_ascend_pt", exports)
+    told.assert_called_once_with("/traces/a_ascend_pt", **words)
+    assert ("has no export_type" in capsys.readouterr().out) == (release is _2_1 and bool(exports))
 
 
 def test_a_parser_that_cannot_be_started_leaves_the_folder(traces: Path) -> None:
