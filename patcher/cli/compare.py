@@ -23,10 +23,16 @@ if TYPE_CHECKING:
     params=[
         reporting.paths("BEFORE... AFTER..."),
         Option(["--force"], heading=READ, is_flag=True, help="Compare also what should not be, and say why not."),
+        Option(
+            ["--msprof-analyze", "vendor"],
+            heading=READ,
+            is_flag=True,
+            help="Have msprof-analyze compare them, too (the first capture of each side).",
+        ),
     ],
     groups=(reporting.READING,),
 )
-def command(paths: tuple[Path, ...], force: bool, options: ReadOptions) -> Report:
+def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOptions) -> Report:
     """Say what changed from one capture to another, how sure that is, and where it comes from.
 
     With several captures a side, `--` stands between the sides.
@@ -40,7 +46,7 @@ def command(paths: tuple[Path, ...], force: bool, options: ReadOptions) -> Repor
     from patcher.commands import reporting as work
 
     before, after = _sides(paths)
-    return work.compare(before, after, options, force=force)
+    return work.compare(before, after, options._replace(vendor=vendor), force=force)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:

@@ -13,6 +13,9 @@ from patcher.report import Detail, Report
 if TYPE_CHECKING:
     from patcher.traces import model
 
+PATIENCE_S = 300.0
+"""How long msprof-analyze may neither compute nor write anything."""
+
 WIDTH = 80
 """Columns of what is printed."""
 
@@ -24,10 +27,11 @@ SHOWN = 10
 
 
 class ReadOptions(NamedTuple):
-    """What of the traces is read, and where the page goes."""
+    """What of the traces is read, where the page goes, and whether msprof-analyze compares them, too."""
 
     units: tuple[int, int] | None = None
     page: Path | None = None
+    vendor: bool = False
 
 
 def report(paths: Sequence[Path], options: ReadOptions) -> Report:
@@ -74,8 +78,26 @@ def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions,
         told.problems.append(Problem(Kind.NOT_COMPARABLE, found.refused[0], hint=f"{_again('--force')}", notes=notes))
         return told
     told.lines += _comparison(found)
+    if options.vendor:
+        _compare_by_vendor(told, found)
     _write_page(told, options.page, functools.partial(_compared_page, found))
     return told
+
+
+def _compare_by_vendor(told: Report, found: model.Comparison) -> None:
+    """Hand the first capture of each side to msprof-analyze, and say what that left on disk."""
+    from patcher.traces import recipes
+
+    exe = recipes.program("", "")
+    sources = [Path(side.sources[0]) for side in (found.before, found.after)]
+    if not exe:
+        hint = "pip install msprof-analyze in an environment of its own, and put its folder on PATH"
+        told.problems.append(Problem(Kind.ENVIRONMENT, "msprof-analyze is not installed", hint=hint))
+        return
+    made = recipes.compared(exe, *sources, patience=PATIENCE_S)
+    if made.why:
+        told.warn(f"msprof-analyze compare left no file: {made.why}")
+    told.lines += ["", *(f"msprof-analyze compare wrote {file}" for file in made.files)]
 
 
 def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None) -> Iterator[model.Capture]:
@@ -138,7 +160,7 @@ def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> Non
         told.problems.append(Problem(Kind.ENVIRONMENT, f"{file} cannot be written: {error.strerror}", str(file)))
     else:
         told.done.append(f"wrote {file}")
-        told.note(f"the page is {file}")
+        told.lines += ["", f"wrote {file}"]
 
 
 def _page(found: model.Report) -> str:

@@ -23,7 +23,7 @@ DATABASE = (
     "hccl_sum", "communication_bottleneck",
 )  # fmt: skip
 """Those that read the database only."""
-MODULES, ADVISOR = "module_statistic", "advisor"
+MODULES, ADVISOR, COMPARE = "module_statistic", "advisor", "compare"
 
 _PAUSE_S = 0.05
 
@@ -59,27 +59,37 @@ def chosen(exports: Iterable[str], *, modules: bool, advise: bool) -> list[str]:
 
 def run(exe: str, folder: Path, names: Sequence[str], *, patience: float, told: Callable[[Left], None]) -> list[Left]:
     """Run the recipes one after the other on the traces of a folder. Raises KeyboardInterrupt, with none half done."""
-    import tempfile
-
     top = (folder.parent if folder.name.endswith("_ascend_pt") else folder) / FOLDER
     made = []
     for name in names:
-        output = top / name
-        shutil.rmtree(output, ignore_errors=True)
-        output.mkdir(parents=True)
         words = ["advisor", "all", "-l", "en"] if name == ADVISOR else ["cluster", "-m", name]
-        with tempfile.TemporaryFile() as log, terminated():
-            child = Child([exe, *words, "-d", str(folder), "-o", str(output)], output, log)
-            why = _waited(child, output, patience)
-            files = tuple(sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size))
-            if why or not files:
-                files, why = (), why or _reason(child)
-                shutil.rmtree(output)
-        made.append(Left(name, files, why))
+        made.append(left(name, [exe, *words, "-d", str(folder)], top / name, patience=patience))
         told(made[-1])
     with contextlib.suppress(OSError):  # one of them left something
         top.rmdir()
     return made
+
+
+def compared(exe: str, before: Path, after: Path, *, patience: float) -> Left:
+    """Run the comparison of msprof-analyze on two traces: what it calls the benchmark is what was before."""
+    output = (after.parent if after.name.endswith("_ascend_pt") else after) / FOLDER / COMPARE
+    return left(COMPARE, [exe, COMPARE, "-d", str(after), "-bp", str(before)], output, patience=patience)
+
+
+def left(recipe: str, command: Sequence[str], output: Path, *, patience: float) -> Left:
+    """Run a command that writes into ``output``, which is empty before. Raises KeyboardInterrupt, with nothing there."""
+    import tempfile
+
+    shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True)
+    with tempfile.TemporaryFile() as log, terminated():
+        child = Child([*command, "-o", str(output)], output, log)
+        why = _waited(child, output, patience)
+        files = tuple(sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size))
+        if why or not files:
+            files, why = (), why or _reason(child)
+            shutil.rmtree(output)
+    return Left(recipe, files, why)
 
 
 def _waited(child: Child, output: Path, patience: float) -> str:

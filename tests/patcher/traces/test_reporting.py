@@ -323,3 +323,42 @@ def test_a_refusal_names_the_reason_and_the_way_on(tmp_path: Path) -> None:
     assert forced.exit_code == 0
     assert forced.stdout.startswith("warning: other window")
     assert "<html" in (tmp_path / "page.html").read_text()
+
+
+PROGRAM = """#!/bin/sh
+echo "$@" > "$MSPROF_SAID"
+[ -n "$MSPROF_LEAVES" ] && echo rows > "$7/$MSPROF_LEAVES"
+exit 0
+"""
+
+
+@pytest.mark.parametrize("leaves", ["performance_comparison_result.xlsx", ""])
+def test_msprof_analyze_gets_the_pair_in_its_own_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: str
+) -> None:
+    before, after = (steps(4).db(tmp_path / name / "rank0_ascend_pt") for name in ("before", "after"))
+    program = tmp_path / "bin" / "msprof-analyze"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("MSPROF_SAID", str(tmp_path / "said"))
+    monkeypatch.setenv("MSPROF_LEAVES", leaves)
+    result = typed("compare", before, after, "--msprof-analyze")
+    assert result.exit_code == 0
+    output = tmp_path / "after" / "msprof_analyze" / "compare"
+    assert (tmp_path / "said").read_text() == f"compare -d {after} -bp {before} -o {output}\n"
+    assert ("left no file" in result.stderr) == (not leaves)
+    assert (f"msprof-analyze compare wrote {output / leaves}\n" in result.stdout) == bool(leaves)
+    assert output.is_dir() == bool(leaves)
+
+
+def test_without_msprof_analyze_the_comparison_stands_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = steps(4).torch(tmp_path / "a.json")
+    monkeypatch.setattr("patcher.traces.recipes.program", lambda *words: "")
+    result = typed("compare", path, path, "--msprof-analyze")
+    assert result.exit_code == 5
+    assert "msprof-analyze is not installed" in result.stderr
+    assert result.stdout.startswith("median unit")
