@@ -162,7 +162,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractCon
             told = _parsed(report, [trace.path for trace in todo], program, options, screen)
         after = [trace for trace in (folders.look(trace.path) for trace in wanted) if trace.exports]
         if after and not report.problems:
-            left = _recipes(report, folder, after, program, options, screen)
+            left = _recipes(report, after, program, options, screen)
     torch = [trace for trace in every if trace.form == "torch"]
     report.data = {
         "folder": str(folder),
@@ -296,9 +296,7 @@ def _stopped(how: Callable[[], str]) -> Iterator[None]:
         raise Problem(Kind.INTERRUPTED, f"stopped: {how()}", hint="the same command goes on") from None
 
 
-def _recipes(
-    report: Report, folder: Path, traces: Sequence[Trace], python: str, options: ParseOptions, screen: Shown
-) -> list[Left]:
+def _recipes(report: Report, traces: Sequence[Trace], python: str, options: ParseOptions, screen: Shown) -> list[Left]:
     from patcher.traces import opens, recipes
 
     exe = recipes.program(options.analyze, python)
@@ -310,8 +308,6 @@ def _recipes(
             report.note("msprof-analyze was not found: its recipes were left out", "--msprof-analyze EXE names it")
         return []
     where = folders.common(trace.path for trace in traces)
-    if folder != where and folder.is_relative_to(where):
-        where = folder
     mixed = [lack for one in opens.opens(traces) if one.program == opens.ANALYZE for lack in one.lacks]
     if any("more than once" in lack for lack in mixed):
         report.warn("msprof-analyze was left out: several windows lie here, and it would mix them", "\n".join(mixed))

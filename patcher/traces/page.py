@@ -313,8 +313,8 @@ def _stack(groups: Sequence[Sequence[Unit]], median: int) -> Markup:
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
     top = max([sum(mean.values()) for mean in means] + hosts) or 1
     scale = (bottom - 12) / top
-    slot = (_WIDTH - _LEFT) / len(groups)
-    wide = min(max(slot * 0.8, slot - 6), 110)
+    slot = min((_WIDTH - _LEFT) / len(groups), 150)
+    wide = max(slot * 0.8, slot - 6)
     paths: dict[str, list[str]] = {part: [] for part in PARTS}
     marks, titles, labels = [], [], []
     every = math.ceil(len(groups) / 24)

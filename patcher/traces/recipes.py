@@ -77,7 +77,7 @@ def compared(exe: str, before: Path, after: Path, *, patience: float) -> Left:
 
 
 def left(recipe: str, command: Sequence[str], output: Path, *, patience: float) -> Left:
-    """Run a command that writes into ``output``, which is empty before. KeyboardInterrupt leaves nothing there."""
+    """Run a command that writes into ``output``, empty before. Raises KeyboardInterrupt, with nothing there."""
     import tempfile
 
     shutil.rmtree(output, ignore_errors=True)

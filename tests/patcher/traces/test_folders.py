@@ -6,10 +6,12 @@ import gzip
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 import tracemalloc
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -248,6 +250,41 @@ def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
     assert (row["state"], row["ours"], row["ranks"], row["got"]) == (folders.FOREIGN, False, "3", "3:5")
 
 
+@pytest.mark.parametrize(("steps", "found"), [((3, 4), (3, 4)), (None, None)])
+def test_the_steps_of_a_database(tmp_path: Path, steps: tuple[int, ...] | None, found: tuple[int, ...] | None) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1), **{"trace_view.json": None, "step_trace_time.csv": None})
+    shutil.rmtree(path / "FRAMEWORK")
+    with closing(sqlite3.connect(path / folders.OUTPUT / "ascend_pytorch_profiler_3.db")) as database, database:
+        database.execute(f"CREATE TABLE {'STEP_TIME' if steps else 'OTHER'} (id INTEGER)")
+        database.executemany("INSERT INTO STEP_TIME VALUES (?)", [(step,) for step in steps or ()]) if steps else None
+    trace = folders.look(path)
+    assert (trace.state, trace.steps, trace.exports, trace.raw) == (folders.WHOLE, found, ("db",), False)
+
+
+def test_a_damaged_archive_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere_dp0_rank0_7.1.pt.trace.json.gz"
+    data = bytearray(gzip.compress(os.urandom(5000)))
+    data[2000:2100] = bytes(100)
+    path.write_bytes(data)
+    os.utime(path, (1, 1))
+    assert "cannot be read" in folders.look(path).why
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "world"),
+    [
+        ('"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}, ', 3, 8),
+        ('"distributedInfo": {"rank": "x"}, ', None, None),
+        ("", None, None),
+    ],
+)
+def test_the_rank_that_torch_writes_itself(tmp_path: Path, text: str, rank: int | None, world: int | None) -> None:
+    path = tmp_path / "vm_7.1.pt.trace.json"
+    path.write_text(f'{{{text}"traceEvents": [{{"ph": "X"}}]}}')
+    trace = folders.look(path)
+    assert (trace.rank, trace.world) == (rank, world)
+
+
 # ---------------------------------------------------------------- names, captures, facts
 
 
@@ -434,6 +471,12 @@ def test_one_trace(recorded: Path, run) -> None:
     (path,) = (recorded / "torch").glob("*.gz")
     document = json.loads(run("traces", path, "--json").stdout)
     assert [row["state"] for row in document["result"]["captures"]] == ["whole"]
+
+
+def test_on_a_terminal_it_fits_the_terminal(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a-rather-long-name-of-some-trace.nsys-rep").write_text("x")
+    assert "another tool" in run("traces", tmp_path).stdout
+    assert "a trace of Nsight Systems" in run("traces", tmp_path).stdout
 
 
 def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
-from patcher.traces import folders, opens, parsing, recipes
+from patcher.cli import analyse as cli
+from patcher.traces import folders, offline, opens, parsing, recipes
 from patcher.traces.folders import BEFORE, OUTPUT
 from tests.patcher.traces import standin
 
@@ -194,6 +198,95 @@ def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None
     document = analyse(traces, "--export", "text,db", exports=False)
     assert document["result"]["parsed"][0]["exports"] == ["text"]
     assert any("left no db" in message for message in document["messages"])
+
+
+def _2_1(profiler_path, max_process_number=4): ...
+def _2_7(profiler_path, max_process_number=4, export_type=None): ...
+def _later(profiler_path, *, export_type=None, **more): ...
+
+
+@pytest.mark.parametrize(
+    ("release", "exports", "words"),
+    [
+        (_2_1, "", {"max_process_number": 1}),
+        (_2_1, "text,db", {"max_process_number": 1}),
+        (_2_7, "", {"max_process_number": 1}),
+        (_2_7, "db", {"max_process_number": 1, "export_type": "db"}),
+        (_2_7, "text,db", {"max_process_number": 1, "export_type": ["text", "db"]}),
+        (_later, "db", {"export_type": "db"}),
+    ],
+)
+def test_what_each_release_of_torch_npu_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], release, exports: str, words: dict[str, object]
+) -> None:
+    told = mock.create_autospec(release)
+    module = SimpleNamespace(analyse=told)
+    for name in ("torch_npu", "torch_npu.profiler", "torch_npu.profiler.profiler"):
+        monkeypatch.setitem(sys.modules, name, module)
+    offline.main("/traces/a_ascend_pt", exports)
+    told.assert_called_once_with("/traces/a_ascend_pt", **words)
+    assert ("has no export_type" in capsys.readouterr().out) == (release is _2_1 and bool(exports))
+
+
+def test_a_parser_that_cannot_be_started_leaves_the_folder(traces: Path) -> None:
+    path = was_parsed(not_parsed(traces))
+    before = content(path)
+    with pytest.raises(FileNotFoundError):
+        parsing.parse([path], "/nowhere/python", "", jobs=1, patience=9, told=print)
+    assert content(path) == before
+
+
+def test_away_from_the_main_thread(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals are then for whoever owns the main thread."""
+    monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
+    monkeypatch.setenv("STANDIN", "whole")
+    path, told = not_parsed(traces), []
+    words = {"jobs": 1, "patience": 600, "told": told.append}
+    thread = threading.Thread(target=parsing.parse, args=([path], sys.executable, "text"), kwargs=words)
+    thread.start()
+    thread.join()
+    assert [one.ended for one in told] == ["parsed"]
+
+
+def test_the_interpreter_of_the_environment_that_is_switched_on(
+    traces: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the one that runs rlpatch has no torch_npu; one that does not answer is passed over."""
+    not_parsed(traces)
+    for number, (variable, source) in enumerate(
+        (
+            ("VIRTUAL_ENV", "#!/bin/sh\nexit 1\n"),
+            ("CONDA_PREFIX", f'#!/bin/sh\nPYTHONPATH={tmp_path}/p exec {sys.executable} "$@"\n'),
+        )
+    ):
+        python = tmp_path / str(number) / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(source)
+        python.chmod(0o755)
+        monkeypatch.setenv(variable, str(python.parents[1]))
+    standin.install(tmp_path / "p")
+    monkeypatch.setenv("STANDIN", "whole")
+    document = json.loads(run("analyse", traces, "--json").stdout)
+    assert [one["ended"] for one in document["result"]["parsed"]] == ["parsed"]
+
+
+def test_progress_on_a_terminal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on stderr, in which a name is no markup; nothing of it remains."""
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    with cli._bar() as bar:
+        bar.begin("parsing", 2)
+        bar.at_work(["[red]one", "two"])
+        bar.done("parsed one")
+        bar.at_work([])
+    assert capfd.readouterr().out == ""
+
+
+def test_quiet(traces: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
+    monkeypatch.setenv("STANDIN", "whole")
+    not_parsed(traces)
+    said = run("analyse", traces, "--python", sys.executable, "-q")
+    assert said.stdout == said.stderr == ""
 
 
 # ---------------------------------------------------------------- interrupted
@@ -462,6 +555,31 @@ def test_what_each_recipe_left(analyse, traces: Path, analyze: Path) -> None:
     }
     assert sorted(path.name for path in top.iterdir()) == ["advisor", "all", "module_statistic"]
     assert [row.state for row in folders.captures(traces)] == [folders.WHOLE]
+
+
+def test_an_interrupted_recipe_leaves_nothing(
+    analyse, traces: Path, analyze: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    not_parsed(traces)
+
+    def interrupted(child: parsing.Child, output: Path, patience: float) -> bool:
+        if output.name == "compute_op_sum":
+            raise KeyboardInterrupt
+        return False
+
+    analyse(traces, "--export", "db")
+    monkeypatch.setattr(parsing.Child, "idles", interrupted)
+    document = analyse(traces, "--msprof-analyze", analyze, code=130)
+    assert document["problems"][0]["cause"] == "stopped: the traces are parsed, and 4 of 9 recipes are done"
+    assert [path.name for path in (traces / recipes.FOLDER).iterdir()] == ["all"]
+    assert not [place for place in map(_works_in, Path("/proc").glob("[0-9]*")) if place.startswith(str(traces))]
+
+
+def _works_in(process: Path) -> str:
+    try:
+        return str((process / "cwd").readlink())
+    except OSError:
+        return ""
 
 
 def test_without_a_database_most_recipes_are_left_out(analyse, traces: Path, analyze: Path) -> None:
