@@ -21,6 +21,9 @@ from patcher.traces.model import COMMUNICATION, COMPUTE, KINDS
 UNKNOWN = -1
 """Where a time, a thread or a correlation is not known."""
 
+STRETCH = 1 << 16
+"""Ranges that are sorted at once."""
+
 MANY = 16
 """Calls of one key among which the earliest is looked for: more is nothing that a profiler writes."""
 
@@ -141,13 +144,33 @@ class Ranges:
         self.name.append(name)
 
     def sort(self) -> None:
-        """Bring them into the order of their begin, the outer before the inner one."""
+        """Bring them into the order of their begin, the outer before the inner one.
+
+        Profilers write them nearly in order, so stretches of them are sorted, and all together only if that will not
+        do: it would take more memory than the timeline itself.
+        """
+        if not self._in_order():
+            first = 0
+            while first < len(self.begin):
+                first = self._sort(first, STRETCH)
+            if not self._in_order():
+                self._sort(0, len(self.begin))
+
+    def _in_order(self) -> bool:
         begin, end = self.begin, self.end
-        if not all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None))):
-            order = sorted(range(len(begin)), key=lambda at: (begin[at], -end[at]))
-            self.begin, self.end, self.name = (
-                array(column.typecode, map(column.__getitem__, order)) for column in (begin, end, self.name)
-            )
+        return all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None)))
+
+    def _sort(self, first: int, count: int) -> int:
+        """Sort ``count`` from ``first`` on, and what belongs among them; where the next stretch begins is given."""
+        begin, end = self.begin, self.end
+        last = min(first + count, len(begin))
+        latest = max(islice(begin, first, last))
+        while last < len(begin) and begin[last] <= latest:
+            last += 1
+        order = sorted(range(first, last), key=lambda at: (begin[at], -end[at]))
+        for column in (begin, end, self.name):
+            column[first:last] = array(column.typecode, map(column.__getitem__, order))
+        return last
 
 
 class Tasks:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.traces import attribution, sources
+from patcher.traces import timeline as timelines
 from patcher.traces.model import KINDS, PARTS, Capture, Unit
 from patcher.traces.timeline import UNKNOWN, Timeline
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
@@ -345,6 +346,23 @@ def test_operators_that_come_in_any_order_are_nested_by_their_times() -> None:
     operators = (Range("inner", 10, 30), Range("outer", 0, 50), Range("first", 0, 60))
     found = {row.name: row.host_ns for row in host(Run((Task(60, 70, launch=15),), MARKS, operators)).operators}
     assert found == {"inner": 20, "outer": 30, "first": 10}
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 5, 1000])
+@pytest.mark.parametrize("far", [0, 1, 50])
+def test_ranges_are_sorted_however_far_from_their_place(
+    monkeypatch: pytest.MonkeyPatch, stretch: int, far: int
+) -> None:
+    monkeypatch.setattr(timelines, "STRETCH", stretch)
+    rows = [(n // 3, n // 3 + n % 3, n) for n in range(60)]
+    ranges = timelines.Ranges()
+    for row in sorted(rows, key=lambda row: row[0] + (row[2] * 7 % (far + 1))):
+        ranges.add(*row)
+    ranges.sort()
+    assert list(zip(ranges.begin, ranges.end, strict=True)) == sorted(
+        ((b, e) for b, e, _ in rows), key=lambda row: (row[0], -row[1])
+    )
+    assert sorted(ranges.name) == list(range(60))
 
 
 TRAINING = (
