@@ -22,6 +22,9 @@ class Kind(enum.Enum):
     ENVIRONMENT = (5, "the environment refuses")
     ROLLED_BACK = (6, "failed and rolled back")
     ROLLBACK_INCOMPLETE = (7, "rollback incomplete")
+    TRACE = (4, "trace not recognised")
+    NO_TRACE = (3, "no trace")
+    NOT_COMPARABLE = (4, "not comparable")
     PROFILER_ON = (8, "another profiler is switched on")
     INTERRUPTED = (130, "interrupted, everything as before")
 

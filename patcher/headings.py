@@ -5,6 +5,8 @@ RECORDED = "What is recorded"
 WHOSE = "Whose"
 PLACE = "Where it is looked for"
 PROFILERS = "Other profilers"
+PARSED = "How it is parsed"
+READ = "What of it is read"
 OUTPUT = "Output"
 
-HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, OUTPUT)
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, READ, OUTPUT)

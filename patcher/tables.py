@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -11,18 +12,52 @@ def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0) if width else (0, 1))
-    for name in ("target", "stage", "recipe", "file", "releases", "windows"):
-        table.add_column(name, overflow="fold")
+    rows = []
     for row in data["targets"]:
         first, last = row["releases"][0], row["releases"][-1]
         span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
         recipe = f"{row['recipe']} {row['structure']}".rstrip()
-        table.add_row(row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"]))
+        rows.append((row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"])))
+    return _drawn(("target", "stage", "recipe", "file", "releases", "windows"), rows, width)
+
+
+def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch traces`` shows, from the data of its report; ``width`` as above."""
+    rows = []
+    for number, row in enumerate(data["captures"], 1):
+        target = " ".join(filter(None, (row["target"], row["release"]))) or ("?" if row["ours"] else "another tool")
+        stage = " ".join(filter(None, (row["stage"], row["role"])))
+        run = f"rollout {row['rollout']}" if row["rollout"] is not None else ""
+        run = run or (f"step {row['step']}" if row["step"] is not None else "")
+        size = _bytes(row["size"])
+        asked, got = row["asked"] or "?", row["got"] or "?"
+        rows.append(
+            (str(number), target, stage or "?", asked, got, run or "?", row["ranks"] or "?", row["state"], size)
+        )
+    return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
+
+
+def _bytes(count: int) -> str:
+    """A size as people read it, with at most three figures before its unit."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+
+
+def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0) if width else (0, 1))
+    for name in heads:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]

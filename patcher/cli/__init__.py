@@ -18,6 +18,10 @@ COMMANDS = {
     "list": ("listing", "Show targets, releases, stages and windows."),
     "explain": ("explain", "Say where the code goes in and why."),
     "recover": ("recover", "End a run that was interrupted."),
+    "traces": ("traces", "Say what was recorded, and whether it is whole."),
+    "analyse": ("analyse", "Parse what torch_npu recorded."),
+    "report": ("report", "Say where the time of the recorded units went."),
+    "compare": ("compare", "Say what changed from one capture to another."),
     "completion": ("completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""

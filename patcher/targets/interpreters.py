@@ -52,7 +52,7 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     what to call it in messages. Raises: Problem(USAGE) if there is no such program or it is no Python, and
     Problem(ENVIRONMENT) if it does not answer.
     """
-    program = _program(exe)
+    program = executable(exe)
     code, out, err = _run(program, packages, timeout)
     head, marker, tail = out.rpartition(locate.MARKER.encode())
     if not marker:
@@ -105,7 +105,11 @@ def _same(one: str, other: Path) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _program(exe: str) -> str:
+def executable(exe: str) -> str:
+    """The path of an interpreter that was named by its path, its environment's folder, or as it is called on PATH.
+
+    Raises: Problem(USAGE) if there is no such program.
+    """
     import shutil
 
     given = Path(exe).expanduser()

@@ -1,0 +1,42 @@
+"""``rlpatch traces``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patcher.cli.command import Command
+
+if TYPE_CHECKING:
+    from patcher.report import Report
+
+
+def folder() -> click.Argument:
+    """The argument for a folder of traces."""
+    return click.Argument(["folder"], type=click.Path(path_type=Path), metavar="[DIR]", default="rlpatch_traces")
+
+
+@click.command("traces", cls=Command, params=[folder()])
+def command(folder: Path) -> Report:
+    """Say what was recorded: of which run and window, whether it is whole, and what to type next.
+
+    DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace.
+
+    \b
+    Examples:
+      rlpatch traces
+      rlpatch traces /data/rlpatch_traces --json
+    """
+    import shutil
+    import sys
+
+    from patcher import tables
+    from patcher.commands import tracing
+
+    report = tracing.traces(folder)
+    if report.data["captures"]:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        report.lines = [*tables.captures(report.data, width), *tracing.said(report)]
+    return report

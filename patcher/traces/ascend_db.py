@@ -1,0 +1,234 @@
+"""What torch_npu.profiler exports as db: SQLite, with names as numbers into ``STRING_IDS``.
+
+The tables are those of ``ascend_pytorch_profiler_<rank>.db`` (schema 1). ``PYTORCH_API`` holds its times as text. A
+task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN that launched it by its ``connectionId``.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces import ascend
+from patcher.traces.model import COMMUNICATION, COMPUTE
+from patcher.traces.timeline import UNKNOWN, Timeline, joined
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_NEEDED = {
+    "TASK": {"startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType", "streamId"},
+    "STRING_IDS": {"id", "value"},
+}
+_COMPUTING = (
+    "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId LEFT JOIN STRING_IDS n ON n.id = i.opType"
+)
+_OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
+_NN_MODULE = "nn.Module: "
+
+
+def read(file: Path) -> Timeline:
+    """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
+    import sqlite3
+
+    found = Timeline(str(file), "ascend-db")
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            db.text_factory = lambda data: data.decode("utf-8", "replace")
+            _read(db, file, found)
+    except sqlite3.Error as error:
+        hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
+        raise Problem(Kind.TRACE, f"{file.name} cannot be read: {error}", str(file), hint) from None
+    return found
+
+
+def _read(db: sqlite3.Connection, file: Path, found: Timeline) -> None:
+    tables = _tables(db)
+    for table, columns in _NEEDED.items():
+        missing = columns - tables.get(table, set())
+        if missing:
+            what = f"the table {table}" if table not in tables else f"{', '.join(sorted(missing))} in the table {table}"
+            cause = f"{file.name} is a database of another schema: it lacks {what}"
+            hint = "a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler"
+            raise Problem(Kind.TRACE, cause, str(file), hint)
+    folder = file.parent.parent if file.parent.name == ascend.OUTPUT else file.parent
+    if "RANK_DEVICE_MAP" in tables:
+        ranks = [rank for (rank,) in db.execute("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP")]
+        if len(ranks) > 1:
+            raise Problem(Kind.TRACE, f"{file.name} holds several ranks: {ranks}", str(file), "one database a rank")
+        found.rank = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
+    found.rank = ascend.info(folder)[0] if found.rank is None else found.rank
+    names = [row[0] for row in db.execute("SELECT name FROM NPU_INFO LIMIT 1")] if "NPU_INFO" in tables else []
+    found.device = str(names[0]) if names else "Ascend NPU"
+    found.vendor = _vendor(file.parent / "analysis.db") or ascend.vendor_steps(file.parent)
+    connections = _add_tasks(db, tables, found, file)
+    _add_host(db, tables, found)
+    _link(db, tables, found, connections)
+
+
+def _tables(db: sqlite3.Connection) -> dict[str, set[str]]:
+    names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+    return {
+        name: {row[1] for row in db.execute('PRAGMA table_info("{}")'.format(name.replace('"', '""')))}
+        for name in names
+    }
+
+
+def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline, file: Path) -> array[int]:
+    """Fill in what ran on the device; the ``connectionId`` of each task is given."""
+    connections = array("q")
+
+    def add(begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
+        found.tasks.add(begin, end, kind, found.names(name), found.names(stream))
+        connections.append(UNKNOWN if connection is None else connection)
+
+    devices = {device for (device,) in db.execute("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")}
+    if len(devices) > 1:
+        several = ", ".join(sorted(map(str, devices)))
+        cause = f"{file.name} holds the tasks of several devices: {several}"
+        raise Problem(Kind.TRACE, cause, str(file), "parse each rank into a folder of its own")
+    computing = "COMPUTE_TASK_INFO" in tables and bool(db.execute("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1").fetchall())
+    columns, joins = ("NULL, NULL", "") if not computing else ("n.value, i.globalTaskId", _COMPUTING)
+    rows = db.execute(
+        f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, k.value, {columns} FROM TASK t"  # noqa: S608
+        f" LEFT JOIN STRING_IDS k ON k.id = t.taskType {joins}"
+    )
+    for begin, end, stream, connection, task_type, operator, computed in rows:
+        task_type = str(task_type or "")
+        kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
+        if kind == COMPUTE and computed is None and computing:  # the vendor does not count it either
+            continue
+        if kind is not None:
+            if computed is None and not ascend.is_known(task_type):
+                found.unknown.add(task_type)
+            add(begin, end, kind, str(operator or task_type), f"stream {stream}", connection)
+    if "COMMUNICATION_OP" in tables:
+        transits = _transits(file.parent / "analysis.db")
+        rows = db.execute(
+            "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
+            " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
+        )
+        for begin, end, connection, name, group in rows:
+            operator, short = ascend.collective(str(name or "collective"))
+            at = len(found.tasks)
+            add(begin, end, COMMUNICATION, operator, f"group {short or group}", connection)
+            found.groups[at] = str(group or short)
+            known = transits.get(str(name), [])
+            if known:
+                found.transits[at] = known.pop(0)
+    return connections
+
+
+def _add_host(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline) -> None:
+    """Fill in operators, modules and marks."""
+    if "PYTORCH_API" in tables:
+        rows = db.execute(
+            "SELECT CAST(p.startNs AS INTEGER), CAST(p.endNs AS INTEGER), p.globalTid, n.value, p.fwdThreadId, p.type"
+            " FROM PYTORCH_API p LEFT JOIN STRING_IDS n ON n.id = p.name"
+        )
+        for begin, end, thread_id, name, forward, kind in rows:
+            if begin is None or end is None or name is None:
+                continue
+            thread = found.thread(0, thread_id)
+            if kind == _OPERATOR and not found.mark(name, begin, end, thread):
+                found.operators[thread].add(begin, end, found.names(name))
+                if forward:
+                    found.backward.add(thread)
+            elif kind == _TRACE and name.startswith(_NN_MODULE):
+                found.modules[thread].add(begin, end, found.names(re.sub(r"_\d+$", "", name[len(_NN_MODULE) :])))
+    if "MSTX_EVENTS" in tables:
+        rows = db.execute(
+            "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"
+            " LEFT JOIN STRING_IDS n ON n.id = m.message LEFT JOIN STRING_IDS d ON d.id = m.domainId"
+        )
+        for begin, end, thread_id, name, domain in rows:
+            if begin is None or end is None or name is None:
+                continue
+            thread = found.thread(0, thread_id)
+            if not found.mark(name, begin, end, thread) and domain == "Module":
+                found.modules[thread].add(begin, end, found.names(name))
+    if "STEP_TIME" in tables and not any(mark.family == "ProfilerStep#" for _, mark in found.marks):
+        for number, begin, end in db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
+            found.mark(f"ProfilerStep#{number}", begin, end, found.thread(0, "steps"))
+
+
+def _link(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline, connections: array[int]) -> None:
+    """Give each task the call of CANN that launched it, and the operator that asked for it."""
+    tasks = found.tasks
+    if "CANN_API" in tables:
+        keys, times, threads = _columns(
+            (connection, begin, found.thread(0, thread))
+            for connection, begin, thread in db.execute(
+                "SELECT connectionId, startNs, globalTid FROM CANN_API WHERE connectionId IS NOT NULL"
+            )
+        )
+        for task, call in joined(connections, keys, times):
+            tasks.launched[task] = tasks.asked[task] = times[call]
+            tasks.thread[task] = threads[call]
+    if {"CONNECTION_IDS", "PYTORCH_API"} <= tables.keys():
+        keys, times, threads = _columns(
+            (connection, begin, found.thread(0, thread))
+            for connection, begin, thread in db.execute(
+                "SELECT c.connectionId, CAST(p.startNs AS INTEGER), p.globalTid FROM PYTORCH_API p"
+                " JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = ? AND p.startNs IS NOT NULL",
+                (_OPERATOR,),
+            )
+        )
+        for task, call in joined(connections, keys, times):
+            tasks.asked[task], tasks.thread[task] = times[call], threads[call]
+            if tasks.launched[task] == UNKNOWN:
+                tasks.launched[task] = times[call]
+
+
+def _columns(rows: Iterator[tuple[int, int, int]]) -> tuple[array[int], array[int], array[int]]:
+    keys, times, threads = array("q"), array("q"), array("i")
+    for key, time, thread in rows:
+        keys.append(key)
+        times.append(time)
+        threads.append(thread)
+    return keys, times, threads
+
+
+def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
+    """The rows of ``query`` in the vendor's own analysis; none where it is not there, or has not got them."""
+    import sqlite3
+
+    if not file.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+            return db.execute(query).fetchall()
+    except sqlite3.Error:
+        return []
+
+
+def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
+    columns = ascend.vendor_columns()
+    rows = _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
+    steps = {
+        str(step): {
+            name: round(value * 1000) for name, value in zip(columns.values(), values, strict=True) if value is not None
+        }
+        for step, *values in rows
+    }
+    return steps or None
+
+
+def _transits(file: Path) -> dict[str, list[tuple[int, int, int]]]:
+    """Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    rows = _analysis(
+        file,
+        "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
+        " ORDER BY start_timestamp",
+    )
+    for name, *values in rows:
+        if all(isinstance(value, int | float) for value in values):
+            transit, wait, idle = (round(value * 1_000_000) for value in values)
+            found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))
+    return found

@@ -1,0 +1,169 @@
+"""Which traces lie at a path, and what reads each: what a file holds decides, not what it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces import ascend
+from patcher.traces.timeline import Timeline
+
+FACTS = ".rlpatch.json"
+_JSON = (".json", ".json.gz")
+_STAGES = re.compile(
+    r"_(compute_log_prob|update_policy|compute_values|update_critic)_|_dp\d+_rank\d+_|_(graph_capture)"
+)
+
+
+def find(path: Path) -> list[Path]:
+    """The traces at ``path``, in the order of their names: the file itself, or what lies below a folder.
+
+    A folder of torch_npu is one, by what it was parsed into: db where both exports are there, for it is exact. Raises
+    Problem: NO_TRACE where nothing is, or only what has to be parsed first.
+    """
+    if not path.exists():
+        raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
+    if not path.is_dir():
+        return [path]
+    output = _output(path)
+    if output is not None:
+        return [_parsed(output)]
+    found: list[Path] = []
+    unparsed: list[Path] = []
+    for name in sorted(_below(path)):
+        if name.is_dir():
+            output = _output(name)
+            (unparsed if output is None else found).append(name if output is None else _parsed(output))
+        else:
+            found.append(name)
+    if found:
+        return found
+    if unparsed or _is_raw(path) or (path / ascend.OUTPUT).is_dir():
+        raise _not_parsed(unparsed[0] if unparsed else path, path)
+    hint = "rlpatch traces shows what was recorded, and where"
+    raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
+
+
+def read(path: Path) -> Timeline:
+    """The timeline of the trace at ``path``, with the facts that lie beside it; Problem (TRACE) if it is none."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head.startswith(b"SQLite format 3\0"):
+        from patcher.traces import ascend_db
+
+        found = ascend_db.read(path)
+    elif path.name.startswith("trace_view") and path.suffix == ".json":
+        from patcher.traces import ascend_text
+
+        found = ascend_text.read(path)
+    else:
+        from patcher.traces import torch
+
+        found = torch.read(path)
+    place = path.parent.parent if path.parent.name == ascend.OUTPUT else path
+    if place != path:
+        found.source = str(place)
+    found.facts = facts_of(place)
+    if found.facts is not None and found.rank is None and isinstance(found.facts.get("rank"), int):
+        found.rank = found.facts["rank"]
+    return found
+
+
+def facts_of(trace: Path) -> Mapping[str, Any] | None:
+    """What the probe left beside ``trace``, or within its folder; None where it did not."""
+    beside = sorted(trace.parent.glob(f"*{FACTS}"), key=lambda file: -len(file.name))
+    inside = sorted(trace.glob(f"*{FACTS}")) if trace.is_dir() else []
+    for file in (*inside, *beside):
+        content = ascend.mapping(ascend.loaded(file))
+        named = content.get("trace")
+        of = Path(named).name if isinstance(named, str) and named else None
+        if content and (file in inside or of == trace.name or (of is None and _begins(trace.name, file.name))):
+            return content
+    return None
+
+
+def stage_of(source: str, facts: Mapping[str, Any] | None) -> str:
+    """The stage of a capture: from its facts, else from the name that our probe gives; "" where neither tells."""
+    said = (facts or {}).get("stage")
+    if isinstance(said, str):
+        return said
+    found = _STAGES.search(Path(source).name)
+    return (found[1] or found[2] or "rollout").replace("_", "-") if found else ""
+
+
+def _begins(trace: str, facts: str) -> bool:
+    return trace.startswith(facts.removesuffix(FACTS))
+
+
+def _output(folder: Path) -> Path | None:
+    """Where torch_npu parsed ``folder`` into, if that holds something that can be read."""
+    for output in (folder / ascend.OUTPUT, folder):
+        if output.name == ascend.OUTPUT and (_databases(output) or (output / "trace_view.json").is_file()):
+            return output
+    return None
+
+
+def _databases(output: Path) -> list[Path]:
+    return sorted(output.glob("ascend_pytorch_profiler*.db"))
+
+
+def _parsed(output: Path) -> Path:
+    databases = _databases(output)
+    if len(databases) > 1:
+        several = ", ".join(file.name for file in databases)
+        hint = "give each rank a folder of its own, or name the one database that is meant"
+        raise Problem(Kind.TRACE, f"{output.parent.name} holds several ranks: {several}", str(output), hint)
+    return databases[0] if databases else output / "trace_view.json"
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Folders of torch_npu, traces in JSON and databases below ``folder``; nothing inside another trace."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            if entry.name.endswith("_ascend_pt") or (entry / ascend.OUTPUT).is_dir():
+                yield entry
+            elif not entry.name.startswith((".", "PROF_")) and not entry.is_symlink():
+                yield from _below(entry)
+        elif _is_trace(entry):
+            yield entry
+
+
+def _is_trace(file: Path) -> bool:
+    if file.name.endswith(FACTS):
+        return False
+    if file.name.endswith(_JSON):
+        return file.name.endswith((".pt.trace.json", ".pt.trace.json.gz")) or _says_events(file)
+    return file.suffix == ".db" and file.name.startswith("ascend_pytorch_profiler")
+
+
+def _says_events(file: Path) -> bool:
+    """Whether a file of any name begins like a trace."""
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
+            return b'"traceEvents"' in content.read(1 << 16)
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _is_raw(folder: Path) -> bool:
+    return folder.name.startswith("PROF_") or any(folder.glob("PROF_*")) or (folder / "FRAMEWORK").is_dir()
+
+
+def _not_parsed(folder: Path, asked: Path) -> Problem:
+    import shlex
+
+    if (folder / ascend.OUTPUT).is_dir():
+        cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
+    elif _is_raw(folder):
+        cause = f"{folder.name} has not been parsed"
+    else:
+        cause = f"{folder.name} holds nothing that torch_npu recorded"
+        return Problem(Kind.NO_TRACE, cause, str(folder), f"rlpatch traces {shlex.quote(str(asked))}")
+    hint = f"rlpatch analyse {shlex.quote(str(asked))}"
+    return Problem(Kind.NO_TRACE, cause, str(folder), hint)

@@ -1,0 +1,295 @@
+"""What a source gives: the events of one recorded rank in columns of whole nanoseconds, some 40 bytes each.
+
+Sources fill it while they read, so a trace of 10 GB needs less than 1 GB; ``attribution`` makes a capture of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import operator
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from patcher.traces.model import COMMUNICATION, COMPUTE, KINDS
+
+UNKNOWN = -1
+"""Where a time, a thread or a correlation is not known."""
+
+STRETCH = 1 << 16
+"""Ranges that are sorted at once."""
+
+MANY = 16
+"""Calls of one key among which the earliest is looked for: more is nothing that a profiler writes."""
+
+Thread = tuple[object, object]
+"""The process and the thread of an event on the host, as the trace names them."""
+
+_COLLECTIVE = re.compile(
+    r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
+    re.IGNORECASE,
+)
+
+
+@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and said millions of times
+def kind_of(name: str) -> str:
+    """What a kernel of a GPU does, by its name: nothing else in a trace tells. Made for NCCL, RCCL and vLLM's own."""
+    return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
+
+
+class Mark(NamedTuple):
+    """A range on the host that is, or may be, a unit; ``family`` says who wrote it."""
+
+    family: str
+    name: str
+    begin: int
+    end: int
+    number: int | None = None
+    requests: int | None = None
+    tokens: int | None = None
+    context: int | None = None
+
+
+UNCOUNTED = "rlpatch:uncounted"
+"""The range in which our probe puts iterations between two units that do not count."""
+
+
+def _step(found: re.Match[str]) -> dict[str, int | None]:
+    return {"number": int(found["number"])}
+
+
+def _requests(found: re.Match[str]) -> dict[str, int | None]:
+    """Of vLLM: ``execute_context_2(600)_generation_30(30)``; forks give the contexts' length behind ``sk``."""
+    context = [found["sk1"], found["sk2"]]
+    return {
+        "requests": int(found["prefill"]) + int(found["decode"]),
+        "tokens": int(found["sq1"]) + int(found["sq2"]),
+        "context": None if None in context else sum(map(int, context)),
+    }
+
+
+def _counts(found: re.Match[str]) -> dict[str, int | None]:
+    """Of vLLM: ``execute_new_1_cached_31`` before 0.12: requests alone."""
+    return {"requests": int(found["new"]) + int(found["cached"])}
+
+
+def _batch(found: re.Match[str]) -> dict[str, int | None]:
+    """Of SGLang: ``step[DECODE bs=64]`` and ``step[EXTEND bs=2 toks=14721]``; a decode step makes a token a request."""
+    requests = int(found["requests"])
+    tokens = found["tokens"] or (found["requests"] if found["mode"] == "DECODE" else None)
+    context = found["context"]
+    return {
+        "requests": requests,
+        "tokens": None if tokens is None else int(tokens),
+        "context": None if context is None else int(context),
+    }
+
+
+FAMILIES = {
+    "ProfilerStep#": (re.compile(r"ProfilerStep#(?P<number>\d{1,18})"), _step),
+    "execute_": (
+        re.compile(
+            r"execute_(?:\d+_)?context_(?P<prefill>\d{1,9})\((?:sq)?(?P<sq1>\d{1,12})(?:sk(?P<sk1>\d{1,12}))?\w*\)"
+            r"_generation_(?P<decode>\d{1,9})\((?:sq)?(?P<sq2>\d{1,12})(?:sk(?P<sk2>\d{1,12}))?\w*\)"
+        ),
+        _requests,
+    ),
+    "execute_new_": (re.compile(r"execute_new_(?P<new>\d{1,9})_cached_(?P<cached>\d{1,9})"), _counts),
+    "step[": (
+        re.compile(
+            r"step\[(?P<mode>\w+) bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
+            r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
+        ),
+        _batch,
+    ),
+    "mark": (re.compile(r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})"), _step),
+    UNCOUNTED: (re.compile(re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?"), lambda _: {}),
+}
+"""Who marks units → what the mark looks like, and what it tells; the first that a trace holds gives its units."""
+
+
+class Names:
+    """Texts and their numbers: a trace says a few thousand of them millions of times."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, text: str) -> int:
+        """The number of ``text``."""
+        number = self.numbers.get(text)
+        if number is None:
+            number = self.numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return number
+
+
+@dataclass(slots=True)
+class Ranges:
+    """Nested ranges of one thread: begin, end, and the number of the name, in the order of their begin."""
+
+    begin: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("i"))
+
+    def add(self, begin: int, end: int, name: int) -> None:
+        """One more range; the order of the calls does not matter."""
+        self.begin.append(begin)
+        self.end.append(end)
+        self.name.append(name)
+
+    def sort(self) -> None:
+        """Bring them into the order of their begin, the outer before the inner one.
+
+        Profilers write them nearly in order, so stretches of them are sorted, and all together only if that will not
+        do: it would take more memory than the timeline itself.
+        """
+        if not self._in_order():
+            first = 0
+            while first < len(self.begin):
+                first = self._sort(first, STRETCH)
+            if not self._in_order():
+                self._sort(0, len(self.begin))
+
+    def _in_order(self) -> bool:
+        begin, end = self.begin, self.end
+        return all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None)))
+
+    def _sort(self, first: int, count: int) -> int:
+        """Sort ``count`` from ``first`` on, and what belongs among them; where the next stretch begins is given."""
+        begin, end = self.begin, self.end
+        last = min(first + count, len(begin))
+        latest = max(islice(begin, first, last))
+        while last < len(begin) and begin[last] <= latest:
+            last += 1
+        order = sorted(range(first, last), key=lambda at: (begin[at], -end[at]))
+        for column in (begin, end, self.name):
+            column[first:last] = array(column.typecode, map(column.__getitem__, order))
+        return last
+
+
+class Tasks:
+    """What ran on the device, a column for each property.
+
+    ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``asked`` is when the framework's
+    operator asked for it on the host, which decides its unit, ``launched`` when it was handed to the device, which
+    decides how late the host was; ``thread`` is the number of the thread that asked. UNKNOWN where no link says.
+    """
+
+    def __init__(self) -> None:
+        self.begin, self.end, self.asked, self.launched = array("q"), array("q"), array("q"), array("q")
+        self.kind, self.name, self.stream, self.thread = array("b"), array("i"), array("i"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def add(
+        self, begin: int, end: int, kind: str, name: int, stream: int,
+        asked: int = UNKNOWN, launched: int = UNKNOWN, thread: int = UNKNOWN,
+    ) -> None:  # fmt: skip
+        """One more task."""
+        self.begin.append(begin)
+        self.end.append(max(end, begin))
+        self.kind.append(KINDS.index(kind))
+        self.name.append(name)
+        self.stream.append(stream)
+        self.asked.append(asked)
+        self.launched.append(launched)
+        self.thread.append(thread)
+
+
+class Timeline:
+    """One recorded rank, as its source gives it.
+
+    ``operators`` and ``modules`` hold the ranges of each thread, ``backward`` the threads on which autograd runs, and
+    ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
+    that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
+    ``lost`` counts what could not be read, ``unknown`` names types of tasks that nobody has told us of.
+    """
+
+    def __init__(self, source: str, form: str) -> None:
+        self.source, self.form = source, form
+        self.rank: int | None = None
+        self.device = ""
+        self.names = Names()
+        self.tasks = Tasks()
+        self.threads: list[Thread] = []
+        self.operators: list[Ranges] = []
+        self.modules: list[Ranges] = []
+        self.backward: set[int] = set()
+        self.marks: list[tuple[int, Mark]] = []
+        self.groups: dict[int, str] = {}
+        self.transits: dict[int, tuple[int, int, int]] = {}
+        self.vendor: dict[str, dict[str, int]] | None = None
+        self.facts: Mapping[str, Any] | None = None
+        self.cut = ""
+        self.lost = 0
+        self.unknown: set[str] = set()
+        self._threads: dict[Thread, int] = {}
+        self._families: dict[str, tuple[str, Mapping[str, int | None]] | None] = {}
+
+    def thread(self, process: object, thread: object) -> int:
+        """The number of a thread of the host."""
+        key = (process, thread)
+        number = self._threads.get(key)
+        if number is None:
+            number = self._threads[key] = len(self.threads)
+            self.threads.append(key)
+            self.operators.append(Ranges())
+            self.modules.append(Ranges())
+        return number
+
+    def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
+        """Take a range for a mark if its name says that it is one."""
+        if name not in self._families:
+            self._families[name] = _family(name)
+        found = self._families[name]
+        if found is None:
+            return False
+        self.marks.append((thread, Mark(found[0], name, begin, end, **found[1])))
+        return True
+
+    def in_order(self) -> Sequence[int]:
+        """The tasks in the order of their begin.
+
+        Profilers write those of a stream in order, so the streams are merged: sorting all of them would take as much
+        memory as the timeline itself.
+        """
+        begin, streams = self.tasks.begin, dict[int, "array[int]"]()
+        for at, stream in enumerate(self.tasks.stream):
+            streams.setdefault(stream, array("i")).append(at)
+        return array("i", heapq.merge(*(_sorted(own, begin) for own in streams.values()), key=begin.__getitem__))
+
+
+def _sorted(places: array[int], times: array[int]) -> Sequence[int]:
+    """``places`` in the order of their times; as they are, if they are in order."""
+    values = map(times.__getitem__, places)
+    following = map(times.__getitem__, islice(places, 1, None))
+    return places if all(map(operator.le, values, following)) else sorted(places, key=times.__getitem__)
+
+
+def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
+    """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
+    order = _sorted(array("i", range(len(keys))), keys)
+    ordered = array("q", map(keys.__getitem__, order))
+    for at, key in enumerate(wanted):
+        place = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
+        if place < len(ordered) and ordered[place] == key:
+            same = range(place, bisect_right(ordered, key, place, min(place + MANY, len(ordered))))
+            yield at, min((order[other] for other in same), key=times.__getitem__)
+
+
+def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:
+    return begin < following or (begin == following and end >= following_end)
+
+
+def _family(name: str) -> tuple[str, Mapping[str, int | None]] | None:
+    for family, (pattern, told) in FAMILIES.items():
+        if found := pattern.fullmatch(name):
+            return family, told(found)
+    return None

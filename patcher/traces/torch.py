@@ -1,0 +1,186 @@
+"""Traces of torch.profiler: kineto's JSON, plain or gzip, of NVIDIA and AMD GPUs and of CPUs.
+
+The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
+device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
+they launched: all kernels of a replayed graph with the one call.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces.blocks import Blocks, Event, nanoseconds
+from patcher.traces.model import COPY
+from patcher.traces.timeline import UNKNOWN, Thread, Timeline, joined, kind_of
+
+Append = Callable[[int], None]
+_Columns = tuple[int, Append, Append, Append]
+"""The number of a thread, and how its operators grow: by begin, end and name."""
+
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _PYTHON = range(6)
+_CATEGORIES = {
+    "cpu_op": _OPERATOR,
+    "operator": _OPERATOR,
+    "kernel": _KERNEL,
+    "concurrent_kernel": _KERNEL,
+    "gpu_memcpy": _COPY,
+    "gpu_memset": _COPY,
+    "memcpy": _COPY,
+    "memset": _COPY,
+    "user_annotation": _ANNOTATION,
+    "python_function": _PYTHON,
+    "runtime": _LAUNCH,
+}
+_LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+_NN_MODULE = "nn.Module: "
+BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
+"""How torch names what autograd runs, and the step of an optimizer."""
+
+
+def read(path: Path) -> Timeline:
+    """The timeline of the trace at ``path``; Problem (TRACE) if it is none, or holds more than one device."""
+    reader = _Reader(path)
+    for events in reader.blocks:
+        reader.take(events)
+    return reader.timeline()
+
+
+class _Reader:
+    """Fills a timeline block by block; launches wait in columns until all kernels are there."""
+
+    def __init__(self, path: Path) -> None:
+        self.blocks = Blocks(path)
+        self.found = Timeline(str(path), "torch")
+        self.correlations, self.launches, self.threads = array("q"), array("q"), array("i")
+        self.kernels = array("q")
+        self.devices: dict[object, int] = {}
+        self.categories: dict[str, int] = {}
+        self.launching: dict[str, bool] = {}
+        self.ranges: dict[Thread, _Columns] = {}
+
+    def take(self, events: list[Event]) -> None:
+        """Take what a block holds; an event that says no time is counted as lost."""
+        rest = iter(events)
+        while True:
+            try:
+                self._take(rest)
+            except (ValueError, OverflowError, TypeError):
+                self.found.lost += 1
+            else:
+                return
+
+    def _take(self, events: Iterator[Event]) -> None:
+        # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
+        found, categories, ranges, launching = self.found, self.categories, self.ranges, self.launching
+        add_correlation, add_launch, add_thread = (
+            column.append for column in (self.correlations, self.launches, self.threads)
+        )
+        numbers, number_of = found.names.numbers, found.names
+        for event in events:
+            if event.ph != "X":
+                continue
+            category = categories.get(event.cat)
+            if category is None:
+                category = categories[event.cat] = _category(event.cat)
+            if category == _OPERATOR:
+                begin, name = nanoseconds(event.ts), event.name
+                thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
+                number = numbers.get(name)
+                add_name(number_of(name) if number is None else number)
+                add_begin(begin)
+                add_end(begin + round(event.dur * 1000))
+                if event.args is not None and event.args.forward:
+                    found.backward.add(thread)
+            elif category == _LAUNCH:
+                args, name = event.args, event.name
+                launches = launching.get(name)
+                if launches is None:
+                    launches = launching[name] = bool(_LAUNCHES.search(name))
+                if launches and args is not None and args.correlation is not None:
+                    add_launch(nanoseconds(event.ts))
+                    add_correlation(args.correlation)
+                    add_thread((ranges.get((event.pid, event.tid)) or self._thread(event))[0])
+            elif category != UNKNOWN and (category != _PYTHON or event.name.startswith(_NN_MODULE)):
+                begin = nanoseconds(event.ts)
+                end = begin + round(event.dur * 1000)
+                if category in (_KERNEL, _COPY):
+                    self._add_task(event, begin, end, category)
+                else:
+                    self._annotate(event, begin, end, category)
+
+    def _thread(self, event: Event) -> _Columns:
+        thread = self.found.thread(event.pid, event.tid)
+        columns = self.found.operators[thread]
+        found = thread, columns.begin.append, columns.end.append, columns.name.append
+        self.ranges[event.pid, event.tid] = found
+        return found
+
+    def _add_task(self, event: Event, begin: int, end: int, category: int) -> None:
+        found, args = self.found, event.args
+        name = found.names(event.name)
+        kind = COPY if category == _COPY else kind_of(event.name)
+        stream = event.tid if args is None or args.stream is None else args.stream
+        found.tasks.add(begin, end, kind, name, found.names(f"stream {stream}"))
+        self.kernels.append(UNKNOWN if args is None or args.correlation is None else args.correlation)
+        if args is not None and args.group is not None:
+            found.groups[len(found.tasks) - 1] = str(args.group)
+        if category == _KERNEL:
+            device = event.pid if args is None or args.device is None else args.device
+            self.devices[device] = self.devices.get(device, 0) + 1
+
+    def _annotate(self, event: Event, begin: int, end: int, category: int) -> None:
+        found = self.found
+        thread = found.thread(event.pid, event.tid)
+        if category == _PYTHON:
+            found.modules[thread].add(begin, end, found.names(re.sub(r"_\d+$", "", event.name[len(_NN_MODULE) :])))
+        elif found.mark(event.name, begin, end, thread):
+            return
+        elif event.name.startswith(OPTIMIZER):
+            found.operators[thread].add(begin, end, found.names(event.name))
+        elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
+            found.modules[thread].add(begin, end, found.names(event.name))
+
+    def timeline(self) -> Timeline:
+        """The timeline, when all events have been taken."""
+        found, header = self.found, self.blocks.header
+        if len(self.devices) > 1:
+            several = ", ".join(sorted(map(str, self.devices)))
+            cause = f"{self.blocks.path.name} holds the kernels of several devices: {several}"
+            hint = "record or export each rank by itself: times of several devices cannot be one unit"
+            raise Problem(Kind.TRACE, cause, found.source, hint)
+        found.cut, found.lost = self.blocks.cut, found.lost + self.blocks.lost
+        found.rank = _whole(_mapping(header.get("distributedInfo")).get("rank"))
+        found.device = _device(header, next(iter(self.devices), None))
+        for task, launch in joined(self.kernels, self.correlations, self.launches):
+            found.tasks.asked[task] = found.tasks.launched[task] = self.launches[launch]
+            found.tasks.thread[task] = self.threads[launch]
+        return found
+
+
+def _category(text: str) -> int:
+    text = text.lower()
+    return _LAUNCH if text.endswith(("_runtime", "_driver")) else _CATEGORIES.get(text, UNKNOWN)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _device(header: Mapping[str, Any], number: object) -> str:
+    """The name of the device whose number the kernels carry, or the first that has one; CPU without kernels."""
+    if number is None:
+        return "CPU"
+    devices = [_mapping(device) for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
+    named: Callable[[Mapping[str, Any]], bool] = lambda device: bool(device.get("name"))  # noqa: E731
+    own = [device for device in devices if device.get("id") == number]
+    return str(next(filter(named, [*own, *devices]), {}).get("name", "GPU"))

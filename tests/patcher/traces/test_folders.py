@@ -1,0 +1,494 @@
+"""What `traces` says of folders: every state made for real, and of names, facts and doctored files what they tell."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+import tracemalloc
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from fixtures import environments
+from patcher.commands import tracing
+from patcher.traces import folders
+from patcher.traces.folders import Capture, Trace
+from tests.patcher.traces.conftest import RECORDING
+
+NPU = "host_dp0_rank{}_77_77_2026112204174{}276_ascend_pt"
+
+
+def states(folder: Path) -> dict[str, str]:
+    """Stage → state, of the captures of a folder."""
+    return {row["stage"] or row["traces"][0]["path"].rpartition("/")[2]: row["state"] for row in rows(folder)}
+
+
+def rows(folder: Path):
+    return tracing.traces(folder).data["captures"]
+
+
+@pytest.mark.engine
+def test_whole(recorded: Path) -> None:
+    plain, packed = sorted(rows(recorded / "torch"), key=lambda row: row["stage"])[:2]
+    assert (packed["state"], packed["stage"], packed["got"], packed["ranks"]) == ("whole", "rollout", "3:5", "0")
+    assert (plain["state"], plain["stage"], plain["role"], plain["step"]) == ("whole", "compute-log-prob", "ref", 1)
+    assert packed["next"] == f"rlpatch report {packed['traces'][0]['path']}"
+
+
+@pytest.mark.engine
+def test_a_full_disk(recorded: Path) -> None:
+    """Of torch.profiler: a file that could not grow, and one that could not begin."""
+    cut, empty = folders.captures(recorded / "torch" / "full")[0].traces
+    assert (cut.state, cut.size, cut.why) == (folders.CUT, 3000, "its JSON ends in the middle")
+    assert (empty.state, empty.size) == (folders.EMPTY, 0)
+
+
+@pytest.mark.engine
+def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    if not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: it imports torch_npu once more")
+    words = [npu_python, RECORDING, "npu", tmp_path, "FULL"]
+    subprocess.run(words, env=environments.variables(), capture_output=True)
+    (capture,) = folders.captures(tmp_path / "full")
+    assert (capture.state, capture.first.why) == (folders.CUT, "profiler_info.json is not whole")
+
+
+@pytest.mark.engine
+def test_still_written_and_then_killed(recorded: Path) -> None:
+    inside = json.loads((recorded / "inside.json").read_text())["captures"]
+    by = {row["stage"]: row for row in inside}
+    pid = by["update-policy"]["traces"][0]["pid"]
+    assert by["update-policy"]["state"] == folders.WRITING
+    assert by["update-policy"]["traces"][0]["why"] == f"process {pid} records it"
+    assert states(recorded / "npu") == {"rollout": folders.NOT_PARSED, "update-policy": folders.KILLED}
+
+
+@pytest.mark.engine
+def test_not_parsed(recorded: Path) -> None:
+    row = next(row for row in rows(recorded / "npu") if row["stage"] == "rollout")
+    assert (row["asked"], row["got"], row["ranks"]) == ("3:5", "3:5", "0")
+    assert row["next"] == f"rlpatch analyse {row['traces'][0]['path']}"
+
+
+@pytest.mark.parametrize("name", ["*.gz", "*ref*.json"], ids=["gzip", "plain"])
+@pytest.mark.engine
+def test_cut_off_anywhere(recorded: Path, tmp_path: Path, name: str) -> None:
+    """A file that was cut is never whole, wherever that was; the units before the cut are told."""
+    (path,) = (recorded / "torch").glob(name)
+    data = path.read_bytes()
+    seen = set()
+    for end in range(0, len(data) - 2, len(data) // 97):
+        copy = tmp_path / path.name
+        copy.write_bytes(data[:end])
+        os.utime(copy, (1, 1))
+        trace = folders.look(copy)
+        assert trace.state == (folders.CUT if end else folders.EMPTY), end
+        seen.add(trace.steps)
+    assert seen >= ({None, (), (3,), (3, 4)} if path.suffix == ".json" else {None, (), (3, 4)})
+
+
+def test_gzip_files_behind_each_other_and_one_that_unpacks_to_much(tmp_path: Path) -> None:
+    """As pigz and dd leave them; no more than some blocks are held at a time."""
+    head, tail = b'{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}', b', {"name": "ProfilerStep#4"}]}'
+    path = tmp_path / "a_dp0_rank0_7.1.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(head) + gzip.compress(b" " * 50_000_000) + gzip.compress(tail) + bytes(512))
+    tracemalloc.start()
+    trace = folders.look(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (trace.state, trace.steps) == (folders.WHOLE, (3, 4))
+    assert peak < 10_000_000
+
+
+@pytest.mark.engine
+def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path, tmp_path: Path) -> None:
+    (path,) = (recorded / "torch").glob("*.gz")
+    host, _, rest = path.name.partition("_dp0")
+    running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    copy = tmp_path / f"{host}_dp0_rank0_{running.pid}.{rest.partition('.')[2]}"
+    copy.write_bytes(path.read_bytes()[:-9])
+    assert folders.look(copy).state == folders.WRITING
+    os.utime(copy, (time.time() - 3600,) * 2)  # it has the process's number, and was there before it
+    assert folders.look(copy).state == folders.CUT
+    running.communicate(b"\n")
+    os.utime(copy)
+    assert folders.look(copy).state == folders.CUT
+
+
+@pytest.mark.engine
+def test_on_another_host_the_age_decides(recorded: Path, tmp_path: Path) -> None:
+    (path,) = (recorded / "torch").glob("*.gz")
+    copy = tmp_path / "elsewhere_dp0_rank0_7.1795321056549676893.pt.trace.json.gz"
+    copy.write_bytes(path.read_bytes()[:-9])
+    assert folders.look(copy).state == folders.WRITING
+    os.utime(copy, (1, 1))
+    assert folders.look(copy).state == folders.CUT
+
+
+# ---------------------------------------------------------------- doctored folders
+
+
+def parsed(path: Path, **files: str | bytes | None) -> Path:
+    """A parsed ``*_ascend_pt`` as torch_npu leaves it, with ``files`` of its output instead; None leaves one out."""
+    output = path / folders.OUTPUT
+    output.mkdir(parents=True, exist_ok=True)
+    schedule = {"wait": 2, "warmup": 1, "active": 2, "repeat": 1, "skip_first": 0}
+    info = {"config": {"common_config": {"schedule": schedule}}, "rank_id": 3}
+    (path / "profiler_info_3.json").write_text(json.dumps(info))
+    (path / "FRAMEWORK").mkdir(exist_ok=True)
+    (path / "FRAMEWORK" / "torch.op_range").write_bytes(b"..ProfilerStep#3....ProfilerStep#4..")
+    known = {"trace_view.json": "[{}]", "step_trace_time.csv": "Device_id,Step,Computing\n0,3,1.0\n0,4,1.0\n", **files}
+    for name, content in known.items():
+        if content is not None:
+            (output / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to_bytes(4, "big") + bytes(68)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({}, ""),
+        ({"step_trace_time.csv": None}, ""),
+        ({"trace_view.json": None}, "neither trace_view.json nor ascend_pytorch_profiler.db"),
+        ({"trace_view.json": "[{}, {"}, "trace_view.json ends in the middle"),
+        ({"trace_view.json": ""}, "trace_view.json ends in the middle"),
+        ({"trace_view.json": None, "ascend_pytorch_profiler_3.db": DATABASE + bytes(8192 - 100)}, ""),
+        ({"ascend_pytorch_profiler_3.db": b""}, "is no database"),
+        ({"ascend_pytorch_profiler_3.db": DATABASE + bytes(4096)}, "is no database"),
+        ({"ascend_pytorch_profiler_3.db": b"no database" * 99}, "is no database"),
+        (
+            {"ascend_pytorch_profiler_3.db": DATABASE + bytes(8092), "ascend_pytorch_profiler_3.db-journal": "x"},
+            "was not closed",
+        ),
+    ],
+)
+def test_half_parsed(tmp_path: Path, files: dict[str, str | bytes | None], why: str) -> None:
+    trace = folders.look(parsed(tmp_path / NPU.format(0, 1), **files))
+    assert (trace.state == folders.HALF_PARSED) == bool(why)
+    assert why in trace.why
+    assert trace.steps == (3, 4)
+    assert trace.asked == (3, 5)
+
+
+def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1))
+    data = path / "PROF_000001_20261122041741000_ABC" / "device_0" / "data"
+    data.mkdir(parents=True)
+    (data / "ts.slice_0").write_bytes(b"x")
+    assert folders.look(path).why == "the device left data, and there is no kernel_details.csv"
+    (path / folders.OUTPUT / "kernel_details.csv").write_text("Name\n")
+    assert folders.look(path).state == folders.WHOLE
+
+
+def test_what_an_analyse_that_was_killed_left(tmp_path: Path) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1))
+    shutil.copytree(path / folders.OUTPUT, path / folders.BEFORE)
+    trace = folders.look(path)
+    assert trace.state == folders.HALF_PARSED
+    assert folders.BEFORE in trace.why
+
+
+@pytest.mark.parametrize(
+    ("doctored", "state"),
+    [
+        (lambda path: (path / "profiler_info_3.json").unlink(), folders.KILLED),
+        (lambda path: (path / "profiler_info_3.json").write_text(""), folders.EMPTY),
+        (lambda path: (path / "profiler_info_3.json").write_text('{"config": {'), folders.CUT),
+        (lambda path: (path / "profiler_info_3.json").write_text("[]"), folders.CUT),
+        (lambda path: (path / "FRAMEWORK" / "torch.op_range").write_bytes(b""), folders.EMPTY),
+        (lambda path: [shutil.rmtree(path), path.mkdir()], folders.EMPTY),
+    ],
+)
+def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1))
+    shutil.rmtree(path / folders.OUTPUT)
+    assert folders.look(path).state == folders.NOT_PARSED
+    doctored(path)
+    assert folders.look(path).state == state
+    assert Capture((folders.look(path),)).command == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("run.nsys-rep", b"x", "a trace of Nsight Systems"),
+        ("a.pftrace", b"x", "a trace of Perfetto"),
+        ("vm_77.1795321056.pt.trace.json", b'{"traceEvents": [{"ph": "X"}]}', "torch.profiler recorded it, and not by"),
+        ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, and not by"),
+        ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN, without torch_npu"),
+    ],
+)
+def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "config.json").write_text('{"no": "trace"}')
+    (tmp_path / "broken.json.gz").write_bytes(b"no gzip")
+    (row,) = rows(tmp_path)
+    assert row["state"] == folders.FOREIGN
+    assert why in row["traces"][0]["why"]
+    assert bool(row["next"]) == ("torch.profiler" in why)
+
+
+def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "vm_7.1.pt.trace.json").write_text('{"traceEvents": []}')
+    assert states(tmp_path) == {"vm_7.1.pt.trace.json": folders.EMPTY}
+
+
+def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
+    parsed(tmp_path / "vm_77_20261122041741276_ascend_pt")
+    (row,) = rows(tmp_path)
+    assert (row["state"], row["ours"], row["ranks"], row["got"]) == (folders.FOREIGN, False, "3", "3:5")
+
+
+@pytest.mark.parametrize(("steps", "found"), [((3, 4), (3, 4)), (None, None)])
+def test_the_steps_of_a_database(tmp_path: Path, steps: tuple[int, ...] | None, found: tuple[int, ...] | None) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1), **{"trace_view.json": None, "step_trace_time.csv": None})
+    shutil.rmtree(path / "FRAMEWORK")
+    with closing(sqlite3.connect(path / folders.OUTPUT / "ascend_pytorch_profiler_3.db")) as database, database:
+        database.execute(f"CREATE TABLE {'STEP_TIME' if steps else 'OTHER'} (id INTEGER)")
+        database.executemany("INSERT INTO STEP_TIME VALUES (?)", [(step,) for step in steps or ()]) if steps else None
+    trace = folders.look(path)
+    assert (trace.state, trace.steps, trace.exports, trace.raw) == (folders.WHOLE, found, ("db",), False)
+
+
+def test_a_damaged_archive_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere_dp0_rank0_7.1.pt.trace.json.gz"
+    data = bytearray(gzip.compress(os.urandom(5000)))
+    data[2000:2100] = bytes(100)
+    path.write_bytes(data)
+    os.utime(path, (1, 1))
+    assert "cannot be read" in folders.look(path).why
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "world"),
+    [
+        ('"distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8}, ', 3, 8),
+        ('"distributedInfo": {"rank": "x"}, ', None, None),
+        ("", None, None),
+    ],
+)
+def test_the_rank_that_torch_writes_itself(tmp_path: Path, text: str, rank: int | None, world: int | None) -> None:
+    path = tmp_path / "vm_7.1.pt.trace.json"
+    path.write_text(f'{{{text}"traceEvents": [{{"ph": "X"}}]}}')
+    trace = folders.look(path)
+    assert (trace.rank, trace.world) == (rank, world)
+
+
+# ---------------------------------------------------------------- names, captures, facts
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("a_b_dp2_rank5_77", {"stage": "rollout", "host": "a_b", "replica": 2, "rank": 5, "pid": 77}),
+        ("a_graph_capture_dp0_rank0_7", {"stage": "graph-capture", "host": "a", "replica": 0, "rank": 0, "pid": 7}),
+        (
+            "a_update_critic_critic_step12_rank3_77",
+            {"stage": "update-critic", "host": "a", "role": "critic", "step": 12, "rank": 3, "pid": 77},
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ["{}_77_20261122041741276_ascend_pt", "{}_20261122041741276_ascend_pt", "{}.1.pt.trace.json"]
+)
+def test_what_a_name_tells(tmp_path: Path, name: str, known: dict[str, object], form: str) -> None:
+    path = tmp_path / form.format(name)
+    if form.endswith("_ascend_pt"):
+        parsed(path)
+    else:
+        path.write_text('{"traceEvents": [{"ph": "X"}]}')
+    trace = folders.look(path)
+    assert {key: getattr(trace, key) for key in known} == known
+    assert (trace.ours, trace.state) == (True, folders.WHOLE)
+
+
+def trace(rank: int | None = 0, ended: float = 0, state: str = folders.WHOLE, **more: object) -> Trace:
+    path = Path(f"/t/host_dp0_rank{rank}_{more.get('pid', 7)}.{ended}")
+    known = {
+        "ours": True,
+        "rank": rank,
+        "ended": ended,
+        "steps": (30, 31),
+        "stage": "rollout",
+        "asked": (30, 32),
+        **more,
+    }
+    return Trace(path, "torch", state, 10, **known)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("traces", "captures"),
+    [
+        ((trace(0), trace(1), trace(2)), [[0, 1, 2]]),
+        ((trace(1, 5), trace(0, 6), trace(0, 70), trace(1, 71)), [[0, 1], [0, 1]]),
+        ((trace(0), trace(0, stage="update-policy")), [[0], [0]]),
+        ((trace(0, step=1), trace(1, step=1), trace(0, step=2)), [[0, 1], [0]]),
+        ((trace(0, asked=(1, 2)), trace(1)), [[0], [1]]),
+        ((trace(0, host="a"), trace(0, host="b")), [[0, 0]]),  # replicas that do not know of each other
+        ((trace(None), trace(None)), [[None], [None]]),
+        ((trace(0, ours=False), trace(1, ours=False)), [[0], [1]]),
+    ],
+)
+def test_captures(traces: tuple[Trace, ...], captures: list[list[int | None]]) -> None:
+    assert [[one.rank for one in capture.traces] for capture in folders.grouped(traces)] == captures
+
+
+def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
+    for worst in (folders.CUT, folders.KILLED, folders.HALF_PARSED, folders.NOT_PARSED, folders.WRITING):
+        assert Capture((trace(0), trace(1, state=worst), trace(2))).state == worst
+    assert set(folders.WORST) == set(folders.STATES)
+
+
+@pytest.mark.parametrize(
+    ("asked", "units", "text"),
+    [
+        ((30, 32), (30, 31), "30:32"),
+        ((30, 60), (30, 31), "30:32 (2 of 30)"),
+        ((30, None), (30, 31), "30:32"),
+        ((30, 34), (30, 33), "30:34 (2 units)"),
+        (None, (5,), "5:6"),
+        ((30, 60), (), "none"),
+        ((30, 60), None, ""),
+    ],
+)
+def test_what_was_got(asked, units, text: str) -> None:
+    assert tracing.got(units, asked) == text
+
+
+@pytest.mark.parametrize(
+    ("found", "asked", "world", "text"),
+    [
+        ((0, 1, 2, 3, 8), "", None, "0-3,8"),
+        ((0, 8), "0,8,16", None, "0,8 of 0,8,16"),
+        ((0, 8), "0,8", None, "0,8"),
+        ((0,), "all", 8, "0 of 8"),
+        ((0, 1), "all", 2, "0,1"),
+        ((), "", None, ""),
+    ],
+)
+def test_ranks_found_of_those_asked(found, asked: str, world, text: str) -> None:
+    traces = [trace(rank, ranks=asked, world=world) for rank in found or (None,)]
+    assert tracing.ranks(Capture(tuple(traces))) == text
+
+
+def test_units_are_those_that_every_rank_has() -> None:
+    traces = (trace(0, steps=(1, 2, 3)), trace(1, steps=(2, 3)), trace(2, steps=None))
+    assert Capture(traces).steps == (2, 3)
+    assert Capture(traces[2:]).steps is None
+
+
+FACTS = {
+    "target": "vllm", "release": "0.11.0", "stage": "rollout", "window": "3:9", "rollout": 4, "rank": 2, "host": "h",
+    "ranks": "2,6", "pid": True, "replica": "seven", "units": [{"number": 3}, {"number": "x"}, 4],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "taken"),
+    [
+        ("h_dp0_rank0_7", FACTS, True),
+        ("another", {**FACTS, "trace": "/else/where/h_dp0_rank0_7.1.pt.trace.json"}, True),
+        ("another", FACTS, False),
+        ("h_dp0_rank0_7", [FACTS], False),
+    ],
+)
+def test_facts_beside_a_trace(tmp_path: Path, name: str, facts: object, taken: bool) -> None:
+    (tmp_path / "h_dp0_rank0_7.1.pt.trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}]}')
+    (tmp_path / f"{name}.rlpatch.json").write_text(json.dumps(facts))
+    (row,) = rows(tmp_path)
+    if not taken:
+        assert (row["target"], row["rollout"]) == ("", None)
+        return
+    assert (row["target"], row["release"], row["rollout"], row["asked"]) == ("vllm", "0.11.0", 4, "3:9")
+    assert (row["ranks"], row["got"]) == ("2 of 2,6", "3:4 (1 of 6)")
+    assert row["traces"][0]["pid"] == 7  # what has not the form of a fact is none
+    assert row["traces"][0]["facts"]["units"] == FACTS["units"]
+
+
+def test_an_open_window(tmp_path: Path) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1))
+    info = {"config": {"common_config": {"schedule": {"wait": 29, "warmup": 1, "active": 10**9 - 30}}}}
+    (path / "profiler_info_3.json").write_text(json.dumps(info))
+    (row,) = rows(tmp_path)
+    assert row["asked"] == "30:"
+
+
+@pytest.mark.parametrize("info", ["{}", '{"config": 3}', '{"config": {"common_config": {"schedule": {"wait": "x"}}}}'])
+def test_a_schedule_that_is_none(tmp_path: Path, info: str) -> None:
+    path = parsed(tmp_path / NPU.format(0, 1))
+    (path / "profiler_info_3.json").write_text(info)
+    assert folders.look(path).asked is None
+
+
+def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "".join(f'{{"ph": "X", "name": "ProfilerStep#{number}"}}, ' for number in (3, 44, 555, 123456789012))
+    path = tmp_path / "a_dp0_rank0_7.1.pt.trace.json"
+    path.write_text(f'{{"traceEvents": [{names}{{}}]}}')
+    for size in range(1, 90):
+        monkeypatch.setattr(folders, "_BLOCK", size)
+        assert folders.look(path).steps == (3, 44, 555, 123456789012), size
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.mark.engine
+def test_the_table_fits_80_columns(recorded: Path) -> None:
+    from patcher import tables
+
+    lines = tables.captures(tracing.traces(recorded).data, 80)
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    for said in ("not parsed", "killed", "cut off", "whole", "rollout", "compute-log-prob", "3:5", "step 2"):
+        assert said in text
+
+
+@pytest.mark.engine
+def test_the_command(recorded: Path, run) -> None:
+    said = run("traces", recorded / "npu")
+    assert "not parsed" in said.stdout
+    assert "next: rlpatch analyse " in said.stdout
+    assert "record again: torch_npu left no profiler_info" in said.stdout
+    assert "there is no profiler_info.json" not in said.stdout
+    assert "there is no profiler_info.json" in run("traces", recorded / "npu", "-v").stdout
+    document = json.loads(run("traces", recorded / "npu", "--json").stdout)
+    assert [row["state"] for row in document["result"]["captures"]] == ["not parsed", "killed"]
+
+
+@pytest.mark.engine
+def test_one_trace(recorded: Path, run) -> None:
+    (path,) = (recorded / "torch").glob("*.gz")
+    document = json.loads(run("traces", path, "--json").stdout)
+    assert [row["state"] for row in document["result"]["captures"]] == ["whole"]
+
+
+def test_on_a_terminal_it_fits_the_terminal(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a-rather-long-name-of-some-trace.nsys-rep").write_text("x")
+    assert "another tool" in run("traces", tmp_path).stdout
+    assert "a trace of Nsight Systems" in run("traces", tmp_path).stdout
+
+
+def test_nothing_there(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = run("traces", tmp_path)
+    assert "no trace of any tool lies here" in said.stderr
+    monkeypatch.chdir(tmp_path)
+    assert "rlpatch_traces does not exist" in run("traces", code=3).stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_that_may_not_be_read(tmp_path: Path, run) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    assert "permission denied" in run("traces", closed, code=5).stderr
+    closed.chmod(0o700)

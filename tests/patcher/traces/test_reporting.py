@@ -1,0 +1,384 @@
+"""``rlpatch report`` and ``rlpatch compare`` as people type them: exit codes, what is printed, and bad input."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from patcher.cli import rlpatch
+from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+
+
+def typed(*words: str | Path) -> Result:
+    return CliRunner().invoke(rlpatch, [str(word) for word in words])
+
+
+def data(result: Result) -> dict[str, Any]:
+    return dict(json.loads(result.stdout)["result"])
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    return steps(4, late={32: 5 * MS}).torch(tmp_path / "host_dp0_rank0_1.1.pt.trace.json.gz")
+
+
+# ---------------------------------------------------------------- what is printed
+
+
+def test_a_report_names_the_verdict_the_parts_and_what_to_try(trace: Path) -> None:
+    result = typed("report", trace)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Dispatch: the device waits for the host\n")
+    assert "  4 units, #30 to #33: median 10.00 ms" in result.stdout
+    assert "problem: Dispatch: the device waits for the host (at most" in result.stdout
+    assert "  try: CUDA graphs" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= max(80, len(str(trace)))
+
+
+def test_details_have_each_unit_and_each_check(trace: Path) -> None:
+    result = typed("report", trace, "-v")
+    assert "#32 15.00 ms, host 15.00 ms, 10 kernels" in result.stdout
+    assert "ok launches: 100.0 % of 40 kernels and copies have a launch" in result.stdout
+
+
+def test_json_is_the_promise_within_the_envelope_of_every_command(trace: Path) -> None:
+    result = typed("report", trace, "--json")
+    assert list(data(result)) == ["schema", "captures", "findings"]
+    assert data(result)["captures"][0]["form"] == "torch"
+
+
+def test_units_are_chosen(trace: Path) -> None:
+    assert [
+        unit["number"] for unit in data(typed("report", trace, "--units", "31:33", "--json"))["captures"][0]["units"]
+    ] == [31, 32]
+
+
+@pytest.mark.parametrize(("value", "hint"), [("31-33", "31:33"), ("33:31", "33:34"), ("x", "30:31")])
+def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str, hint: str) -> None:
+    result = typed("report", trace, "--units", value)
+    assert result.exit_code == 2
+    assert f"next: --units {hint}" in result.stderr
+
+
+def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None:
+    result = typed("report", trace, "--units", "90:99")
+    assert result.exit_code == 2
+    assert "next: --units 30:34 are all of them" in result.stderr
+
+
+def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    result = typed("report", trace, "-o", page)
+    assert result.exit_code == 0
+    assert "<html" in page.read_text()
+    assert sorted(tmp_path.iterdir()) == sorted([trace, page])
+    refused = typed("report", trace, "-o", tmp_path / "missing" / "page.html")
+    assert refused.exit_code == 5
+    assert "cannot be written" in refused.stderr
+
+
+def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
+    marks = (Range("ProfilerStep#1", 0, 100 * MS),)
+    for rank, ends in ((0, 90), (1, 30)):
+        tasks = (Task(MS, 21 * MS, launch=10), Task(21 * MS, ends * MS, "communication", "AllReduce", 9, 20))
+        Run(tasks, marks, rank=rank).db(tmp_path / f"rank{rank}_ascend_pt")
+    result = typed("report", tmp_path)
+    assert result.exit_code == 0
+    assert "Rank 1 comes last in 1 of 1 collectives, and the others wait 60.00 ms for it." in " ".join(
+        result.stdout.split()
+    )
+    (first, second) = (line.split() for line in result.stdout.splitlines() if line.startswith(("     0 ", "     1 ")))
+    assert (first[3], second[4]) == ("60.000", "60.000")
+
+
+def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
+    other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
+    assert "nothing is said of who waits for whom" in typed("report", trace, other).stderr
+
+
+def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
+    for rank in range(6):
+        replace(steps(2, late=dict.fromkeys((30, 31), rank * MS)), rank=rank).torch(
+            tmp_path / f"rank{rank}.pt.trace.json"
+        )
+    lines = typed("report", tmp_path).stdout
+    assert lines.count("part of a unit") == 1
+    assert "rank 5 is the slowest" in lines
+
+
+def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
+    marks = tuple(Range(f"ProfilerStep#{n}", n * 100 * MS, (n + 1) * 100 * MS) for n in range(3, 7))
+    path = Run((), marks, (Range("aten::mm", 310 * MS, 350 * MS),)).torch(tmp_path / "cpu.json")
+    result = typed("report", path, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0
+    assert "4 of 4 units launched no kernel" in result.stdout
+    assert "  4 units, #3 to #6\n  nothing ran on a device; median on the host 100.00 ms\n" in result.stdout
+    assert typed("compare", path, path).exit_code == 4
+
+
+@pytest.mark.engine
+def test_what_our_probe_recorded_on_a_cpu_is_read(recorded: Path) -> None:
+    captures = data(typed("report", recorded / "torch", "--json"))["captures"]
+    units = {
+        Path(one["source"]).name.partition("_rank")[0]: [unit["number"] for unit in one["units"]] for one in captures
+    }
+    assert [3, 4] in units.values()
+    assert all(one["operators"] and one["device"] == "CPU" for one in captures if one["units"])
+
+
+def test_names_of_a_trace_are_no_commands_of_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b[31mred\x07\u202eevil"
+    run = Run(
+        tuple(Task(10 + n * 10, 20 + n * 10, name=evil, launch=1) for n in range(9)), (Range("ProfilerStep#1", 0, 100),)
+    )
+    result = typed("report", run.torch(tmp_path / "evil.json"))
+    assert result.exit_code == 0
+    assert "\x1b" not in result.output
+    assert "\x07" not in result.output
+    assert "\u202e" not in result.output
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def unparsed(place: Path) -> Path:
+    folder = place / "host_1_20260101000000000_ascend_pt"
+    (folder / "PROF_000001_20260101" / "device_0").mkdir(parents=True)
+    return folder
+
+
+def other_schema(place: Path) -> Path:
+    file = place / "ascend_pytorch_profiler_0.db"
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("CREATE TABLE TASK (begin INTEGER)")
+    return file
+
+
+def damaged(place: Path) -> Path:
+    folder = steps(3).db(place / "rank0_ascend_pt")
+    (file,) = folder.rglob("*.db")
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"\0" * (len(content) - 4096))
+    return folder
+
+
+def two_devices(place: Path) -> Path:
+    run = steps(2).events()
+    run[4]["args"] = {"device": 0}
+    kernels = [event for event in run if event["cat"] == "kernel"]
+    kernels[0]["args"]["device"] = 1
+    return written(place / "two.json", run)
+
+
+def two_ranks(place: Path) -> Path:
+    folder = steps(2).text(place / "rank0_ascend_pt")
+    (folder / "profiler_info_1.json").write_text("{}")
+    return folder
+
+
+def two_databases(place: Path) -> Path:
+    folder = steps(2).db(place / "rank0_ascend_pt")
+    (file,) = folder.rglob("*.db")
+    shutil.copy(file, file.with_name("ascend_pytorch_profiler_1.db"))
+    return folder
+
+
+def two_npus(place: Path) -> Path:
+    folder = steps(2).text(place / "rank0_ascend_pt")
+    (file,) = folder.rglob("trace_view.json")
+    rows = json.loads(file.read_text())
+    next(row for row in rows if row.get("args", {}).get("Task Type") == "AI_CORE")["pid"] = 901
+    file.write_text(json.dumps(rows))
+    return folder
+
+
+def tables_alone(place: Path) -> Path:
+    folder = steps(2).text(place / "rank0_ascend_pt")
+    (file,) = folder.rglob("trace_view.json")
+    file.rename(file.with_name("kernel_details.csv"))
+    return folder
+
+
+def written(path: Path, events: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps({"traceEvents": events}).replace('"<', "").replace('>"', ""))
+    return path
+
+
+def content(name: str, data: bytes) -> Callable[[Path], Path]:
+    def made(place: Path) -> Path:
+        (place / name).write_bytes(data)
+        return place / name
+
+    return made
+
+
+BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
+    "nothing there": (lambda place: place / "nowhere", 3, "does not exist"),
+    "an empty folder": (lambda place: place, 3, "no trace lies in"),
+    "0 bytes": (content("a.json", b""), 4, "is empty"),
+    "no JSON": (content("a.json", b"hello"), 4, "holds no JSON"),
+    "JSON of another kind": (content("a.json", b'{"a": 1}'), 4, "no list traceEvents"),
+    "no event": (content("a.json", b'{"traceEvents": []}'), 3, "holds no kernel, no operator and no mark"),
+    "gzip cut in its head": (content("a.json.gz", gzip.compress(b"[1]" * 99)[:9]), 4, "gzip"),
+    "a database of 0 bytes": (content("ascend_pytorch_profiler_0.db", b""), 4, "is empty"),
+    "a database of another schema": (other_schema, 4, "another schema: it lacks"),
+    "a damaged database": (damaged, 4, "cannot be read"),
+    "a folder that was not parsed": (unparsed, 3, "next: rlpatch analyse"),
+    "a folder of folders that were not parsed": (lambda place: unparsed(place).parent, 3, "next: rlpatch analyse"),
+    "tables without a trace": (tables_alone, 3, "neither trace_view.json nor a database"),
+    "two devices": (two_devices, 4, "several devices: 0, 1"),
+    "two NPUs": (two_npus, 4, "holds the tasks of 2 devices"),
+    "two ranks": (two_ranks, 4, "holds several ranks"),
+    "two databases": (two_databases, 4, "holds several ranks"),
+    "text that is not there yet": (content("trace_view.json", b"["), 3, "holds no kernel"),
+}
+
+
+@pytest.mark.parametrize(("make", "code", "says"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_bad_input_is_a_clear_line_with_its_exit_code(
+    tmp_path: Path, command: str, make: Callable[[Path], Path], code: int, says: str
+) -> None:
+    place = tmp_path / "bad"
+    place.mkdir()
+    path = make(place)
+    good = steps(2).torch(tmp_path / "good.json")
+    result = typed(command, path) if command == "report" else typed(command, good, path)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_closed_file_is_told_with_its_owner(trace: Path) -> None:
+    trace.chmod(0)
+    result = typed("report", trace)
+    assert result.exit_code == 5
+    assert "permission denied" in result.stderr
+
+
+def test_what_can_be_read_is_reported_beside_what_cannot(trace: Path, tmp_path: Path) -> None:
+    result = typed("report", trace, content("bad.json", b"")(tmp_path))
+    assert result.exit_code == 4
+    assert result.stdout.startswith("Dispatch")
+    assert "bad.json is empty" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["trace.txt", "trace.gz", "trace", "a trace.json"])
+def test_what_a_file_holds_decides_not_its_name(trace: Path, tmp_path: Path, name: str) -> None:
+    shutil.copy(trace, tmp_path / name)
+    (tmp_path / f"{name}.plain").write_bytes(gzip.decompress(trace.read_bytes()))
+    for path in (tmp_path / name, tmp_path / f"{name}.plain"):
+        assert len(data(typed("report", path, "--json"))["captures"][0]["units"]) == 4
+
+
+def test_a_cut_trace_is_read_up_to_the_cut_and_said(trace: Path, tmp_path: Path) -> None:
+    text = gzip.decompress(trace.read_bytes())
+    (tmp_path / "cut.json").write_bytes(text[: len(text) * 2 // 3])
+    result = typed("report", tmp_path / "cut.json")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("warning: this data cannot carry every verdict\n  the file ends before the list")
+
+
+def test_a_folder_gives_all_that_lies_below(trace: Path, tmp_path: Path) -> None:
+    replace(steps(4), rank=1).text(tmp_path / "deep" / "er" / "rank1_ascend_pt")
+    replace(steps(4), rank=2).db(tmp_path / "deep" / "rank2_ascend_pt")
+    (tmp_path / "deep" / "settings.json").write_text("{}")
+    unparsed(tmp_path)
+    forms = [one["form"] for one in data(typed("report", tmp_path, "--json"))["captures"]]
+    assert sorted(forms) == ["ascend-db", "ascend-text", "torch"]
+
+
+def test_facts_beside_a_trace_are_read(trace: Path) -> None:
+    facts = {"stage": "rollout", "rank": 5, "units": [{"number": 31, "requests": 7}]}
+    (trace.parent / "host_dp0_rank0_1.rlpatch.json").write_text(json.dumps(facts))
+    (one,) = data(typed("report", trace, "--json"))["captures"]
+    assert one["facts"] == facts
+    assert [unit["requests"] for unit in one["units"]] == [None, 7, None, None]
+
+
+# ---------------------------------------------------------------- compare
+
+
+def test_a_comparison_says_what_changed_and_how_sure_that_is(tmp_path: Path) -> None:
+    before = steps(9).torch(tmp_path / "before.json")
+    after = steps(9, late=dict.fromkeys(range(30, 39), 3 * MS)).db(tmp_path / "after_ascend_pt")
+    result = typed("compare", before, after)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("median unit: 10.00 ms before, 13.00 ms after, +3.000 ms\n  95 % interval ")
+    assert "free: the host was late" in result.stdout
+    assert "One capture a side is one sample" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert data(typed("compare", before, after, "--json"))["median_ns"] == [10 * MS, 13 * MS]
+
+
+def test_several_captures_a_side_stand_around_two_dashes(tmp_path: Path) -> None:
+    paths = [steps(4, late={31: n * MS}).torch(tmp_path / f"{n}.json") for n in range(4)]
+    told = data(typed("compare", *paths[:3], "--json", "--", paths[3]))
+    assert [told[side]["sources"] for side in ("before", "after")] == [list(map(str, paths[:3])), [str(paths[3])]]
+    result = typed("compare", *paths)
+    assert result.exit_code == 2
+    assert f"{paths[1]} -- {paths[2]}" in result.stderr
+    assert typed("compare", paths[0]).exit_code == 2
+
+
+def test_a_refusal_names_the_reason_and_the_way_on(tmp_path: Path) -> None:
+    before, after = steps(4).torch(tmp_path / "a.json"), steps(4, first=100).torch(tmp_path / "b.json")
+    result = typed("compare", before, after)
+    assert result.exit_code == 4
+    assert "not comparable: other window: 30:34 before, 100:104 after" in result.stderr
+    assert data(typed("compare", before, after, "--json"))["refused"] == ["other window: 30:34 before, 100:104 after"]
+    forced = typed("compare", before, after, "--force", "-o", tmp_path / "page.html")
+    assert forced.exit_code == 0
+    assert forced.stdout.startswith("warning: other window")
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+PROGRAM = """#!/bin/sh
+echo "$@" > "$MSPROF_SAID"
+[ -n "$MSPROF_LEAVES" ] && echo rows > "$7/$MSPROF_LEAVES"
+exit 0
+"""
+
+
+@pytest.mark.parametrize("leaves", ["performance_comparison_result.xlsx", ""])
+def test_msprof_analyze_gets_the_pair_in_its_own_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leaves: str
+) -> None:
+    before, after = (steps(4).db(tmp_path / name / "rank0_ascend_pt") for name in ("before", "after"))
+    program = tmp_path / "bin" / "msprof-analyze"
+    program.parent.mkdir()
+    program.write_text(PROGRAM)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("MSPROF_SAID", str(tmp_path / "said"))
+    monkeypatch.setenv("MSPROF_LEAVES", leaves)
+    result = typed("compare", before, after, "--msprof-analyze")
+    assert result.exit_code == 0
+    output = tmp_path / "after" / "msprof_analyze" / "compare"
+    assert (tmp_path / "said").read_text() == f"compare -d {after} -bp {before} -o {output}\n"
+    assert ("left no file" in result.stderr) == (not leaves)
+    assert (f"msprof-analyze compare wrote {output / leaves}\n" in result.stdout) == bool(leaves)
+    assert output.is_dir() == bool(leaves)
+
+
+def test_without_msprof_analyze_the_comparison_stands_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = steps(4).torch(tmp_path / "a.json")
+    monkeypatch.setattr("patcher.traces.recipes.program", lambda *words: "")
+    result = typed("compare", path, path, "--msprof-analyze")
+    assert result.exit_code == 5
+    assert "msprof-analyze is not installed" in result.stderr
+    assert result.stdout.startswith("median unit")
