@@ -18,6 +18,7 @@ COMMANDS = {
     "list": ("listing", "Show targets, releases, stages and windows."),
     "explain": ("explain", "Say where the code goes in and why."),
     "recover": ("recover", "End a run that was interrupted."),
+    "demo": ("demo", "Patch a copy of a real release, and take it out again."),
     "completion": ("completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""

@@ -1,7 +1,7 @@
 """``python -m patches.survey vllm-ascend==0.31.0``: what has to be added for a release, and ``--readme``.
 
 It downloads the release, or looks into ``--path DIR``, says for each recipe whether its structure is there and its
-fingerprint known, and prints the lines to add. ``--readme`` writes the table of the README anew from the recipes.
+fingerprint known, and prints the lines to add. ``--readme`` writes the table of targets anew from the recipes, in the README and the docs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ AGAIN = "python -m patches.survey"
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("release", required=False, metavar="TARGET==VERSION")
 @click.option("--path", type=click.Path(path_type=Path), metavar="DIR", help="Look into this folder, download nothing.")
-@click.option("--readme", "table", is_flag=True, help="Write the table of README.md anew from the recipes.")
+@click.option("--readme", "table", is_flag=True, help="Write the table of targets anew from the recipes.")
 def main(release: str | None, path: Path | None, table: bool) -> None:
     """Say what rlpatch has to learn for a release that it does not know, and print the lines to add."""
     try:
         if table:
-            click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / "README.md"))
+            for page in readme.PAGES:
+                click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / page))
         elif release:
             for line in _survey(release, path):
                 click.echo(line)
