@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from fixtures import environments, releases
 from fixtures.cache import Once, cached
+from tests.matrix import ends, thinned
 
 # Two cores shared with engines that import torch: a slow example says nothing.
 settings.register_profile("rlpatch", deadline=None)
@@ -35,10 +36,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+REST = ("engine", "matrix", "crash")
+"""The marks of what only `.ci/run`, and whoever names it, has the time for."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the rest out where nothing is selected: who names a file, a mark or a word gets all that it names."""
+    said = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword
+    if not said:
+        left = [item for item in items if any(item.get_closest_marker(mark) for mark in REST)]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "ascend_release" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--all-releases")
-        metafunc.parametrize("ascend_release", releases.VLLM_ASCEND if everything else releases.SAMPLE)
+        cases = releases.VLLM_ASCEND if everything else releases.SAMPLE
+        metafunc.parametrize("ascend_release", thinned(cases, (*ends(cases), "0.11.0rc1")))
 
 
 @pytest.fixture(scope="session")

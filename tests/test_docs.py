@@ -72,7 +72,9 @@ def test_the_reference_of_commands_has_every_option() -> None:
     assert list(sections) == list(cli.COMMANDS)
     for command, text in sections.items():
         found = cli.rlpatch.get_command(None, command)  # type: ignore[arg-type]
-        assert [word for param in found.params for word in param.opts if word.startswith("--") and word not in text] == []
+        assert [
+            word for param in found.params for word in param.opts if word.startswith("--") and word not in text
+        ] == []
     assert hooks.on_page_markdown("# another page") == "# another page"
 
 

@@ -59,7 +59,9 @@ def imports(path: Path) -> Iterator[str]:
 def test_no_import_runs_back_up(module: str) -> None:
     level, room = place(module)
     up = [
-        name for name in imports(MODULES[module]) if name not in OPEN and place(name)[1] != room and place(name)[0] <= level
+        name
+        for name in imports(MODULES[module])
+        if name not in OPEN and place(name)[1] != room and place(name)[0] <= level
     ]
     assert up == []
 

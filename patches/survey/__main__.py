@@ -1,7 +1,8 @@
-"""``python -m patches.survey vllm-ascend==0.31.0``: what has to be added for a release, and ``--readme``.
+"""``python -m patches.survey vllm-ascend==0.31.0``: what has to be added for a release; ``--new``, and ``--readme``.
 
 It downloads the release, or looks into ``--path DIR``, says for each recipe whether its structure is there and its
-fingerprint known, and prints the lines to add. ``--readme`` writes the table of targets anew from the recipes, in the README and the docs.
+fingerprint known, and prints the lines to add. ``--new`` does so for every release that the package index has and the
+recipes do not know, and exits with 1 if there is one. ``--readme`` writes the table of targets anew.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ AGAIN = "python -m patches.survey"
 @click.argument("release", required=False, metavar="TARGET==VERSION")
 @click.option("--path", type=click.Path(path_type=Path), metavar="DIR", help="Look into this folder, download nothing.")
 @click.option("--readme", "table", is_flag=True, help="Write the table of targets anew from the recipes.")
-def main(release: str | None, path: Path | None, table: bool) -> None:
+@click.option("--new", is_flag=True, help="Look at every release that the package index has and rlpatch does not know.")
+def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
     """Say what rlpatch has to learn for a release that it does not know, and print the lines to add."""
     try:
         if table:
             for page in readme.PAGES:
                 click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / page))
+        elif new:
+            sys.exit(_new(release))
         elif release:
             for line in _survey(release, path):
                 click.echo(line)
         else:
-            hint = f"{AGAIN} vllm-ascend==0.31.0, or {AGAIN} --readme"
+            hint = f"{AGAIN} vllm-ascend==0.31.0, {AGAIN} --new, or {AGAIN} --readme"
             raise Problem(Kind.USAGE, "no release to look at", hint=hint)
     except Problem as problem:
         click.echo(f"Error: {problem}", err=True)
@@ -52,6 +56,27 @@ def _survey(word: str, path: Path | None) -> list[str]:
         folder = path or fits.fetch(upstream.project, version or "", Path(scratch) / "release")
         target = find.find(upstream.project, path=folder, version=version, again=lambda text: f"{AGAIN} {text}")
         return fits.report(upstream, target)
+
+
+def _new(word: str | None) -> int:
+    """Survey what is new of the project ``word``, or of all; 1 if something is."""
+    from patcher.targets import find
+    from patches.projects import projects
+
+    names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
+    found = False
+    for project in (project for project in projects() if project.name in names):
+        versions = fits.unknown(project)
+        found = found or bool(versions)
+        if not versions:
+            click.echo(f"{project.name}: nothing newer than {project.releases[-1]}")
+        for version in versions:
+            try:
+                lines = _survey(f"{project.name}=={version}", None)
+            except Problem as problem:  # of this release; the others are looked at
+                lines = [f"{project.name} {version}: {problem}"]
+            click.echo("\n".join([*lines, ""]))
+    return int(found)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,21 @@ def download(distributions: Sequence[str], version: str, folder: Path, *, parts:
     raise _unavailable(distributions[0], version, said)
 
 
+def listed(distribution: str) -> tuple[str, ...]:
+    """Every version of a distribution that the package index has, pre-releases too.
+
+    Raises :class:`Problem` (ENVIRONMENT) where no index answers, or none has it: pip does not tell these apart.
+    """
+    command = [sys.executable, "-m", "pip", "index", "versions", "--pre", "--retries=2", distribution]
+    done = subprocess.run(command, capture_output=True, text=True)
+    for line in done.stdout.splitlines():
+        head, _, versions = line.partition("Available versions: ")
+        if not head and versions:
+            return tuple(versions.split(", "))
+    hint = f"look at what it says: {' '.join(['python', *command[1:]])}"
+    raise Problem(Kind.ENVIRONMENT, f"no package index answers, or none has {distribution}", hint=hint)
+
+
 def _part(path: str, parts: Sequence[str]) -> bool:
     return not parts or path.startswith(tuple(parts))
 

@@ -15,7 +15,7 @@ from patcher.errors import Kind, Problem
 from patcher.plan import published
 from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target
-from patches.survey.download import download
+from patches.survey.download import download, listed
 
 
 class Finding(NamedTuple):
@@ -55,6 +55,17 @@ def fetch(project: Project, version: str, folder: Path) -> Path:
     parts = (*project.files, *own, *project.version_files, *metadata, "PKG-INFO")
     download(project.distributions, version, folder, parts=parts, wanted=lambda _path, _size: True)
     return folder
+
+
+def unknown(project: Project) -> list[str]:
+    """The releases on the package index that the recipes do not know, oldest first; Problem (ENVIRONMENT).
+
+    What is older than all that are known was never meant to be, and development builds are no releases.
+    """
+    known = {Version(release) for release in project.releases}
+    there = {Version(version): version for name in project.distributions for version in listed(name)}
+    new = (version for version in there if version not in known and version > min(known) and not version.is_devrelease)
+    return [there[version] for version in sorted(new)]
 
 
 def report(upstream: Upstream, target: Target) -> list[str]:

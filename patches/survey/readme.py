@@ -28,11 +28,13 @@ class Words(NamedTuple):
 
 
 ENGLISH = Words(
-    "| target | stage | windows | releases |", "{} (also {})", "{}: settings of its own profiler", "none", "none: as a whole"
+    "| target | stage | windows | releases |",
+    "{} (also {})",
+    "{}: settings of its own profiler",
+    "none",
+    "none: as a whole",
 )
-CHINESE = Words(
-    "| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{}：自带 profiler 的设置", "无", "无：整段采集"
-)
+CHINESE = Words("| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{}：自带 profiler 的设置", "无", "无：整段采集")  # noqa: RUF001
 (_BUILTIN,) = Builtin.NAMES
 _ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
 

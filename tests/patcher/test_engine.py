@@ -159,7 +159,7 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
         ),
         (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "_probe in the class already"),
         (("after = 1", "after = = 1"), "not valid Python"),
-        (("after = 1", "after = 1\r\ra = 2"), ""),
+        (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
     ],
 )
 def test_any_other_structure_is_refused(edit: tuple[str, str], cause: str) -> None:
@@ -292,9 +292,10 @@ def started(source: str, site: Site = AROUND) -> str:
         (("            # the graphs", "            more()\n\n            # the graphs"), PAIR),
         (("capture()\n", "capture()\n            # done\n\n            more()\n"), PAIR),
         (("capture()\n", "capture()  # all\n"), [PAIR[0], "used = self.runner.capture()  # all", PAIR[2]]),
+        (("used = 0", "used: int"), PAIR),
         (("return used", "def later():\n            self.runner.capture()\n        return used"), PAIR),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tuple[str, str], lines: list[str]) -> None:
     source = START.replace(*edit) if edit[0] else START
@@ -323,17 +324,12 @@ def test_a_line_goes_in_front_of_a_call_at_any_depth_and_one_behind_it(edit: tup
             "0 stat",
         ),
         (("self.runner.dummy(size)", "self.runner.capture(size)"), "2 statements of"),
-        (("used = 0", "used: int"), ""),
     ],
 )
 def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str) -> None:
-    source = START.replace(*edit)
-    if cause:
-        with pytest.raises(Problem, match=re.escape(cause)) as caught:
-            started(source)
-        assert (caught.value.kind, caught.value.where) == (Kind.STRUCTURE, "/x/worker.py:2")
-    else:
-        started(source)
+    with pytest.raises(Problem, match=re.escape(cause)) as caught:
+        started(START.replace(*edit))
+    assert (caught.value.kind, caught.value.where) == (Kind.STRUCTURE, "/x/worker.py:2")
 
 
 def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
-from patches.survey.download import download
+from patches.survey.download import download, listed
 
 METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
 FILES = {"toy/__init__.py": "", "toy/worker.py": "class Worker: pass\n", "toy/large.py": "#" * 100, "other/x.py": ""}
@@ -78,3 +78,15 @@ def test_what_nobody_has_is_a_problem_with_the_next_command(index: Path, tmp_pat
         fetched(tmp_path / "out")
     assert caught.value.kind is Kind.ENVIRONMENT
     assert "--path DIR" in caught.value.hint
+
+
+def test_the_index_is_asked_for_every_version(index: Path) -> None:
+    wheel(index, "toy")
+    (index / "toy-1.1rc1-py3-none-any.whl").write_bytes((index / "toy-1.0-py3-none-any.whl").read_bytes())
+    assert listed("toy") == ("1.1rc1", "1.0")
+
+
+def test_an_index_that_does_not_answer_is_not_one_without_news(index: Path) -> None:
+    with pytest.raises(Problem, match="no package index answers, or none has toy") as caught:
+        listed("toy")
+    assert caught.value.hint.endswith("-m pip index versions --pre --retries=2 toy")

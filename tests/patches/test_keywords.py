@@ -199,12 +199,13 @@ def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
     old = python_3_8()
-    if old:
-        (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
-        done = subprocess.run(
-            [old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
+    if not old:
+        pytest.skip("its grammar is that of 3.8; no python3.8 is on PATH to compile it as well")
+    (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
+    done = subprocess.run(
+        [old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @functools.cache

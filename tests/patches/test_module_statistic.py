@@ -11,6 +11,8 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from fixtures import environments
 from fixtures.ascend import database, trace
 from tests.patches.test_on_torch_npu import MODULES, Report, Worker, patched, play
@@ -19,6 +21,7 @@ KERNELS = {"aten::mm": ("MatMulV2", 5000), "aten::add": ("Add", 1200), "aten::ar
 WORKER = Worker("0.18.0", "D", "npu")
 
 
+@pytest.mark.engine
 def test_the_table_of_modules(npu_python: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

@@ -24,6 +24,7 @@ from fixtures import environments, releases
 from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from patcher.cli import rlpatch
+from tests.matrix import MATRIX, ends, thinned
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 
@@ -161,11 +162,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         for backend in BACKENDS
         if backend == "npu" or release in ON_TORCH or chosen is releases.SGLANG
     ]
+    short = [Run(release, "npu") for release in ends(chosen)]
     if "scenario" not in metafunc.fixturenames:
-        metafunc.parametrize("driven", driven, ids="-".join)
+        metafunc.parametrize("driven", thinned(driven, short), ids="-".join)
         return
     table = TABLES[metafunc.function.__name__]
-    cases = [pytest.param(r, s, id=f"{'-'.join(r)}-{s.name}") for r in driven for s in table if r.has(s)]
+    cases = [
+        pytest.param(r, s, id=f"{'-'.join(r)}-{s.name}", marks=[] if r in short else MATRIX)
+        for r in driven
+        for s in table
+        if r.has(s)
+    ]
     metafunc.parametrize(("driven", "scenario"), cases)
 
 

@@ -31,7 +31,7 @@ from fixtures.engines.overlay import overlay
 from tests.patches.test_on_torch_npu import nested
 from tests.patches.test_releases import run as rlpatch
 
-pytestmark = pytest.mark.usefixtures("unwatched")
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
 WORKER = "vllm/v1/worker/gpu_worker.py"
 ATTENTION = "vllm::unified_attention_with_output"

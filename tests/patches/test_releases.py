@@ -27,6 +27,7 @@ from patches.projects import upstreams
 from patches.verl import recipes as verl
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
+from tests.matrix import ends, thinned
 from tests.patcher.store.tree import age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
@@ -171,7 +172,7 @@ def beside(version: str, root: Path) -> None:
     assert picture(root) == pristine
 
 
-@pytest.mark.parametrize("version", verl.UPSTREAM.releases)
+@pytest.mark.parametrize("version", thinned(verl.UPSTREAM.releases, ends(verl.UPSTREAM.releases)))
 def test_verl(version: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     root = install(verl.UPSTREAM, version, tmp_path / "site")
     windows = dict.fromkeys((recipe.stage, unit) for recipe in verl.UPSTREAM.recipes for unit in recipe.windows)

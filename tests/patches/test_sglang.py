@@ -18,6 +18,7 @@ from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
 from patches.switches import State
+from tests.matrix import ends, thinned
 from tests.patches.standin import Profiler, host
 from tests.patches.test_releases import install, run, there_and_back
 
@@ -25,7 +26,8 @@ from tests.patches.test_releases import install, run, there_and_back
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "release" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--all-releases")
-        metafunc.parametrize("release", releases.SGLANG if everything else releases.SGLANG_SAMPLE)
+        cases = releases.SGLANG if everything else releases.SGLANG_SAMPLE
+        metafunc.parametrize("release", thinned(cases, ends(cases)))
 
 
 def test_the_recipes_know_every_published_release() -> None:
@@ -105,7 +107,7 @@ def test_a_checkout_has_the_package_below_python(tmp_path: Path) -> None:
     [
         ("0.4.0", "SGLANG_TORCH_PROFILER_DIR", "num_steps"),
         ("0.4.6", "records N-1 batches", "start_step and"),
-        ("0.5.3", "operators of the forward, which runs in another, are missing", "NPUs from 0.5.1"),
+        ("0.5.3", "operators of the forward, which runs in another, are missing", "that many batches from now on"),
         ("0.5.5", "start_step counts every batch since the server started", "operators of the forward, which"),
         ("0.5.23", "start_step counts every batch since the server started", "records N-1 batches"),
     ],

@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
-from patches.survey import readme
+from patcher.errors import Kind, Problem
+from patches.projects import projects
+from patches.survey import fits, readme
 from patches.survey.__main__ import main
 
 ASCEND = ("vllm-ascend", "0.30.0rc2")
@@ -187,3 +189,39 @@ def test_a_readme_without_the_table_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="0 tables that begin with"):
         readme.rewrite(tmp_path / "README.md")
     assert (tmp_path / "README.md").read_text() == "# nothing\n"
+
+
+LISTED = {"vllm-ascend": ("0.30.0rc2", "0.30.0rc1", "0.6.0"), "verl": ("0.9.1", "0.8.0.dev0")}
+
+
+@pytest.mark.parametrize(
+    ("word", "listed", "code", "said"),
+    [
+        ("verl", LISTED, 0, "verl: nothing newer than 0.9.1\n"),
+        ("vllm-ascend", LISTED, 0, "vllm-ascend: nothing newer than 0.30.0rc2\n"),
+        ("verl", {"verl": ("0.10.0", "0.9.1")}, 1, "verl 0.10.0: "),
+        ("verl", {}, 5, "no index"),
+    ],
+)
+def test_what_is_new_on_the_index(
+    word: str, listed: dict[str, tuple[str, ...]], code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(distribution: str) -> tuple[str, ...]:
+        if distribution not in listed:
+            raise Problem(Kind.ENVIRONMENT, "no index", hint="look")
+        return listed[distribution]
+
+    def there(project: object, version: str, folder: Path) -> Path:
+        raise Problem(Kind.ENVIRONMENT, "it cannot be downloaded", hint="look")
+
+    monkeypatch.setattr(fits, "listed", answer)
+    monkeypatch.setattr(fits, "fetch", there)
+    assert said in survey("--new", word, code=code).output
+
+
+def test_the_index_has_no_release_that_is_not_known(pytestconfig: pytest.Config) -> None:
+    if not pytestconfig.getoption("--all-releases"):
+        pytest.skip("the nightly run asks the index: --all-releases")
+    assert {project.name: fits.unknown(project) for project in projects()} == {
+        project.name: [] for project in projects()
+    }
