@@ -18,11 +18,11 @@ def commands() -> str:
 
     from patcher.cli import rlpatch
 
-    root = click.Context(rlpatch, info_name="rlpatch", terminal_width=90, max_content_width=90)
+    root = click.Context(rlpatch, info_name="rlpatch", terminal_width=78, max_content_width=78)
     parts = []
     for name in rlpatch.list_commands(root):
         command = rlpatch.get_command(root, name)
         assert command is not None
-        context = click.Context(command, info_name=name, parent=root, terminal_width=90, max_content_width=90)
+        context = click.Context(command, info_name=name, parent=root, terminal_width=78, max_content_width=78)
         parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
