@@ -22,6 +22,7 @@ COMMANDS = {
     "analyse": ("analyse", "Parse what torch_npu recorded."),
     "report": ("report", "Say where the time of the recorded units went."),
     "compare": ("compare", "Say what changed from one capture to another."),
+    "demo": ("demo", "Patch a copy of a real release, and take it out again."),
     "completion": ("completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""

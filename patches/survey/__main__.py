@@ -2,7 +2,7 @@
 
 It downloads the release, or looks into ``--path DIR``, says for each recipe whether its structure is there and its
 fingerprint known, and prints the lines to add. ``--new`` does so for every release that the package index has and the
-recipes do not know, and exits with 1 if there is one. ``--readme`` writes the table of the README anew.
+recipes do not know, and exits with 1 if there is one. ``--readme`` writes the table of targets anew.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ AGAIN = "python -m patches.survey"
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("release", required=False, metavar="TARGET==VERSION")
 @click.option("--path", type=click.Path(path_type=Path), metavar="DIR", help="Look into this folder, download nothing.")
-@click.option("--readme", "table", is_flag=True, help="Write the table of README.md anew from the recipes.")
+@click.option("--readme", "table", is_flag=True, help="Write the table of targets anew from the recipes.")
 @click.option("--new", is_flag=True, help="Look at every release that the package index has and rlpatch does not know.")
 def main(release: str | None, path: Path | None, table: bool, new: bool) -> None:
     """Say what rlpatch has to learn for a release that it does not know, and print the lines to add."""
     try:
         if table:
-            click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / "README.md"))
+            for page in readme.PAGES:
+                click.echo(readme.rewrite(Path(__file__).resolve().parents[2] / page))
         elif new:
             sys.exit(_new(release))
         elif release:

@@ -1,4 +1,4 @@
-"""The table of targets, stages, windows and releases in the README, as the recipes have it."""
+"""The table of targets, stages, windows and releases in the pages of both languages, as the recipes have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,28 @@ from patches.projects import upstreams
 from patches.rollout import WINDOWS
 from patches.training import MICRO, MINI
 
-HEAD = ("| target | stage | windows | releases |", "|---|---|---|---|")
+PAGES = ("README.md", "README.zh.md", "docs/reference/targets.md", "docs/reference/targets.zh.md")
+"""The files that have the table, relative to the repository."""
+
+
+class Words(NamedTuple):
+    """What the table says in one language."""
+
+    head: str
+    also: str
+    settings: str
+    none: str
+    whole: str
+
+
+ENGLISH = Words(
+    "| target | stage | windows | releases |",
+    "{} (also {})",
+    "{}: settings of its own profiler",
+    "none",
+    "none: as a whole",
+)
+CHINESE = Words("| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{}：自带 profiler 的设置", "无", "无：整段采集")  # noqa: RUF001
 (_BUILTIN,) = Builtin.NAMES
 _ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
 
@@ -27,11 +48,11 @@ class _Row(NamedTuple):
     releases: tuple[str, ...]
 
 
-def table() -> list[str]:
+def table(words: Words = ENGLISH) -> list[str]:
     """The lines of the table: rollouts, then training stages, then those that are recorded as a whole."""
     rows = [row for upstream in upstreams() for row in _rows(upstream)]
     rows.sort(key=lambda row: (_BUILTIN in row.stages, _ORDER.index(row.windows[0])))
-    return [*HEAD, *(_line(row) for row in rows)]
+    return [words.head, "|---|---|---|---|", *(_line(row, words) for row in rows)]
 
 
 def rewrite(file: Path) -> str:
@@ -39,13 +60,14 @@ def rewrite(file: Path) -> str:
 
     Raises :class:`Problem` (STRUCTURE) where the head of the table does not stand there exactly once.
     """
+    words = CHINESE if file.name.endswith(".zh.md") else ENGLISH
     lines = file.read_text("utf-8").split("\n")
-    if lines.count(HEAD[0]) != 1:
-        cause = f"{lines.count(HEAD[0])} tables that begin with “{HEAD[0]}”"
-        raise Problem(Kind.STRUCTURE, cause, str(file), f"put these two lines where the table goes: {' '.join(HEAD)}")
-    first = lines.index(HEAD[0])
+    if lines.count(words.head) != 1:
+        cause = f"{lines.count(words.head)} tables that begin with “{words.head}”"
+        raise Problem(Kind.STRUCTURE, cause, str(file), f"put this line where the table goes: {words.head}")
+    first = lines.index(words.head)
     end = next((at for at in range(first, len(lines)) if not lines[at].startswith("|")), len(lines))
-    after = [*lines[:first], *table(), *lines[end:]]
+    after = [*lines[:first], *table(words), *lines[end:]]
     if after == lines:
         return f"{file} is as the recipes say"
     file.write_text("\n".join(after), "utf-8")
@@ -69,15 +91,15 @@ def _releases(upstream: Upstream, recipes: Sequence[Recipe]) -> tuple[str, ...]:
     return tuple(release for release in upstream.project.releases if release in known)
 
 
-def _line(row: _Row) -> str:
+def _line(row: _Row, words: Words) -> str:
     project = row.upstream.project
     others = [f"`{name}`" for name in project.distributions if name != project.name]
-    target = f"{project.name} (also {', '.join(others)})" if others else project.name
+    target = words.also.format(project.name, ", ".join(others)) if others else project.name
     stages, windows = ", ".join(row.stages), ", ".join(f"`--{unit}`" for unit in row.windows)
     if row.windows == (WHOLE,):
-        windows = "none" if row.stages == (_BUILTIN,) else "none: as a whole"
+        windows = words.none if row.stages == (_BUILTIN,) else words.whole
     if row.stages == (_BUILTIN,):
-        stages = f"`--{_BUILTIN}`: settings of its own profiler"
+        stages = words.settings.format(f"`--{_BUILTIN}`")
     first, *_, last = (*row.releases, row.releases[-1])
     span = f"{first} … {last} ({len(row.releases)})" if len(row.releases) > 3 else ", ".join(row.releases)
     return f"| {target} | {stages} | {windows} | {span} |"

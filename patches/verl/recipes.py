@@ -31,7 +31,7 @@ _DYNAMIC = Note(
 _SCHEDULE = Note(
     "the schedule interleaves its micro-batches",
     "Megatron runs the micro-batches inside its pipeline schedule, which MindSpeed's engine inherits: forward and"
-    " backward of several are interleaved, so no micro-batch has a beginning and an end there. --mini-batch can be had"
+    " backward of several are interleaved, so none of them has a separate start or end there. --mini-batch can be had"
     " in updates",
 )
 

@@ -1,4 +1,4 @@
-"""Every `apply` and `check` of the README on the real releases; that of MindSpeed-RL on a tree of its shape."""
+"""Every command line of README and docs on the real releases; those of MindSpeed-RL on a tree of its shape."""
 
 from __future__ import annotations
 
@@ -15,15 +15,25 @@ from fixtures.mindspeed_rl import trees
 from patches.projects import projects
 from tests.patches.test_releases import run
 
-COMMANDS = sorted(
+PAGES = (*REPOSITORY.glob("README*.md"), REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md"))
+LINES = sorted(
     {
-        line.strip()
-        for line in re.findall(
-            r"(?:^ {4}|`)rlpatch ((?:apply|check) [^`#\n]*)", (REPOSITORY / "README.md").read_text(), re.M
-        )
-        if "--" in line
+        re.split(r" && |\s+#", line)[0].strip()
+        for page in PAGES
+        for line in re.findall(r"(?:^ {4,}|`)rlpatch ([a-z][^`\n]*)", page.read_text(), re.M)
     }
 )
+"""What is typed behind `rlpatch` in a block or in code within a line, each once; both languages show the same."""
+
+COMMANDS = [line for line in LINES if line.startswith(("apply ", "check ")) and "--" in line]
+README = {line for line in LINES if any(line in page.read_text() for page in REPOSITORY.glob("README*.md"))}
+# What only the pages behind the README show needs a copy of a release for each line, too: that is for the long run.
+APPLIED = [
+    pytest.param(line, id=line, marks=() if line in README else pytest.mark.matrix)
+    for line in COMMANDS
+    if line.startswith("apply")
+]
+LOOKS = [line for line in LINES if line not in COMMANDS and line not in ("apply", "check", "demo", "explain")]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -31,7 +41,7 @@ def test_there_are_commands() -> None:
     assert len(COMMANDS) > 10
 
 
-@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("apply")])
+@pytest.mark.parametrize("command", APPLIED)
 def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = shlex.split(command)
     monkeypatch.chdir(tmp_path)
@@ -45,6 +55,39 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
     done = run(*words, *(() if "--path" in words else ("--path", where)))
     assert "patched " in done.stdout
     assert "nothing is patched" not in run("status", "--path", where).stdout
+
+
+@pytest.fixture(scope="module")
+def patched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with vllm-ascend and verl, both of them patched."""
+    site = tmp_path_factory.mktemp("patched") / "site"
+    for name in ("vllm-ascend", "verl"):
+        shutil.copytree(releases.release(NEWEST[name], name), site, dirs_exist_ok=True)
+    traces = ("--save-path", site.parent / "traces")
+    run("apply", "vllm-ascend", "verl", "--decode", "30:60", "--mini-batch", "0:1", "--path", site, *traces)
+    return site
+
+
+@pytest.mark.parametrize("command", LOOKS)
+def test_what_the_docs_show_of_a_patched_site(command: str, patched: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = shlex.split(command)
+    if words[0] == "completion":
+        run(*words)
+        return
+    monkeypatch.chdir(patched.parent)
+    where = () if words[0] == "list" else ("--path", patched)
+    assert run(*words, *where, *(("-n",) if words[0] == "revert" else ())).output
+
+
+@pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("check vllm-ascend")])
+def test_what_the_docs_check_in_an_environment(
+    command: str, patched: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text("vllm serve model\n")
+    words = shlex.split(command)
+    at = words.index("--")
+    assert "command after --" in run(*words[:at], "--path", patched, *words[at:]).output
 
 
 @pytest.mark.parametrize(("steps", "code", "said"), [("null", 0, "off"), ("[1]", 8, "my_trainer.yaml")])

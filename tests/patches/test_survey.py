@@ -34,7 +34,9 @@ def copied(tmp_path: Path) -> Path:
     for package in ("patcher", "patches"):
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / package, tmp_path / "rlpatch" / package, ignore=skipped)
-    shutil.copyfile(REPOSITORY / "README.md", tmp_path / "rlpatch" / "README.md")
+    for page in readme.PAGES:
+        (tmp_path / "rlpatch" / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPOSITORY / page, tmp_path / "rlpatch" / page)
     return tmp_path / "rlpatch"
 
 
@@ -80,13 +82,13 @@ def test_a_release_that_is_known_has_all_that_the_recipes_say(project: str, vers
 
 def test_a_release_whose_fingerprints_are_known_is_one_entry_and_everything_follows(copied: Path) -> None:
     whole = (copied / INIT).read_text()
-    table = (copied / "README.md").read_text()
+    tables = [(copied / page).read_text() for page in readme.PAGES]
     here = listed(copied)
     forget(copied, ASCEND[1])
     assert here
     assert not listed(copied)
     assert run(copied, "patches.survey", "--readme").endswith("has the table of the recipes now\n")
-    assert "0.30.0rc1 (48)" in (copied / "README.md").read_text()
+    assert all("0.30.0rc1 (48)" in (copied / page).read_text() for page in readme.PAGES)
 
     said = run(copied, "patches.survey", "vllm-ascend==0.30.0rc2", "--path", releases.release(ASCEND[1]))
     (entry,) = to_add(said)
@@ -99,7 +101,7 @@ def test_a_release_whose_fingerprints_are_known_is_one_entry_and_everything_foll
     assert eval_releases(copied / INIT) == eval_releases(whole)
     assert listed(copied) == here
     run(copied, "patches.survey", "--readme")
-    assert (copied / "README.md").read_text() == table
+    assert [(copied / page).read_text() for page in readme.PAGES] == tables
 
 
 def eval_releases(source: Path | str) -> list[str]:
@@ -174,11 +176,12 @@ def test_errors_say_what_to_type_next(
     assert "next: " in done.stderr
 
 
-def test_the_table_of_the_readme_is_that_of_the_recipes(tmp_path: Path) -> None:
-    copy = tmp_path / "README.md"
-    shutil.copyfile(REPOSITORY / "README.md", copy)
+@pytest.mark.parametrize("page", readme.PAGES)
+def test_the_table_of_targets_is_that_of_the_recipes(page: str, tmp_path: Path) -> None:
+    copy = tmp_path / Path(page).name
+    shutil.copyfile(REPOSITORY / page, copy)
     assert readme.rewrite(copy) == f"{copy} is as the recipes say"
-    assert copy.read_bytes() == (REPOSITORY / "README.md").read_bytes()
+    assert copy.read_bytes() == (REPOSITORY / page).read_bytes()
 
 
 def test_a_readme_without_the_table_is_left_alone(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""``rlpatch demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Command, Option
+from patcher.headings import PLACE
+
+if TYPE_CHECKING:
+    from patcher.report import Report
+
+RELEASE = "vllm-ascend==0.11.0rc1"
+"""What is patched, unless the user has another release at hand: the one of the guides."""
+
+WINDOW = ("--decode", "30:60")
+
+PATH = Option(
+    ["--path"],
+    heading=PLACE,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Copy the package from this folder instead of downloading it; the folder stays as it is.",
+)
+
+
+@click.command("demo", cls=Command, params=[PATH])
+def command(path: Path | None) -> Report:
+    """Patch a copy of a real vllm-ascend, show what was done, take it out again, and compare every byte.
+
+    The release comes from the package index, and everything happens in a scratch folder.
+
+    \b
+    Examples:
+      rlpatch demo
+      rlpatch demo --path /opt/venv/lib/python3.11/site-packages
+    """
+    from patcher.commands import demonstrating
+
+    return demonstrating.demo(RELEASE, WINDOW, path, on_wait=options.wait)

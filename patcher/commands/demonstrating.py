@@ -1,0 +1,105 @@
+"""``demo``: the main job on a copy of a real release, from `apply` to `revert`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from patcher.commands.finding import SearchOptions, find_target, parse_target
+from patcher.errors import Kind, Problem
+from patcher.report import Report
+
+COPY = "site"
+_LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never patched
+
+
+def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> Report:
+    """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
+
+    The data has every command with its output, and a hash over the tree before, patched and after.
+    Raises: Problem of :func:`find_target`, or ENVIRONMENT where the release cannot be downloaded.
+    """
+    steps: list[dict[str, object]] = []
+    report = Report("demo", data={"steps": steps})
+    with tempfile.TemporaryDirectory(prefix="rlpatch_demo_") as scratch:
+        site = Path(scratch) / COPY
+        word = _fetch(release, path, site, on_wait)
+        hashes = [_hash(site)]
+        report.data["release"] = word
+        report.lines += [f"{word}, a copy in {site}: {hashes[0]}", ""]
+        for words in (
+            ("apply", word, *window, "--path", COPY),
+            ("diff", "--path", COPY),
+            ("status", "--path", COPY),
+            ("revert", "--path", COPY),
+        ):
+            done = _run(words, Path(scratch))
+            typed = shlex.join(("rlpatch", *words))
+            steps.append({"command": typed, "exit_code": done.returncode, "output": done.stdout})
+            report.lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
+            if done.returncode:
+                kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
+                report.problems.append(Problem(kind, f"`{typed}` ended with exit code {done.returncode}", str(site)))
+                return report
+            if words[0] == "apply":
+                hashes.append(_hash(site))
+                report.lines += [f"The tree is now {hashes[-1]}.", ""]
+        hashes.append(_hash(site))
+        report.data["hashes"] = dict(zip(("before", "patched", "after"), hashes, strict=True))
+        if hashes[0] == hashes[-1]:
+            report.lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
+        else:
+            report.problems.append(Problem(Kind.UNEXPECTED, f"the tree is not as before: {hashes[-1]}", str(site)))
+    return report
+
+
+def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
+    """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
+    upstream, version = parse_target(release)
+    if path is None:
+        from patches.survey.download import download
+
+        on_wait(f"downloading {release} …")
+        site.mkdir()
+        names = upstream.project.distributions
+        try:
+            download(names, version or "", site, parts=(), wanted=lambda _path, size: size <= _LARGEST)
+        except Problem as problem:
+            hint = "where it is installed or unpacked: rlpatch demo --path DIR"
+            raise Problem(problem.kind, problem.cause, hint=hint, notes=problem.notes) from None
+        return release
+    _, target = find_target(upstream.project.name, SearchOptions(path), "demo")
+    heads = [target.root / target.project.package]
+    for name in target.project.distributions:  # the metadata, which has the version
+        heads += target.root.glob(f"{name.replace('-', '_')}-*.dist-info")
+    skipped = shutil.ignore_patterns("*.so", "__pycache__")
+    for head in heads:
+        shutil.copytree(head, site / head.name, ignore=skipped)
+    return f"{target.project.name}=={target.version}"
+
+
+def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command as a user types it in ``folder``, with all that it says in the order in which it says it."""
+    packages = str(Path(__file__).resolve().parents[2])  # where neither is installed: in a clone
+    environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+    command = [sys.executable, "-m", "patcher", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+
+
+def _hash(tree: Path) -> str:
+    """A hash over every path of a tree: its bytes, its mode, its time of change."""
+    state = hashlib.sha256()
+    for path in [tree, *sorted(tree.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        state.update(repr((str(path.relative_to(tree)), status.st_mode, status.st_mtime_ns, content)).encode())
+    return state.hexdigest()[:16]

@@ -1,0 +1,86 @@
+"""The pages stand on what is there: their links, both languages, codes, variables, keys and commands."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher import cli
+from patcher.errors import Kind
+from patcher.report import Report
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
+PAIRS = [page for page in PAGES if page.with_suffix(".zh.md").exists()]
+REFERENCE = DOCS / "reference"
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(REPOSITORY))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if "://" not in link and not (page.parent / link).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAIRS, ids=name)
+def test_both_languages_have_the_same_parts_and_show_the_same_commands(page: Path) -> None:
+    def parts(text: str) -> tuple[int, int, list[str]]:
+        code = [re.split(r"\s+#", line)[0] for line in re.findall(r"^ {4,}(\S.*)", text, re.M)]
+        return len(re.findall(r"^#+ ", text, re.M)), len(re.findall(r"^\|", text, re.M)), code
+
+    assert parts(page.read_text()) == parts(page.with_suffix(".zh.md").read_text())
+
+
+@pytest.mark.parametrize("readme", ["README.md", "README.zh.md"])
+def test_a_readme_is_short_and_has_both_commands(readme: str) -> None:
+    lines = (REPOSITORY / readme).read_text().splitlines()
+    assert len(lines) <= 120
+    assert "    python3 fixtures/demo.py" in lines
+    assert "    python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/pytest" in lines
+
+
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
+    def first_column(page: str) -> list[str]:
+        return re.findall(r"^\| `?(\w+)", (REFERENCE / f"{page}{suffix}").read_text(), re.M)[1:]
+
+    assert {int(code) for code in first_column("exit-codes") if code.isdigit()} == {0, *(k.exit_code for k in Kind)}
+    assert set(Report("status").envelope()) <= set(first_column("json"))
+    probes = "".join(path.read_text() for path in (REPOSITORY / "patches" / "probes").glob("*.py"))
+    read = set(re.findall(r"""setting\(\s*"(RLPATCH\w*)""", probes))
+    assert read <= set(first_column("environment"))
+    assert "RLPATCH_WINDOW" in read
+
+
+def test_the_reference_of_commands_has_every_option() -> None:
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())
+    sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
+    assert list(sections) == list(cli.COMMANDS)
+    for command, text in sections.items():
+        found = cli.rlpatch.get_command(None, command)  # type: ignore[arg-type]
+        assert [
+            word for param in found.params for word in param.opts if word.startswith("--") and word not in text
+        ] == []
+    assert hooks.on_page_markdown("# another page") == "# another page"
+
+
+def test_the_site_can_be_built(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs_static_i18n", reason="the site needs the extra docs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "rlpatch apply [OPTIONS]" in (tmp_path / "site/zh/reference/cli.html").read_text()
