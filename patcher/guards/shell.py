@@ -108,6 +108,14 @@ class Expander:
         """A part of the source."""
         return self.source[start:end].decode("utf-8", "replace")
 
+    def braces(self, node: Node) -> bool:
+        """Whether a word has an opening brace outside of quotes and of expansions."""
+        if node.type in _QUOTES:
+            return False
+        if node.type == "concatenation":
+            return any(self.braces(child) for child in node.children)
+        return "{" in self.text(node).replace("${", "")
+
     # --- pieces ---
 
     def pieces(self, node: Node, scope: Scope, quoted: bool = False) -> list[Piece]:

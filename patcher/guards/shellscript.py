@@ -699,7 +699,7 @@ class Shell(Expander):
             added = elements[0] if len(elements) == 1 else (tuple(word for one in elements for word in collapsed(one)),)
             return lambda own, _: self._store_array(name, added, plus, own, where, found)
         texts = self.scalar(value, scope, assigned=True) if value is not None else ("",)
-        if declared and "{" in raw.replace("${", ""):
+        if declared and value is not None and self.braces(value):
             # There, and not in a plain assignment, braces may make several words of one.
             texts = (RUN_TIME,)
         if index or (node.has_error and value is None):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -18,6 +21,11 @@ exec >>"{out}/$$"
 printf '%s\\0' "${{0##*/}}" "$@"
 printf '\\1\\0'
 exec env -0
+"""
+# A script that starts itself must come to an end.
+_SHALLOW = """#!/bin/bash
+[ $SHLVL -gt 9 ] && exit 1
+exec -a bash /bin/bash "$@"
 """
 # Takes of `docker run` and `docker exec` what the scripts use.
 _DOCKER = """#!/bin/sh
@@ -331,9 +339,7 @@ def started_by(script: Path, tree: Path, folder: Path) -> list[Started]:
     for name in _NOTHING:
         write(folder, f"bin/{name}", "#!/bin/sh\n", program=True)
     environ = {"HOME": str(folder), "PATH": f"{folder}/bin:/usr/bin:/bin"}
-    subprocess.run(
-        ["bash", script], cwd=tree, env=environ, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False
-    )
+    _bash(script, tree, environ)
     return [_started(path.read_bytes().decode(errors="replace")) for path in out.iterdir()]
 
 
@@ -345,6 +351,7 @@ class Bash:
         self.out.mkdir(parents=True)
         write(folder, "bin/launch", _RECORD.format(out=self.out), program=True)
         write(folder, "bin/docker", _DOCKER, program=True)
+        write(folder, "bin/bash", _SHALLOW, program=True)
         for way in range(CHANCES):
             for number in range(4):
                 status = int((way == 0) or (way > 1 and (number + way) % 2))
@@ -368,11 +375,21 @@ class Bash:
         for path in self.out.iterdir():
             path.unlink()
         path = f"{self.folder}/bin:{self.folder}/way{way}:/usr/bin:/bin"
-        result = subprocess.run(
-            ["bash", "run.sh"], cwd=self.work, env={**self.environ, "PATH": path}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=20, errors="replace",
-        )  # fmt: skip
-        return [_started(path.read_bytes().decode(errors="replace")) for path in self.out.iterdir()], result.stderr
+        said = _bash(Path("run.sh"), self.work, {**self.environ, "PATH": path})
+        return [_started(path.read_bytes().decode(errors="replace")) for path in self.out.iterdir()], said
+
+
+def _bash(script: Path, folder: Path, environ: dict[str, str]) -> str:
+    """What bash complains of; whatever the script has started ends with it, because some start themselves for ever."""
+    with subprocess.Popen(
+        ["bash", script], cwd=folder, env=environ, text=True, errors="replace", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        try:
+            return process.communicate(timeout=60)[1]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def _started(text: str) -> Started:
