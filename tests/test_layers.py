@@ -20,9 +20,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.engine",),
     ("patcher.anchors",),
     ("patcher.recipe",),
-    ("patcher.guards", "patcher.targets"),
-    ("patcher.store",),
-    ("patcher", "patches.switches", "patches.probes"),
+    ("patcher.guards", "patcher.targets", "patcher.traces"),
+    ("patcher.store", "patches.switches"),
+    ("patcher", "patches.probes"),
 )
 """From the top; a module belongs to the room with the longest name. Rooms of a layer do not know each other."""
 

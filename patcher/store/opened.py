@@ -93,11 +93,14 @@ class Opened:
 
         A colleague's folder keeps the new ones: that stops nothing, and `preflight` has said so.
         """
-        with contextlib.suppress(PermissionError):
+        try:
             if name:
                 os.utime(name, ns=(atime_ns, mtime_ns), dir_fd=self.descriptor, follow_symlinks=False)
             else:
                 os.utime(self.descriptor, ns=(atime_ns, mtime_ns))
+        except PermissionError:
+            if self.status(name).st_uid == os.geteuid():
+                raise
 
     def sync(self) -> None:
         """Bring the names to the disk; a file system that cannot is believed to need none."""

@@ -13,6 +13,7 @@ from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
 from patches.projects import projects
+from tests.patcher.traces.recorded import steps
 from tests.patches.test_releases import run
 
 PAGES = (*REPOSITORY.glob("README*.md"), REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md"))
@@ -33,7 +34,9 @@ APPLIED = [
     for line in COMMANDS
     if line.startswith("apply")
 ]
-LOOKS = [line for line in LINES if line not in COMMANDS and line not in ("apply", "check", "demo", "explain")]
+OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", "report", "compare") and " " in line]
+NAMES_ALONE = ("apply", "check", "demo", "explain", "traces", "analyse", "report", "compare")
+LOOKS = [line for line in LINES if line not in (*COMMANDS, *OF_TRACES, *NAMES_ALONE)]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -77,6 +80,19 @@ def test_what_the_docs_show_of_a_patched_site(command: str, patched: Path, monke
     monkeypatch.chdir(patched.parent)
     where = () if words[0] == "list" else ("--path", patched)
     assert run(*words, *where, *(("-n",) if words[0] == "revert" else ())).output
+
+
+@pytest.mark.parametrize("command", OF_TRACES)
+def test_what_the_docs_do_with_traces(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("/data/", "") for word in shlex.split(command)]
+    for name in ("rlpatch_traces", "before", "after", "run1", "run2", "run3", "run4"):
+        Path(name).mkdir()
+        steps(4).torch(Path(name) / "host_dp0_rank0_1.1.pt.trace.json")
+    if "--export" in words:  # it parses what lies in the default folder
+        words = words[:1]
+    assert run(*words).output
+    assert all(Path(word).is_file() for word in words if word.endswith(".html"))
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("check vllm-ascend")])
