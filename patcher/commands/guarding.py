@@ -30,7 +30,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
             report.note(f"{name} was not found here, so those of {version} count", _NAME_IT)
         elif target is None:
             missing.append(name)
-        findings = _look(report, upstream, version, target, launch)
+        findings = _look(report, upstream, version, target, launch, severe=False)
         report.lines.append(f"{name} {version}".rstrip())
         for number, finding in enumerate(findings):
             report.lines += _lines(finding, findings[number + 1 :])
@@ -89,7 +89,7 @@ def guard(
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
     said: dict[object, list[Finding]] = {}
-    for finding in _look(report, upstream, version, target, launch):
+    for finding in _look(report, upstream, version, target, launch, severe=True):
         if profiler and finding.profiler == profiler:
             if finding.state is not State.OFF:
                 seen = f"{finding.profiler} is {finding.state.value} ({finding.where})"
@@ -136,7 +136,7 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 
 def _look(
-    report: Report, upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions
+    report: Report, upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions, *, severe: bool
 ) -> tuple[Finding, ...]:
     guards: list[Guard] = []
     application = upstream.application
@@ -158,6 +158,7 @@ def _look(
         package=upstream.project.package,
         pythons=target.pythons if target else (),
         guards=guards,
+        severe=severe,
     )
 
 

@@ -9,9 +9,8 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from patcher.guards.launch import read
 from patcher.guards.release import Release
-from patcher.guards.scope import ANY, Argument, Assignment, Invocation, known, quoted
+from patcher.guards.scope import ANY, Argument, Assignment, Invocation, inherited, known, quoted
 from patcher.switches import Form, State, Switch
 
 
@@ -61,31 +60,39 @@ def detect(
     package: str = "",
     pythons: Sequence[str] = (),
     guards: Iterable[Guard] = (),
+    severe: bool = False,
 ) -> tuple[Finding, ...]:
     """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one OFF.
 
     ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
-    says little. ``guards`` are asked besides, also about ``config``. Raises Problem(USAGE) if the script, or one that
-    the command names, cannot be read.
+    says little. ``guards`` are asked besides, also about ``config``. With ``severe`` what is off is left out, so that
+    nobody has to know which switches the release has where none is seen. Raises Problem(USAGE) if the script, or one
+    that the command names, cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
-    invocations = read(environ, script, command)
+    invocations = _invocations(environ, script, command)
     searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        active = [one for one in declared if one.profiler == profiler and release.has(one)]
-        found += _profiler(profiler, active, invocations, ", ".join(searched))
+        own = [one for one in declared if one.profiler == profiler]
+        seen = [(one, hits) for one in own if (hits := _seen(one, invocations)) and release.has(one)]
+        if seen:
+            found += _profiler(seen, invocations)
+        elif not severe:
+            # Not seen anywhere: the reasons of the first switch stand for the profiler.
+            why = next((one.why for one in own if release.has(one)), "no switch of it exists in this release")
+            found.append(Finding(profiler, State.OFF, ", ".join(searched), "", "nothing to do", why))
     for guard in guards:
         found += guard(Subject(release, root, config, invocations, tuple(pythons)))
     with suppress(OSError):  # a working directory that is gone
         found = [_seen_from(f"{Path.cwd()}/", finding) for finding in found]
-    severe = [finding for finding in found if finding.state is not State.OFF]
+    on = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
     for finding in found:
-        if finding.profiler not in {other.profiler for other in severe}:
+        if not severe and finding.profiler not in {other.profiler for other in on}:
             off.setdefault(finding.profiler, finding)
-    return tuple(sorted([*severe, *off.values()], key=lambda finding: -finding.state.severity))
+    return tuple(sorted([*on, *off.values()], key=lambda finding: -finding.state.severity))
 
 
 def _seen_from(here: str, finding: Finding) -> Finding:
@@ -98,27 +105,32 @@ def worst(findings: Iterable[Finding]) -> State:
     return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
 
 
-def _profiler(
-    profiler: str, switches: Sequence[Switch], invocations: Sequence[Invocation], searched: str
-) -> list[Finding]:
+def _invocations(environ: Mapping[str, str], script: Path | None, command: Sequence[str]) -> tuple[Invocation, ...]:
+    if script is None and not command:
+        return (Invocation("environment", (), inherited(environ)),)
+    from patcher.guards.launch import read  # most commands of rlpatch name nothing to read
+
+    return read(environ, script, command)
+
+
+Hits = tuple[Finding, ...]
+
+
+def _seen(switch: Switch, invocations: Sequence[Invocation]) -> Hits:
+    return tuple(hit for invocation in invocations for hit in _hits(switch, invocation))
+
+
+def _profiler(seen: Sequence[tuple[Switch, Hits]], invocations: Sequence[Invocation]) -> list[Finding]:
     by_line: dict[str, Finding] = {}
-    for switch in switches:
+    for switch, hits in seen:
         asked = _asked(switch, invocations)
-        for invocation in invocations:
-            for hit in _hits(switch, invocation):
-                finding = _if_asked(hit, asked)
-                other = by_line.get(finding.where)
-                if other is None or other.state.severity < finding.state.severity:
-                    by_line[finding.where] = finding
+        for hit in hits:
+            finding = _if_asked(hit, asked)
+            other = by_line.get(finding.where)
+            if other is None or other.state.severity < finding.state.severity:
+                by_line[finding.where] = finding
     findings = list(by_line.values())
-    severe = [finding for finding in findings if finding.state is not State.OFF]
-    if severe:
-        return severe
-    if findings:
-        return findings[:1]
-    # Not seen anywhere: the reasons of the first switch stand for the profiler.
-    why = switches[0].why if switches else "no switch of it exists in this release"
-    return [Finding(profiler, State.OFF, searched, "", "nothing to do", why)]
+    return [finding for finding in findings if finding.state is not State.OFF] or findings[:1]
 
 
 def _asked(switch: Switch, invocations: Sequence[Invocation]) -> Invocation | None:

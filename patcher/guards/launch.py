@@ -20,13 +20,13 @@ from patcher.guards.scope import (
     MOST_NESTING,
     RUN_TIME,
     Argument,
-    Assignment,
     Fed,
     Invocation,
     Placed,
     Scope,
     Variables,
     arguments,
+    inherited,
     known,
     quoted,
 )
@@ -41,9 +41,7 @@ def read(environ: Mapping[str, str], script: Path | None = None, command: Sequen
 
     Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
     """
-    variables: dict[str, tuple[Assignment, ...]] = {
-        name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()
-    }
+    variables = inherited(environ)
     # The shell sets it anew, whatever the environment says.
     variables.pop("PWD", None)
     base = Scope(variables, folder=_folder(environ))

@@ -82,6 +82,11 @@ class Invocation(NamedTuple):
     reason: str = ""
 
 
+def inherited(environ: Mapping[str, str]) -> dict[str, tuple[Assignment, ...]]:
+    """The variables of a process that has this environment."""
+    return {name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()}
+
+
 @dataclass
 class Scope:
     """The state of a running shell or Python program.
