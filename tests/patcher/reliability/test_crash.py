@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import faults
+from tests.matrix import CRASH
 from tests.patcher.reliability.faulty import FAULTS, SCENES
 
 FAULTY = Path(__file__).with_name("faulty.py")
@@ -35,7 +36,11 @@ THOROUGH = [
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fault" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--thorough", default=False)
-        metafunc.parametrize(("scene", "fault", "every", "released"), THOROUGH if everything else DEFAULT)
+        cases = [
+            pytest.param(*case, marks=[] if case[1:3] == ("kill, recover", 30) else CRASH)
+            for case in (THOROUGH if everything else DEFAULT)
+        ]
+        metafunc.parametrize(("scene", "fault", "every", "released"), cases)
 
 
 def test_every_file_is_before_or_after_and_a_revert_is_exact(
