@@ -240,7 +240,7 @@ class StoreFolder:
         try:
             return Registry() if content is None else registry.read_registry(content)
         except ValueError as error:
-            _refuse(self.path / STATE, f"cannot be read: {error}")
+            _unreadable(self.path / STATE, error)
 
     def records(self) -> tuple[Record, ...]:
         """The applied patches alone, quickly.
@@ -251,7 +251,7 @@ class StoreFolder:
         try:
             found = () if content is None else registry.read_records(content)
         except ValueError as error:
-            _refuse(self.path / STATE, f"cannot be read: {error}")
+            _unreadable(self.path / STATE, error)
         for file in {file for record in found for file in record.files}:
             self._below(file)
         return found
@@ -264,7 +264,7 @@ class StoreFolder:
                 if content is not None:
                     return registry.read_journal(content, committed=name == COMMITTED)
             except ValueError as error:
-                _refuse(self.path / name, f"cannot be read: {error}")
+                _unreadable(self.path / name, error)
         return None
 
     def commit(self) -> None:
@@ -325,6 +325,13 @@ def _is_folder(folder: Opened, name: str) -> bool:
         return stat.S_ISDIR(folder.status(name).st_mode)
     except FileNotFoundError:
         return False
+
+
+def _unreadable(path: Path, error: ValueError) -> NoReturn:
+    if isinstance(error, registry.Newer):
+        hint = "use that rlpatch for this root: what else it remembers would be lost"
+        raise Problem(Kind.ENVIRONMENT, f"{path.name} cannot be read: {error}", str(path), hint)
+    _refuse(path, f"cannot be read: {error}")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -59,12 +60,13 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path]) -> list[Recover
             done.append(Recovered(store.root, forward, tuple(left)))
     for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
-        raise Problem(
-            Kind.ROLLBACK_INCOMPLETE,
-            "an interrupted run over several roots can only be ended with all of them",
-            where=str(store.root),
-            hint=f"run `rlpatch recover` where these are found too: {', '.join(others)}",
-        )
+        hint = f"run `rlpatch recover` where these are found too: {', '.join(others)}"
+        if gone := [path for path in others if not os.path.lexists(path)]:
+            # Whether it had decided went with it, and another machine may have it: only the user knows.
+            again = f"mv {shlex.quote(str(store.path))} /tmp; rlpatch revert --path {shlex.quote(str(store.root))}"
+            hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
+        cause = "an interrupted run over several roots can only be ended with all of them"
+        raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
     return done
 
 

@@ -136,6 +136,21 @@ def test_a_first_root_that_is_gone_counts_as_never_committed(two: list[Path], le
     assert picture(two[1]) == original
 
 
+@pytest.mark.parametrize("marks", [0, 1])
+def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(two: list[Path], leave, marks: int) -> None:
+    leave([applying(root) for root in two], marks)
+    shutil.rmtree(two[0])
+    with pytest.raises(Problem) as caught:
+        store.recover(two[1:])
+    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
+    said = f"; if {two[0]} was deleted, go on without it, by the marks alone: "
+    way = caught.value.hint.partition(said)[2]
+    assert way == f"mv {two[1]}/.rlpatch /tmp; rlpatch revert --path {two[1]}"
+    (two[1] / ".rlpatch").rename(two[1].parent / "moved")
+    assert store.recover(two[1:]) == []
+    store.commit([applying(two[1]), reverting(two[1])][bytes_of(two[1:]) == [patched()] :][:1])
+
+
 def test_a_root_that_was_moved_still_recovers(two: list[Path], leave) -> None:
     leave([applying(two[0])], 1)
     moved = two[0].rename(two[0].with_name("moved"))

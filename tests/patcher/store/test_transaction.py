@@ -748,7 +748,12 @@ def test_the_registry_is_versioned(root: Path) -> None:
     top = json.loads(path.read_bytes())
     assert top["version"] == 1
     path.write_text(json.dumps({**top, "version": 2}))
-    with pytest.raises(Problem, match="its version is 2"):
+    with pytest.raises(Problem, match="it is of a newer rlpatch: its version is 2, this one reads 1") as caught:
+        store.records(root)
+    assert "use that rlpatch" in caught.value.hint
+    assert "move" not in caught.value.hint  # what is in it is not to be lost
+    path.write_text(json.dumps({**top, "version": 0}))
+    with pytest.raises(Problem, match="its version is 0, this rlpatch reads 1; rlpatch did not make it so"):
         store.records(root)
 
 
