@@ -328,7 +328,7 @@ def _is_folder(folder: Opened, name: str) -> bool:
 
 
 def _unreadable(path: Path, error: ValueError) -> NoReturn:
-    if isinstance(error, registry.Newer):
+    if isinstance(error, registry.NewerError):
         hint = "use that rlpatch for this root: what else it remembers would be lost"
         raise Problem(Kind.ENVIRONMENT, f"{path.name} cannot be read: {error}", str(path), hint)
     _refuse(path, f"cannot be read: {error}")

@@ -156,7 +156,7 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
     return _read(content, parse)
 
 
-class Newer(ValueError):
+class NewerError(ValueError):
     """A file of a store that a later rlpatch has written: it is as it should be."""
 
 
@@ -164,7 +164,7 @@ def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:
-            raise Newer(f"it is of a newer rlpatch: its version is {top['version']}, this one reads {VERSION}")
+            raise NewerError(f"it is of a newer rlpatch: its version is {top['version']}, this one reads {VERSION}")
         if top["version"] != VERSION:
             raise ValueError(f"its version is {top['version']!r}, this rlpatch reads {VERSION}")
         return parse(top)

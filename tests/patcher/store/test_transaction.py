@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import py_compile
+import shutil
 import signal
 import stat
 import subprocess
@@ -912,3 +913,20 @@ def test_a_record_that_leads_out_of_the_root_is_refused(root: Path) -> None:
     (root / "pkg" / "link").symlink_to(root.parent)
     with pytest.raises(Problem, match="leads out of the root"):
         store.records(root)
+
+
+@pytest.mark.parametrize("name", ["site", "a b"])
+def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Path, name: str) -> None:
+    root = install(tmp_path / name)
+    shutil.copyfile(root / WORKER, tmp_path / "one.py")
+    if subprocess.run(["mount", "--bind", tmp_path / "one.py", root / WORKER], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        for call in (store.preflight, store.commit):
+            with pytest.raises(Problem, match=r"one\.py is mounted over this file") as caught:
+                call([applying(root)])
+            assert caught.value.kind is Kind.ENVIRONMENT
+            assert caught.value.where == str(root / WORKER)
+        assert not (root / ".rlpatch").exists()
+    finally:
+        subprocess.run(["umount", root / WORKER], check=True)
