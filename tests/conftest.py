@@ -91,7 +91,12 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Once:
 
 @pytest.fixture(autouse=True)
 def _keyboard() -> Iterator[None]:
-    """Let Ctrl-C stop the tests again: a command that is done ignores it until its process ends."""
+    """Let Ctrl-C stop the tests again: a command that is done ignores it until its process ends.
+
+    A run in the background of a shell begins with Ctrl-C ignored, which all that it starts would inherit.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
