@@ -134,7 +134,8 @@ class Reading:
         text = self._opened(path, named=False)
         if text is None:
             # One that is being read already goes round for ever.
-            return (scope, scope) if path.is_file() and len(self.open_files) < _MOST_FILES else None
+            around = path.is_file() and path.resolve() in self.open_files and len(self.open_files) < _MOST_FILES
+            return (scope, scope) if around else None
         try:
             return Shell(self, text, str(path), 1, path.parent, by.flow).sourced(scope)
         finally:

@@ -521,3 +521,18 @@ def test_after_what_is_not_understood_nothing_is_certain(tmp_path: Path) -> None
     ):
         for more in ("", "if x; then A=$(cat f); fi\n"):
             assert state(write(tmp_path, "run.sh", f"{text}\n{more}python a\n"))[0] is UNKNOWN, text
+
+
+@pytest.mark.parametrize("sign", ["\x01", "\x0b", "\x0c", "\x1b", "\x7f"])
+def test_a_script_with_control_characters_is_unknown_for_its_parser_may_die_of_them(tmp_path: Path, sign: str) -> None:
+    (tmp_path / "env.sh").write_text(f"export PROFILING_MODE=true{sign}\n")
+    (tmp_path / "run.sh").write_text("source ./env.sh\nvllm serve m\n")
+    lost, *started = read({}, tmp_path / "run.sh")
+    assert (lost.argv, lost.reason) == ((None,), "it holds control characters: ")
+    assert [one.variables["*"][0].text for one in started] == [None]
+
+
+def test_a_sourced_file_that_is_not_text_may_set_anything(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("export PROFILING_MODE=true\0\n")  # bash drops the sign, and sets it
+    (tmp_path / "run.sh").write_text("source ./env.sh\nvllm serve m\n")
+    assert {one.variables["*"][0].text for one in read({}, tmp_path / "run.sh")} == {None}
