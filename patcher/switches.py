@@ -101,7 +101,7 @@ class Application(NamedTuple):
 
     ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
     the target) holds the configurations ``defaults``, which count where no start of a program is known. ``extra`` is
-    what brings Hydra along with rlpatch.
+    what brings Hydra along with rlpatch. ``whole`` says that the configurations name every key that the code reads.
     """
 
     packages: tuple[str, ...]
@@ -109,3 +109,4 @@ class Application(NamedTuple):
     defaults: tuple[str, ...]
     extra: str
     switches: tuple[ConfigSwitch, ...]
+    whole: bool = True

@@ -65,20 +65,20 @@ class _Composed:
     texts: list[str]
     everything: bool
 
-    def values(self, keys: list[str], tokens: Iterator[str]) -> dict[str, Any]:
-        """The values of ``keys`` with their interpolations resolved; a token for each that is not known."""
+    def values(self, job: _Job, tokens: Iterator[str]) -> dict[str, Any]:
+        """The values of the job's keys with their interpolations resolved; a token for each that is not known."""
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
 
         found = {}
-        for key in keys:
+        for key in job["keys"]:
             try:
                 value = OmegaConf.select(self.config, key)
                 found[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
             except OmegaConfBaseException:
                 found[key] = next(tokens)
-            # What is not even in the project's own files is not read, so it need not be known.
-            there = self.name is None or self._raw(key) is not _NOWHERE
+            # Where the project's own files name all that is read, what is not in them need not be known.
+            there = not job["whole"] or self.name is None or self._raw(key) is not _NOWHERE
             if not self.everything and there and self.origin(key)[1] is None:
                 found[key] = next(tokens)
         return found
@@ -171,7 +171,7 @@ class Session:
                 except _NotBased as answer:
                     reason = str(answer)
                     composed = _stand_in(job, _overrides(_arguments(job).overrides, job, [], tokens))
-                values = composed.values(job["keys"], tokens) if composed else None
+                values = composed.values(job, tokens) if composed else None
             except Exception as error:  # whatever YAML and resolvers of others raise is an answer
                 composed, reason = None, reason or _said(error)
             # What may be anything still has the keys that the advice to switch it off needs.
@@ -201,7 +201,7 @@ class Session:
                         changed.change(override)
                         overrides.append(override)
                     accepted.append(key)
-            values = changed.values(job["keys"], tokens)
+            values = changed.values(job, tokens)
         return {"origins": origins, "place": place, "accepted": accepted, "overrides": overrides, "values": values}
 
 

@@ -35,7 +35,8 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     if active and not starts:
         return _unknown(application, subject, active)
     keys = dict.fromkeys(key.name for switch in active for key in switch.keys)
-    request = hydra.starts(starts, keys, subject.root, application.folder, application.defaults)
+    where = (subject.root, application.folder, application.defaults)
+    request = hydra.starts(starts, keys, *where, whole=application.whole)
     composed = hydra.composed(subject.pythons, request, application.extra) if active else "there is no switch"
     nothing = [{"values": {}, "known": False, "reason": composed}] * len(starts)
     answers, child = (nothing, None) if isinstance(composed, str) else composed

@@ -126,15 +126,22 @@ def composed(pythons: Iterable[str], request: Mapping[str, object], extra: str) 
 
 
 def starts(
-    found: Sequence[Start], keys: Iterable[str], root: Path | None, home: str, defaults: Iterable[str]
+    found: Sequence[Start],
+    keys: Iterable[str],
+    root: Path | None,
+    home: str,
+    defaults: Iterable[str],
+    *,
+    whole: bool = True,
 ) -> dict[str, object]:
     """The request for what starts say of ``keys``.
 
     ``root`` is the folder of the project, None if it is not here; ``home`` the folder in it that holds what its
-    configurations are made of, and is searched last; ``defaults`` are those of them that count where no other is known.
+    configurations are made of, and is searched last; ``defaults`` are those of them that count where no other is known,
+    ``whole`` says that they name every key that is read.
     """
     common = {"keys": list(keys), "root": root and str(root.absolute()), "home": home, "defaults": list(defaults)}
-    return {"starts": [_job(start) | common for start in found]}
+    return {"starts": [_job(start) | common | {"whole": whole} for start in found]}
 
 
 def _job(start: Start) -> dict[str, object]:

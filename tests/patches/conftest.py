@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from patcher.guards import configured
+from patcher.guards.detect import Finding, Subject
+from patcher.switches import Application
 
 
 @pytest.fixture
@@ -47,11 +49,12 @@ def unwatched(cov: Any) -> Iterator[None]:
 @pytest.fixture
 def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What verl's configurations say is asked in each ``apply``: no patch changes it, and Hydra takes its time."""
-    compose, known = configured.configuration, {}
+    look, known = configured.findings, {}
 
-    def composed(*words: Any) -> Any:
-        if repr(words) not in known:
-            known[repr(words)] = compose(*words)
-        return known[repr(words)]
+    def findings(application: Application, subject: Subject) -> list[Finding]:
+        key = application.packages, repr(subject)
+        if key not in known:
+            known[key] = look(application, subject)
+        return known[key]
 
-    monkeypatch.setattr(configured, "configuration", composed)
+    monkeypatch.setattr(configured, "findings", findings)
