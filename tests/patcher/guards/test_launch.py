@@ -536,3 +536,11 @@ def test_a_sourced_file_that_is_not_text_may_set_anything(tmp_path: Path) -> Non
     (tmp_path / "env.sh").write_text("export PROFILING_MODE=true\0\n")  # bash drops the sign, and sets it
     (tmp_path / "run.sh").write_text("source ./env.sh\nvllm serve m\n")
     assert {one.variables["*"][0].text for one in read({}, tmp_path / "run.sh")} == {None}
+
+
+def test_emoji_are_read_though_their_parser_dies_of_them(tmp_path: Path) -> None:
+    text = "# \U0001f680\nA=\U0001f680x\nexport PROFILING_MODE=$A\necho \U0001f680; vllm serve \U0001f680$A\n"
+    (tmp_path / "run.sh").write_text(text * 50)
+    *_, started = read({}, tmp_path / "run.sh")
+    assert started.argv == ("vllm", "serve", "\U0001f680\U0001f680x")
+    assert [one.text for one in started.variables["PROFILING_MODE"]] == ["\U0001f680x"]
