@@ -227,6 +227,7 @@ def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
         ("rank0.json.gz", gzip.compress(b'{"traceEvents": [{"ph": "X"}]}'), "torch.profiler recorded it, and not by"),
         ("PROF_000001_20261122041741000_ABC/host/info.json", b"{}", "a trace of CANN, without torch_npu"),
     ],
+    ids=["Nsight", "Perfetto", "torch", "torch, packed", "CANN"],  # packed bytes hold the time, and ids must not
 )
 def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
