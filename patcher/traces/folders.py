@@ -46,7 +46,10 @@ BEFORE = f"{OUTPUT}.before"
 LOCK = "analyse.lock"
 STORE = ".rlpatch"
 
-_ROLLOUT = re.compile(r"(?P<host>\w+)_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)", re.ASCII)
+_ROLLOUT = re.compile(
+    r"(?P<host>\w+?)(?P<capture>_graph_capture)?(_replica(?P<told>\d+))?_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
+    re.ASCII,
+)
 _TRAINING = re.compile(
     r"(?P<host>\w+)_(?P<stage>compute_log_prob|update_policy|compute_values|update_critic)"
     r"_(?P<role>[a-z]+)_step(?P<step>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
@@ -185,11 +188,16 @@ def grouped(traces: Iterable[Trace]) -> list[Capture]:
         alone = trace.path if not trace.ours or trace.rank is None else None
         known = (trace.form, trace.stage, trace.role, trace.step, trace.rollout, trace.asked, trace.target)
         groups = found.setdefault((alone, trace.path.parent, *known), [])
-        if not groups or any((one.host, one.rank) == (trace.host, trace.rank) for one in groups[-1]):
+        if not groups or any(_who(one) == _who(trace) for one in groups[-1]):
             groups.append([])
         groups[-1].append(trace)
     made = [Capture(tuple(sorted(group, key=_order))) for groups in found.values() for group in groups]
     return sorted(made, key=lambda capture: (capture.first.ended, str(capture.first.path)))
+
+
+def _who(trace: Trace) -> tuple[str, int | None, int | None]:
+    """Which worker left a trace; it leaves one in each capture."""
+    return trace.host, trace.replica, trace.rank
 
 
 def _order(trace: Trace) -> tuple[int, str, str]:
@@ -555,12 +563,13 @@ def _named(worker: str, pid: str | None) -> dict[str, Any]:
         match = pattern.fullmatch(worker)
         if match:
             words = match.groupdict()
-            host, capturing, _ = words["host"].partition("_graph_capture")
-            stage = "graph-capture" if capturing else (words.get("stage") or "rollout").replace("_", "-")
+            stage = "graph-capture" if words.get("capture") else (words.get("stage") or "rollout").replace("_", "-")
+            # Which engine verl says that it is tells more than the place among those that know of each other.
+            replica = words.get("told") or words.get("replica")
             return {
-                "ours": True, "host": host, "stage": stage, "role": words.get("role", ""),
+                "ours": True, "host": words["host"], "stage": stage, "role": words.get("role", ""),
                 "rank": int(words["rank"]), "pid": int(words["pid"]),
-                "replica": int(words["replica"]) if "replica" in words else None,
+                "replica": None if replica is None else int(replica),
                 "step": int(words["step"]) if "step" in words else None,
             }  # fmt: skip
     host, _, number = worker.rpartition("_")

@@ -293,6 +293,11 @@ def test_the_rank_that_torch_writes_itself(tmp_path: Path, text: str, rank: int 
     ("name", "known"),
     [
         ("a_b_dp2_rank5_77", {"stage": "rollout", "host": "a_b", "replica": 2, "rank": 5, "pid": 77}),
+        ("a_replica3_dp0_rank1_7", {"stage": "rollout", "host": "a", "replica": 3, "rank": 1, "pid": 7}),
+        (
+            "a_b_graph_capture_replica12_dp0_rank0_7",
+            {"stage": "graph-capture", "host": "a_b", "replica": 12, "rank": 0},
+        ),
         ("a_graph_capture_dp0_rank0_7", {"stage": "graph-capture", "host": "a", "replica": 0, "rank": 0, "pid": 7}),
         (
             "a_update_critic_critic_step12_rank3_77",
@@ -337,6 +342,7 @@ def trace(rank: int | None = 0, ended: float = 0, state: str = folders.WHOLE, **
         ((trace(0, step=1), trace(1, step=1), trace(0, step=2)), [[0, 1], [0]]),
         ((trace(0, asked=(1, 2)), trace(1)), [[0], [1]]),
         ((trace(0, host="a"), trace(0, host="b")), [[0, 0]]),  # replicas that do not know of each other
+        ((trace(0, replica=0), trace(0, replica=3)), [[0, 0]]),  # those of verl, on one host
         ((trace(None), trace(None)), [[None], [None]]),
         ((trace(0, ours=False), trace(1, ours=False)), [[0], [1]]),
     ],
