@@ -6,7 +6,6 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from patcher.errors import Kind, Problem
 from patcher.traces import ascend
 from patcher.traces.model import COMMUNICATION, COMPUTE
-from patcher.traces.timeline import UNKNOWN, Timeline, joined
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Timeline, joined, module_class
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,7 +28,6 @@ _COMPUTING = (
     "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId LEFT JOIN STRING_IDS n ON n.id = i.opType"
 )
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
-_NN_MODULE = "nn.Module: "
 
 
 def read(file: Path) -> Timeline:
@@ -139,8 +137,8 @@ def _add_host(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeli
                 found.operators[thread].add(begin, end, found.names(name))
                 if forward:
                     found.backward.add(thread)
-            elif kind == _TRACE and name.startswith(_NN_MODULE):
-                found.modules[thread].add(begin, end, found.names(re.sub(r"_\d+$", "", name[len(_NN_MODULE) :])))
+            elif kind == _TRACE and name.startswith(NN_MODULE):
+                found.modules[thread].add(begin, end, found.names(module_class(name)))
     if "MSTX_EVENTS" in tables:
         rows = db.execute(
             "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"

@@ -7,7 +7,6 @@ of the framework that asked for it, which with the task queue lies earlier, on a
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter
 from collections.abc import Iterator
@@ -17,16 +16,13 @@ from patcher.errors import Kind, Problem
 from patcher.traces import ascend
 from patcher.traces.blocks import Blocks, Event, nanoseconds
 from patcher.traces.model import COMMUNICATION
-from patcher.traces.timeline import UNKNOWN, Names, Timeline, joined
-
-_NN_MODULE = "nn.Module: "
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Names, Timeline, joined, module_class
 
 
 def read(file: Path) -> Timeline:
     """The timeline of a rank, from the ``trace_view.json`` of its folder; Problem (TRACE) if it is none."""
     reader = _Reader(file)
-    for events in reader.blocks:
-        reader.take(events)
+    reader.blocks.feed(reader.take)
     return reader.timeline()
 
 
@@ -53,28 +49,19 @@ class _Reader:
         self.marks: set[str] = set()
         self.met: Counter[str] = Counter()
 
-    def take(self, events: list[Event]) -> None:
-        """Take what a block holds; an event that says no time is counted as lost."""
-        rest = iter(events)
-        while True:
-            try:
-                self._take(rest)
-            except (ValueError, OverflowError, TypeError):
-                self.found.lost += 1
-            else:
-                return
-
-    def _take(self, events: Iterator[Event]) -> None:
+    def take(self, events: Iterator[Event]) -> None:
+        """Take what the events say; ValueError, OverflowError or TypeError at one that says no time."""
         found = self.found
         for event in events:
             if event.ph == "X":
                 if event.cat == "cpu_op":
                     self._operator(event)
                 elif event.cat == "python_function":
-                    if event.name.startswith(_NN_MODULE):
-                        name = re.sub(r"_\d+$", "", event.name[len(_NN_MODULE) :])
+                    if event.name.startswith(NN_MODULE):
                         begin, end = _times(event)
-                        found.modules[found.thread(event.pid, event.tid)].add(begin, end, found.names(name))
+                        found.modules[found.thread(event.pid, event.tid)].add(
+                            begin, end, found.names(module_class(event.name))
+                        )
                 elif event.args is not None:
                     self._other(event)
             elif event.cat == "async_npu":
@@ -150,7 +137,7 @@ class _Reader:
         if len(self.devices) > 1:
             cause = f"{self.blocks.path.name} holds the tasks of {len(self.devices)} devices"
             raise Problem(Kind.TRACE, cause, found.source, "parse each rank into a folder of its own")
-        found.cut, found.lost = self.blocks.cut, found.lost + self.blocks.lost
+        found.cut, found.lost = self.blocks.cut, self.blocks.lost
         numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
         for task, call in joined(self.task_connections, self.connections, self.calls):

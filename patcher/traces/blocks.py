@@ -127,6 +127,18 @@ class Blocks:
         self.repaired = False
         self.decode: Decode = _decoder()
 
+    def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
+        """Hand all events to ``take``, in order; one at which it raises is lost, and the next call begins behind it."""
+        for events in self:
+            rest = iter(events)
+            while True:
+                try:
+                    take(rest)
+                except (ValueError, OverflowError, TypeError):
+                    self.lost += 1
+                else:
+                    break
+
     def __iter__(self) -> Iterator[list[Event]]:
         with self.path.open("rb") as raw:
             yield from self._events(_Stream(raw))

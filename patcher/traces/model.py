@@ -108,12 +108,8 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
-    """All calls of one operator of the framework within the units.
-
-    ``ns`` is the time of the ``kernels`` that it launched itself, not through an operator that it called;
-    ``host_ns`` its own time on the host, without that of the operators within.
-    """
+class Called:
+    """All calls of one name on the host within the units: the ``kernels`` that they launched, and both times."""
 
     name: str
     calls: int
@@ -122,30 +118,27 @@ class Operator:
     host_ns: int
 
     def as_json(self) -> dict[str, Any]:
-        """The operator as promised."""
+        """The row as promised."""
         return {
             "name": self.name, "calls": self.calls, "kernels": self.kernels, "ns": self.ns, "host_ns": self.host_ns
         }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
-    """All calls of the modules of one class within the units, with all that they called.
+class Operator(Called):
+    """All calls of one operator of the framework.
+
+    ``ns`` is the time of the ``kernels`` that it launched itself, not through an operator that it called;
+    ``host_ns`` its own time on the host, without that of the operators within.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Module(Called):
+    """All calls of the modules of one class, with all that they called.
 
     ``ns`` is the time of the ``kernels`` that were launched within, ``host_ns`` the time on the host.
     """
-
-    name: str
-    calls: int
-    kernels: int
-    ns: int
-    host_ns: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The module as promised."""
-        return {
-            "name": self.name, "calls": self.calls, "kernels": self.kernels, "ns": self.ns, "host_ns": self.host_ns
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

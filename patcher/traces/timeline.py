@@ -42,6 +42,15 @@ def kind_of(name: str) -> str:
     return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
 
 
+NN_MODULE = "nn.Module: "
+"""What torch's profilers put before the name of a module that calls."""
+
+
+def module_class(name: str) -> str:
+    """The class in ``nn.Module: Linear_3``: behind it stands which of its objects it is."""
+    return re.sub(r"_\d+$", "", name[len(NN_MODULE) :])
+
+
 class Mark(NamedTuple):
     """A range on the host that is, or may be, a unit; ``family`` says who wrote it."""
 

@@ -16,7 +16,7 @@ from typing import Any
 from patcher.errors import Kind, Problem
 from patcher.traces.blocks import Blocks, Event, nanoseconds
 from patcher.traces.model import COPY
-from patcher.traces.timeline import UNKNOWN, Thread, Timeline, joined, kind_of
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Thread, Timeline, joined, kind_of, module_class
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append]
@@ -38,7 +38,6 @@ _CATEGORIES = {
 }
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
-_NN_MODULE = "nn.Module: "
 BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
 """How torch names what autograd runs, and the step of an optimizer."""
 
@@ -46,8 +45,7 @@ BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
 def read(path: Path) -> Timeline:
     """The timeline of the trace at ``path``; Problem (TRACE) if it is none, or holds more than one device."""
     reader = _Reader(path)
-    for events in reader.blocks:
-        reader.take(events)
+    reader.blocks.feed(reader.take)
     return reader.timeline()
 
 
@@ -64,18 +62,8 @@ class _Reader:
         self.launching: dict[str, bool] = {}
         self.ranges: dict[Thread, _Columns] = {}
 
-    def take(self, events: list[Event]) -> None:
-        """Take what a block holds; an event that says no time is counted as lost."""
-        rest = iter(events)
-        while True:
-            try:
-                self._take(rest)
-            except (ValueError, OverflowError, TypeError):
-                self.found.lost += 1
-            else:
-                return
-
-    def _take(self, events: Iterator[Event]) -> None:
+    def take(self, events: Iterator[Event]) -> None:
+        """Take what the events say; ValueError, OverflowError or TypeError at one that says no time."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         found, categories, ranges, launching = self.found, self.categories, self.ranges, self.launching
         add_correlation, add_launch, add_thread = (
@@ -106,7 +94,7 @@ class _Reader:
                     add_launch(nanoseconds(event.ts))
                     add_correlation(args.correlation)
                     add_thread((ranges.get((event.pid, event.tid)) or self._thread(event))[0])
-            elif category != UNKNOWN and (category != _PYTHON or event.name.startswith(_NN_MODULE)):
+            elif category != UNKNOWN and (category != _PYTHON or event.name.startswith(NN_MODULE)):
                 begin = nanoseconds(event.ts)
                 end = begin + round(event.dur * 1000)
                 if category in (_KERNEL, _COPY):
@@ -138,7 +126,7 @@ class _Reader:
         found = self.found
         thread = found.thread(event.pid, event.tid)
         if category == _PYTHON:
-            found.modules[thread].add(begin, end, found.names(re.sub(r"_\d+$", "", event.name[len(_NN_MODULE) :])))
+            found.modules[thread].add(begin, end, found.names(module_class(event.name)))
         elif found.mark(event.name, begin, end, thread):
             return
         elif event.name.startswith(OPTIMIZER):
@@ -154,7 +142,7 @@ class _Reader:
             cause = f"{self.blocks.path.name} holds the kernels of several devices: {several}"
             hint = "record or export each rank by itself: times of several devices cannot be one unit"
             raise Problem(Kind.TRACE, cause, found.source, hint)
-        found.cut, found.lost = self.blocks.cut, found.lost + self.blocks.lost
+        found.cut, found.lost = self.blocks.cut, self.blocks.lost
         found.rank = _whole(_mapping(header.get("distributedInfo")).get("rank"))
         found.device = _device(header, next(iter(self.devices), None))
         for task, launch in joined(self.kernels, self.correlations, self.launches):
