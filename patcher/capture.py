@@ -7,11 +7,13 @@ again follow from the fields. What a combination cannot be is a :class:`Problem`
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, RECORDED, WHOSE
+from patcher.headings import OUTPUT, RECORDED, WHOSE, WINDOW
 from patcher.notes import Note
 from patcher.option import (
     Flag,
@@ -78,38 +80,58 @@ UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 
 @dataclass(frozen=True)
 class Window:
-    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage."""
+    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage.
+
+    ``later`` are windows behind it, each with a trace of its own.
+    """
 
     unit: str
     first: int
     end: int
+    later: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.first >= self.end:
-            hint = f"the end is not recorded: --{self.unit} {self.first}:{self.first + 1} records one unit"
+        if empty := [one for one in self.all if one[0] >= one[1]]:
+            first = empty[0][0]
+            hint = f"the end is not recorded: --{self.unit} {first}:{first + 1} records one unit"
             raise Problem(Kind.USAGE, f"--{self.unit} {self}: the window is empty", hint=hint)
+        if any(one[1] >= after[0] for one, after in pairwise(self.all)):
+            cause = f"--{self.unit} {self}: windows in order, with a unit between them to warm up in"
+            raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {_joined(self.unit, self.all)}")
+
+    def check(self) -> None:
+        """Raise :class:`Problem` (USAGE) where it begins before the first unit that there is."""
         unit = UNITS.get(self.unit)
         if unit and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
             cause = f"--{self.unit} {self}: {unit.before}"
             raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {later}, or {unit.instead} {self}")
 
+    @property
+    def all(self) -> tuple[tuple[int, int], ...]:
+        """The first unit and the end of each window."""
+        return (self.first, self.end), *self.later
+
     @classmethod
     def parse(cls, unit: str, text: str, following: str = "") -> Window:
-        """The window that ``text`` names, ``A:B`` or, without an end, ``A:``; :class:`Problem` (USAGE) for none.
+        """What ``text`` names: ``A:B``, without an end ``A:``, or several with commas between them.
 
-        ``following`` is the next word of the command line, which may be the end of a window in two words.
+        ``following`` is the next word of the command line, which may be the end of a window in two words. Raises
+        :class:`Problem` (USAGE) for what is no window.
         """
-        match = re.fullmatch(r"([0-9]+):([0-9]*)", text.strip())
-        if not match:
-            cause = f"--{unit} {shortened(text)}: not a window"
-            raise Problem(Kind.USAGE, cause, hint=_meant(unit, text, following))
-        first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
-        if first is None or end is None:
-            cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has as many units"
-            hint = f"--{unit} A:B with numbers below {OPEN_END}, or without an end: --{unit} {first or 1}:"
-            raise Problem(Kind.USAGE, cause, hint=hint)
-        return cls(unit, first, end)
+        found = []
+        for one in text.split(","):
+            match = re.fullmatch(r"([0-9]+):([0-9]*)", one.strip())
+            if not match:
+                cause = f"--{unit} {shortened(text)}: not a window"
+                raise Problem(Kind.USAGE, cause, hint=_meant(unit, text, following))
+            first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
+            if first is None or end is None:
+                cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has as many units"
+                hint = f"--{unit} A:B with numbers below {OPEN_END}, or without an end: --{unit} {first or 1}:"
+                raise Problem(Kind.USAGE, cause, hint=hint)
+            found.append((first, end))
+        return cls(unit, *found[0], tuple(found[1:]))
 
     @classmethod
     def whole(cls) -> Window:
@@ -117,12 +139,12 @@ class Window:
         return cls(WHOLE, 0, 1)
 
     def __len__(self) -> int:
-        return self.end - self.first
+        return sum(end - first for first, end in self.all)
 
     @property
     def open(self) -> bool:
         """Whether it has no end of its own."""
-        return self.end == OPEN_END
+        return self.all[-1][1] == OPEN_END
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -130,7 +152,18 @@ class Window:
         return () if self.unit == WHOLE else (f"--{self.unit}", str(self))
 
     def __str__(self) -> str:
-        return f"{self.first}:{'' if self.open else self.end}"
+        return ",".join(f"{first}:{'' if end == OPEN_END else end}" for first, end in self.all)
+
+
+def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
+    """These windows in order, those that overlap or leave no unit to warm up in as one."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(windows):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return Window(unit, *found[0], tuple(found[1:]))
 
 
 def _meant(unit: str, text: str, following: str) -> str:
@@ -140,7 +173,9 @@ def _meant(unit: str, text: str, following: str) -> str:
     first, end = (whole_number(item) for item in both)
     if first is not None and end is not None:
         try:
-            return f"--{unit} {Window(unit, first, end)}"
+            window = Window(unit, first, end)
+            window.check()
+            return f"--{unit} {window}"
         except Problem as problem:
             return problem.hint
     example = "30:60" if first is None or first + 30 > OPEN_END else f"{first}:{first + 30}"
@@ -259,6 +294,13 @@ class Windowed(Stage):
     def __post_init__(self) -> None:
         if kind_of(self.window.unit).UNITS != self.UNITS:
             raise ValueError(f"{self.window.unit} is no unit of a {self.KIND} stage")
+        if not self.relative:
+            self.window.check()
+
+    @property
+    def relative(self) -> bool:
+        """Whether the window is counted from where a condition holds."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +312,14 @@ class Rollout(Windowed):
     UNITS: ClassVar = ROLLOUT_UNITS
     rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
     replicas: tuple[int, ...] | None = _replicas()
+    at_load: int = option(Number(1), WINDOW, "Count from where N requests are scheduled.", default=0, shown="")
+    at_tail: int = option(Number(1), WINDOW, "... in which at most N are left.", default=0, shown="")
+    at_context: int = option(Number(1), WINDOW, "... with a context of N tokens.", default=0, shown="")
+
+    @property
+    def relative(self) -> bool:
+        """Whether the window is counted from where a condition holds."""
+        return bool(self.at_load or self.at_tail or self.at_context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -512,9 +562,16 @@ class Capture(Generic[StageT_co]):
     save_path: str = option(
         Folder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
     )
+    max_trace_gb: int = option(Number(1), OUTPUT, "Record no window whose trace would be larger.", default=0, shown="")
+    live: bool = option(Flag(), OUTPUT, "Let watch see the number of each unit on the same host.", default=False)
+    facts: bool = option(
+        Flag(negated=True), OUTPUT, "Say what each unit held, and let watch see how far it is.", default=True
+    )
 
     def __post_init__(self) -> None:
         self.profiler.check(self.ranges)
+        if self.live and not self.facts:
+            raise Problem(Kind.USAGE, "--live --no-facts: watch finds no worker without facts", hint="leave out one")
         if isinstance(self.stage, Builtin):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, TorchNpu):
@@ -542,7 +599,7 @@ class Capture(Generic[StageT_co]):
         said: list[Note] = []
         stage = self.stage
         if isinstance(stage, Windowed):
-            if stage.window.first == 0:
+            if stage.window.first == 0 and not stage.relative:
                 detail = "the window begins with unit 0, and no unit comes before it to warm up in"
                 said.append(Note("no warm-up: unit 0 shows the profiler's own start, too", detail))
             elif stage.warmup == 0:

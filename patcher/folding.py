@@ -42,6 +42,8 @@ _WEAK = (ast.IfExp, ast.BoolOp, ast.Compare, ast.BinOp, ast.UnaryOp, ast.Lambda)
 
 def literal(value: object) -> str:
     """``value`` as code, in ASCII and in double quotes where that can be had."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(key)}: {literal(one)}" for key, one in value.items()) + "}"
     if isinstance(value, tuple):
         return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
     code = ascii(value)
@@ -295,9 +297,9 @@ class Folder:
         lines = [head, *_indented(self.block(node.body))]
         if not node.orelse:
             return lines
-        other, first = self.block(node.orelse), node.orelse[0]
-        undecided = isinstance(first, ast.If) and self._value(first.test) is _UNKNOWN
-        if len(node.orelse) == 1 and undecided and other[0].startswith("if "):  # else a comment stands above it
+        other = self.block(node.orelse)
+        rest = [*self._left_of(node.orelse)]
+        if len(rest) == 1 and isinstance(rest[0], ast.If) and other[0].startswith("if "):  # else a comment is above it
             return [*lines, f"el{other[0]}", *other[1:]]
         return lines if other == ["pass"] else [*lines, f"else:{self._above(node.orelse)}", *_indented(other)]
 

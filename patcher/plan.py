@@ -178,7 +178,7 @@ def _fitting(place: Place, target: Target, capture: Capture[Stage], patch: Patch
         place = place._replace(settings=settings)
         notes = recipe.probe.resulting(capture, arguments)
     else:
-        blocks = _blocks(place, without, capture, patch)
+        blocks = _blocks(place, without, capture, patch, target.version)
         after = engine.insert(without, recipe, blocks, __version__, units=capture.stage.marked, where=where)
     warnings = []
     if differing := originals.differs(target, path, pristine):
@@ -370,7 +370,7 @@ def published(upstream: Upstream, version: str) -> str:
     return next((release for release in upstream.releases if Version(release).public == public), "")
 
 
-def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchId) -> list[Block]:
+def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchId, version: str) -> list[Block]:
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
     from itertools import count
 
@@ -378,10 +378,11 @@ def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchI
 
     there = {found.patch: found for found in markers.marked(without)}
     release = place.release
+    about = {"format": 1, "rlpatch": __version__, "target": patch.target, "release": version}
     for number in count(1):
         # The one that is there may have been written by another release of rlpatch, or for other settings.
         shared = PatchId(patch.target, SHARED, str(number) if number > 1 else "")
-        rendered = render(place.recipe, capture, release, patch, shared)
+        rendered = render(place.recipe, capture, release, patch, shared, about)
         if not rendered.shared or shared not in there:
             return [*([(shared, rendered.shared)] if rendered.shared else []), (patch, rendered.own)]
         if there[shared].intact and markers.holds(there[shared], rendered.shared):

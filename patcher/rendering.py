@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from patcher.capture import Capture, Stage
@@ -32,10 +33,18 @@ class Rendered(NamedTuple):
     shared: tuple[str, ...] = ()
 
 
-def render(recipe: Recipe, capture: Capture[Stage], release: str, patch: PatchId, shared: PatchId) -> Rendered:
+def render(
+    recipe: Recipe,
+    capture: Capture[Stage],
+    release: str,
+    patch: PatchId,
+    shared: PatchId,
+    about: Mapping[str, object] = MappingProxyType({}),
+) -> Rendered:
     """What ``recipe`` appends to its class for ``capture`` in ``release`` ("" for one that is not known).
 
-    ``patch`` and ``shared`` name the recorder and the one from which it and others derive. What the user chose ends up
+    ``patch`` and ``shared`` name the recorder and the one from which it and others derive; ``about`` is what it says of
+    itself in files of its own. What the user chose ends up
     as literals, whatever it holds. Raises ``ValueError`` for a mistake in a recipe or a probe: two classes that define
     the same method, a constant or a keyword that is not there.
     """
@@ -44,7 +53,7 @@ def render(recipe: Recipe, capture: Capture[Stage], release: str, patch: PatchId
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
     called = "\n".join([*members, *(line for site in recipe.sites for line in site.lines)])
-    recorder = _Recorder(probe, capture, release, called)
+    recorder = _Recorder(probe, capture, release, called, about)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
     own: list[str] = []
     common: list[str] = []
@@ -139,7 +148,9 @@ def _layers(probe: Probe, capture: Capture[Stage]) -> tuple[type, list[_Layer]]:
 class _Recorder:
     """The layers of a recorder with their constants; ``called_from`` is the text from which its methods are called."""
 
-    def __init__(self, probe: Probe, capture: Capture[Stage], release: str, called_from: str) -> None:
+    def __init__(
+        self, probe: Probe, capture: Capture[Stage], release: str, called_from: str, about: Mapping[str, object]
+    ) -> None:
         composed, self.layers = _layers(probe, capture)
         self.called_from, self.keywords = called_from, probe.arguments(capture)
         self.places: dict[str, list[int]] = {}
@@ -157,6 +168,8 @@ class _Recorder:
                     (self.settled if settled else self.chosen)[name] = getattr(composed, name)
         _update(self.settled, probe.settled(capture, release))
         _update(self.chosen, probe.chosen(capture))
+        if "ABOUT" in self.chosen:
+            self.chosen["ABOUT"] = dict(about)
         self.bodies: dict[str, Body] = {}
         self.met: set[tuple[str, str]] = set()
         self.text: dict[tuple[int, str], list[str]] = {}

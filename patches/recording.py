@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.capture import Capture, Rollout, Whole, Windowed
+from patcher.capture import OPEN_END, Capture, Rollout, Whole, Windowed
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
@@ -35,13 +35,24 @@ def numbers(chosen: tuple[int, ...] | None) -> str:
 def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     """What the capture settles of any recorder."""
     stage = capture.stage
-    return {"WARMUP": stage.warmup if isinstance(stage, Windowed) else 0, "REPEAT": stage.repeat}
+    return {
+        "WARMUP": stage.warmup if isinstance(stage, Windowed) else 0,
+        "REPEAT": stage.repeat,
+        "SEVERAL": bool(stage.window.later),
+        "RELATIVE": isinstance(stage, Windowed) and stage.relative,
+        "FACTS": capture.facts,
+        "LIVE": capture.live,
+        "LIMITED": bool(capture.max_trace_gb),
+    }
 
 
 def units(capture: Capture[Windowed | Whole], name: str) -> str:
     """The units of the window in words; ``name`` is what they are called."""
-    window = capture.stage.window
-    return f"{name} {window.first} and all that follow" if window.open else f"{name} {window.first}..{window.end - 1}"
+    spans = (
+        f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
+        for first, end in capture.stage.window.all
+    )
+    return f"{name} {', '.join(spans)}"
 
 
 def on_ranks(capture: Capture[Windowed | Whole]) -> str:

@@ -19,7 +19,12 @@ Traits = Callable[[str], Mapping[str, object]]
 def chosen(capture: Capture[Rollout]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
     stage = capture.stage
-    return {**recording.chosen(capture), **recording.in_replicas(stage), "ROLLOUT": str(stage.rollout)}
+    return {**recording.chosen(capture), **recording.in_replicas(stage), "ROLLOUT": str(stage.rollout), **states(stage)}
+
+
+def states(stage: Rollout) -> dict[str, object]:
+    """The conditions behind which units are counted, and those that were not asked for as 0."""
+    return {"AT_LOAD": str(stage.at_load), "AT_TAIL": str(stage.at_tail), "AT_CONTEXT": str(stage.at_context)}
 
 
 def summary(capture: Capture[Rollout]) -> str:
@@ -29,7 +34,23 @@ def summary(capture: Capture[Rollout]) -> str:
     ]
     first, repeat = capture.stage.rollout, capture.stage.repeat
     until = "" if repeat == 1 else f" to {first + repeat - 1}"
-    return f"Records {recording.units(capture, units)} of rollout {first}{until} on {recording.on_ranks(capture)}."
+    from_where = "".join(f" {word}" for word in behind(capture.stage))
+    return (
+        f"Records {recording.units(capture, units)}{from_where} of rollout {first}{until} on"
+        f" {recording.on_ranks(capture)}."
+    )
+
+
+def behind(stage: Rollout) -> list[str]:
+    """The conditions behind which units are counted, in words."""
+    said = []
+    if stage.at_load:
+        said.append(f"at least {stage.at_load} requests")
+    if stage.at_tail:
+        said.append(f"at most {stage.at_tail} requests are left")
+    if stage.at_context:
+        said.append(f"a context of {stage.at_context} tokens")
+    return [f"after {' and '.join(said)}"] if said else []
 
 
 def probe(
@@ -40,7 +61,10 @@ def probe(
     def settled(capture: Capture[Rollout], release: str) -> dict[str, object]:
         unit = capture.stage.window.unit
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
-        return {**recording.settled(capture), **counting, **traits(release)}
+        stage = capture.stage
+        states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
+        waits = {name: bool(value) for name, value in states.items()}
+        return {**recording.settled(capture), **counting, **waits, **traits(release)}
 
     return recording.probe(
         recorder,

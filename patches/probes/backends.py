@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.recorder import Recorder, Settled
+from patches.probes.recorder import Recorder
+from patches.probes.settled import Settled
 
 
 class Npu(Recorder):

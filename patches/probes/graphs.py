@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.recorder import Settled
 from patches.probes.rollout import VllmWorker
+from patches.probes.settled import Settled
 
 
 class GraphCapture(VllmWorker):
@@ -26,12 +27,18 @@ class GraphCapture(VllmWorker):
         self.heed(told)
         if self.REPEAT > 1:
             self.captures = 0
+        if self.FACTS:
+            self.identity = {"ranks": self.ranks, "host": self.host, "replica": told, "dp": replica, "rank": rank}
+            self.identity.update(stage=self.STAGE, pid=self.pid)
+            self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
 
     def enter(self, call: str) -> None:
         self.close("it did not return")
         before = self.other()
         if before and before.prof and before.STAGE == self.STAGE:
-            before.interrupt("it did not return")  # in an engine of this process, which did not start
+            before.tell(
+                before, None, "close", ["it did not return"]
+            )  # in an engine of this process, which did not start
         if self.done:
             return
         if self.REPEAT > 1:
@@ -54,6 +61,12 @@ class GraphCapture(VllmWorker):
 
     def between(self) -> str:
         return ""
+
+    def which(self) -> Mapping[str, object]:
+        return {"done": self.done}
+
+    def begin(self, batch: Any) -> None:  # noqa: ARG002
+        self.units.append(self.begun())
 
     def framework(self) -> str:
         return ""

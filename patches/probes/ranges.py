@@ -19,13 +19,13 @@ class Recorded(Recorder):
     Nothing is marked during the warm-up: torch_npu takes marks only while it records.
     """
 
-    def open(self, at: int) -> None:
-        super().open(at)
+    def open(self, at: int, batch: Any = None) -> None:
+        super().open(at, batch)
         if self.prof is not None and at == self.first:
             self.begin_recorded()
 
-    def tick(self) -> None:
-        super().tick()
+    def tick(self, batch: Any) -> None:
+        super().tick(batch)
         if self.unit == self.first + 1:
             self.begin_recorded()
 
@@ -216,14 +216,14 @@ class RolloutMarkers(Markers, Rollout):
         self.kind = super().observe(batch)
         return self.kind
 
-    def open(self, at: int) -> None:
-        super().open(at)
+    def open(self, at: int, batch: Any = None) -> None:
+        super().open(at, batch)
         if self.marking:
             self.enter_range("unit", "%s %s" % (self.kind, at))
 
-    def tick(self) -> None:
+    def tick(self, batch: Any) -> None:
         self.leave_range("unit")
-        super().tick()
+        super().tick(batch)
         self.enter_range("unit", "%s %s" % (self.kind, self.unit - 1))
 
     def pause(self) -> None:
@@ -245,9 +245,9 @@ class TrainingMarkers(Markers, TrainingSteps):
         super().enter(*call)
         self.ranges, self.turns = [], {}
 
-    def start(self, unit: str) -> None:
+    def start(self, unit: str, batch: Any) -> None:
         self.leave_range("uncounted")
-        super().start(unit)
+        super().start(unit, batch)
         turn = self.turns[unit] = self.turns.get(unit, -1) + 1
         self.enter_range(unit, "%s %s" % (unit, turn))
 

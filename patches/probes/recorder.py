@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
-T = TypeVar("T")
-Settled = Annotated[T, "a literal by the time that it goes in"]
+from patches.probes.facts import Facts
+from patches.probes.settled import Settled
 
 
-class Recorder:
+class Recorder(Facts):
     """Opens a profiler shortly before the window, steps it with each unit, and saves it where the window ends.
 
     A counting class derives from it: it gives ``name`` and ``title`` of a recording, keeps ``unit`` (the number of
@@ -16,23 +17,26 @@ class Recorder:
     The texts that the user chose have the form of the environment variables that replace them.
     """
 
-    STAGE = "rollout"
     WINDOW = "30:60"
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
 
     WINDOWED: Settled[bool] = True
+    RELATIVE: Settled[bool] = False  # to where a condition holds
+    LIMITED: Settled[bool] = False  # in its size
     FIRST: Settled[int] = 0  # the number of the first unit
     WARMUP: Settled[int] = 1
-    REPEAT: Settled[int] = 1
     LOGGER: Settled[str] = "rlpatch"
     TRACES: Settled[str] = ""
 
     prof: Any
     name: str
-    unit: int
-    uncounted: int
     open_at: int | None
+    first: int
+    end: int
+    windows: list[str]
+    coming: list[str]
+    origin: int
 
     @classmethod
     def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
@@ -49,6 +53,8 @@ class Recorder:
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
+                if cls.FACTS:
+                    probe.note("failed", repr(e))
             return None
 
     def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
@@ -69,21 +75,30 @@ class Recorder:
 
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
         self.pid, self.prof, self.open_at = os.getpid(), None, None
+        if self.FACTS:
+            import time
+
+            self.clock, self.units = time.time_ns, []
+            if self.SEVERAL or self.REPEAT > 1:
+                self.saved = []
 
     def configure(self, rank: int) -> None:
         import contextlib
         import os
 
-        ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
-        self.done = {"all", str(rank)}.isdisjoint(ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
+        self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
+        self.done = {"all", str(rank)}.isdisjoint(self.ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
         if self.WINDOWED:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
-            self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
-            if self.first >= self.end:
-                raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
+            if self.SEVERAL or self.RELATIVE:
+                self.choose(self.window)
+            else:
+                self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
+                if self.first >= self.end:
+                    raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
             self.uncounted_range = contextlib.ExitStack()
         else:
-            self.first, self.end = 0, 1
+            self.first, self.end, self.window = 0, 1, ""
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
 
     def setting(self, name: str, default: str, pattern: str) -> str:
@@ -95,7 +110,19 @@ class Recorder:
             raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
         return text
 
-    def open(self, at: int) -> None:  # not in the worker's __init__, where every rank is still on device 0
+    def choose(self, windows: str) -> None:
+        self.windows = windows.split(",")
+        ends = [int(text or 10**9) for text in windows.replace(",", ":").split(":")]
+        if ends[0] < self.FIRST - self.RELATIVE or any(end >= later for end, later in zip(ends, ends[1:])):  # noqa: B905, RUF007
+            raise ValueError("RLPATCH_WINDOW=%s is empty, or not in order" % windows)
+
+    def aim(self, origin: int) -> None:
+        """Take the next window; its numbers count from ``origin``, before which one unit can warm up."""
+        self.window, self.origin = self.coming.pop(0), origin
+        self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
+        self.open_at = max(self.first - self.WARMUP, origin - 1, 0)
+
+    def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         import atexit
         import threading
         from multiprocessing.util import Finalize
@@ -104,9 +131,14 @@ class Recorder:
 
         other = self.other()  # two at once lose data or crash
         why = other.name + " is recording" if getattr(other, "prof", None) else self.framework() or self.occupied()
+        if self.FACTS or self.LIMITED:
+            import shutil
+
+            if shutil.disk_usage(self.save_path).free < 10**9:
+                why = why or "less than 1 GB is free in %s" % self.save_path
         if why:
             return self.finish("not recorded: %s" % why)
-        self.earlier, self.thread = self.traces(), threading.get_ident()
+        self.units, self.uncounted, self.earlier, self.thread = [], 0, self.traces(), threading.get_ident()
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
@@ -116,17 +148,27 @@ class Recorder:
         if self.WINDOWED:
             for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
                 self.prof.step()
+        if self.FACTS:
+            self.note("armed" if at < self.first else "recording")
+            if (self.WARMUP == 0 or self.FIRST == 0 or self.RELATIVE) and at == self.first:
+                self.begin(batch)
 
-    def tick(self) -> None:
+    def tick(self, batch: Any) -> None:
         self.uncounted_range.close()
         if self.unit == self.first:
+            if self.FACTS:
+                self.note("recording")
             self.synchronize()  # kernels of the warm-up are not part of the first unit
         self.prof.step()
+        if self.FACTS and (self.WARMUP <= 1 or self.unit >= self.first):
+            self.begin(batch)
         self.unit += 1
 
     def pause(self) -> None:
         from torch.profiler import record_function
 
+        if self.FACTS:
+            self.units[-1].setdefault("end", self.clock())
         self.uncounted_range.close()
         self.uncounted += 1
         self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
@@ -141,6 +183,8 @@ class Recorder:
             if self.WINDOWED:
                 self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
+            if self.FACTS:
+                (self.units or [{}])[-1].setdefault("end", self.clock())
             if self.unit == self.end:
                 prof.step()
         finally:
@@ -149,15 +193,24 @@ class Recorder:
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
         if self.WINDOWED:
-            of = "" if self.end == 10**9 else " of %s" % (self.end - self.first)
-            text = "%s, recorded %s%s units with %s %s between them: %s"
-            self.finish(text % (why, count, of, self.uncounted, self.between(), ", ".join(found) or "no trace"))
+            of = "" if self.end >= 10**9 else " of %s" % (self.end - self.first)
+            if self.RELATIVE:
+                of += " from %s on" % self.first
+            seen = why, count, of, self.uncounted, self.between(), ", ".join(found) or "no trace"
+            self.finish("%s, recorded %s%s units with %s %s between them: %s" % seen, found)
         else:
-            self.finish("%s, recorded: %s" % (why, ", ".join(found)))
+            self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
-    def finish(self, report: str) -> None:
-        self.done, self.open_at = self.finished(), None
+    def finish(self, report: str, found: Sequence[str] = ()) -> None:
         self.say(self.title(report))
+        if self.SEVERAL and self.coming:
+            self.aim(self.origin)
+        else:
+            self.done, self.open_at = self.finished(), None
+        if self.FACTS:
+            if self.SEVERAL or self.REPEAT > 1:
+                self.saved += found
+            self.note("saved" if found else "not recorded", report, found)
 
     def other(self) -> Any:
         import torch.profiler
@@ -167,14 +220,16 @@ class Recorder:
     def traces(self) -> set[str]:
         import glob
 
-        found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)  # noqa: PTH207
+        found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
         return {path.partition("/profiler_info")[0] for path in found}
 
     def prefix(self) -> str:
         raise NotImplementedError
 
     def form(self) -> str:
-        return r"0*[1-9]\d*:\d*" if self.FIRST == 1 else r"\d+:\d*"
+        if self.SEVERAL:
+            return r"\d+:\d*(,\d+:\d*)*"
+        return r"0*[1-9]\d*:\d*" if self.FIRST == 1 and not self.RELATIVE else r"\d+:\d*"
 
     def title(self, report: str) -> str:
         raise NotImplementedError
@@ -206,6 +261,10 @@ class Placed(Recorder):
     """
 
     REPLICAS = "0"
+
+    BY_CONTEXT: Settled[bool] = False
+
+    growth: int
 
     def told(self) -> str:
         import os

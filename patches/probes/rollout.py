@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.recorder import Placed, Settled
+from patches.probes.recorder import Placed
+from patches.probes.settled import Settled
 
 
 class Rollout(Placed):
@@ -16,9 +18,16 @@ class Rollout(Placed):
     """
 
     ROLLOUT = "0"
+    AT_LOAD = "1"
+    AT_TAIL = "0"
+    AT_CONTEXT = "0"
 
     UNIT: Settled[str] = "decode"
     FIRST: Settled[int] = 1
+    BY_LOAD: Settled[bool] = False
+    BY_TAIL: Settled[bool] = False
+
+    awaited: bool
 
     def __init__(self, worker: Any) -> None:
         replica, rank = self.place(worker)
@@ -28,12 +37,33 @@ class Rollout(Placed):
         self.configure(rank)
         self.heed(told)
         self.chosen, self.rollout, self.foreign = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1, ""
+        if self.BY_LOAD:
+            self.at_load = int(self.setting("RLPATCH_AT_LOAD", self.AT_LOAD, r"0*[1-9]\d*"))
+        if self.BY_TAIL:
+            self.at_tail = int(self.setting("RLPATCH_AT_TAIL", self.AT_TAIL, r"0*[1-9]\d*"))
+        if self.BY_CONTEXT:
+            self.at_context = int(self.setting("RLPATCH_AT_CONTEXT", self.AT_CONTEXT, r"0*[1-9]\d*"))
+        if self.FACTS:
+            self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
+            self.identity.update(stage=self.STAGE, replica=told, dp=replica, rank=rank, pid=self.pid)
+            self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
+        if self.LIVE:
+            self.show()
         self.next_rollout()
 
     def next_rollout(self) -> None:
         self.forget()
-        self.rollout, self.unit, self.uncounted = self.rollout + 1, self.FIRST, 0
-        self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
+        self.rollout, self.unit = self.rollout + 1, self.FIRST
+        if self.RELATIVE:
+            self.awaited, self.most, self.fewest, self.reach, self.open_at = self.asked(), 0, 10**9, 10**9, None
+        if self.RELATIVE or self.SEVERAL:
+            self.coming = list(self.windows) if self.asked() else []
+        if self.SEVERAL and not self.RELATIVE and self.coming:
+            self.aim(0)
+        if not self.RELATIVE and not self.SEVERAL:
+            self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
+        if self.FACTS and not self.done:
+            self.note("waiting" if self.asked() else "installed")
 
     def seen(self) -> int:
         return self.unit - self.FIRST
@@ -45,26 +75,56 @@ class Rollout(Placed):
 
     def step(self, batch: Any) -> None:
         kind = self.observe(batch)
-        counted = kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
-        if self.prof is None:
-            at = self.unit if counted else self.FIRST - 1  # the warm-up of decode step 1 is the prefill
-            if kind is not None and self.open_at is not None and at >= self.open_at:
-                self.open(at)
-            self.unit += counted
-        elif self.unit == self.end:
+        counted = self.is_counted(kind)
+        if self.prof is not None and self.unit == self.end:
             self.close("complete")
+        if self.prof is None:
+            at = self.unit if counted else self.unit - 1  # the warm-up of decode step 1 is the prefill
+            if kind is not None and self.open_at is not None and at >= self.open_at:
+                self.open(at, batch)
+            self.unit += counted
         elif counted:
-            self.tick()
+            self.tick(batch)
         elif kind is not None and self.unit > self.first:
             self.pause()
+        if self.LIVE:
+            self.shown[0] = self.unit
+
+    def is_counted(self, kind: str | None) -> bool:
+        return kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
+
+    def wait_for(self, kind: str, load: int, batch: Any) -> None:
+        """Count from behind the first iteration in which all that was asked for holds; it is the warm-up."""
+        self.most, self.fewest, held = max(self.most, load), min(self.fewest, load), True
+        if self.BY_LOAD:
+            held = load >= self.at_load
+        if self.BY_TAIL:
+            held = held and load <= self.at_tail < self.most
+        if self.BY_CONTEXT:
+            held = self.has_grown(batch, held)
+        if held:
+            self.awaited = False
+            self.aim(self.unit + self.is_counted(kind))
 
     def end_rollout(self, why: str) -> None:
+        if self.SEVERAL and self.coming:
+            why, self.coming = "%s before %s" % (why, ",".join(self.coming)), []
         if self.prof is not None:
             self.close(why)
+        elif self.RELATIVE and self.busy() and self.awaited:
+            self.finish("not recorded: %s, and until then %s" % (why, self.so_far()))
         elif self.busy() and self.open_at is not None:
             self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, self.seen()))
         if self.busy():
             self.next_rollout()
+
+    def so_far(self) -> str:
+        seen = []
+        if self.BY_LOAD or self.BY_TAIL:
+            seen = ["%s to %s requests were scheduled" % (self.fewest, self.most)]
+        if self.BY_CONTEXT:
+            seen = [*seen, "a context had at most %s tokens" % self.reach]
+        return " and ".join(seen)
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
@@ -86,10 +146,17 @@ class Rollout(Placed):
     def between(self) -> str:
         return "uncounted iterations"
 
+    def which(self) -> Mapping[str, object]:
+        return {"rollout": self.rollout, "done": self.done}
+
     def busy(self) -> Any:
         raise NotImplementedError
 
     def forget(self) -> None:
+        raise NotImplementedError
+
+    def has_grown(self, batch: Any, held: bool) -> bool:
+        # Whether a context is long enough, and all else ``held``; ``reach`` is what none has passed.
         raise NotImplementedError
 
     def observe(self, batch: Any) -> str | None:
@@ -153,6 +220,8 @@ class SchedulerOutputs(Rollout):
                 tokens = one.prefill_token_ids or tokens
             self.prefilling[one.req_id] = len(tokens) - one.num_computed_tokens
             self.live.add(one.req_id)
+            if self.BY_CONTEXT:
+                self.reach = max(self.reach, len(tokens))
         kind = "decode" if batch.total_num_scheduled_tokens else None
         for request, rest in list(self.prefilling.items()) if self.prefilling else ():
             count = counts.get(request, 0)
@@ -160,7 +229,35 @@ class SchedulerOutputs(Rollout):
                 del self.prefilling[request]
             elif count:
                 kind, self.prefilling[request] = "prefill", rest - count
+        if self.RELATIVE and self.awaited and kind:
+            self.wait_for(kind, len(counts), batch)
         return kind
+
+    def has_grown(self, batch: Any, held: bool) -> bool:
+        known, self.reach = self.reach < 10**9, self.reach + self.growth
+        if known and (self.reach < self.at_context or not held):
+            return False
+        contexts = self.contexts(batch)
+        # Who is not scheduled now, or computes its tokens again, may come back with more.
+        if len(contexts) == len(self.live) and min(self.prefilling.values(), default=0) >= 0:
+            self.reach = max(tokens + self.prefilling.get(name, 0) for name, tokens in contexts.items())
+        return max(contexts.values()) >= self.at_context
+
+    def contexts(self, batch: Any) -> dict[str, int]:
+        counts, cached, new = batch.num_scheduled_tokens, batch.scheduled_cached_reqs, batch.scheduled_new_reqs
+        if isinstance(cached, list) if self.RESUMED is None else self.RESUMED == "objects":
+            before = [(one.req_id, one.num_computed_tokens) for one in [*cached, *new]]
+        else:
+            before = [*zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
+            before += [(one.req_id, one.num_computed_tokens) for one in new]
+        return {name: counts[name] + tokens for name, tokens in before}
+
+    def begin(self, batch: Any) -> None:
+        contexts = self.contexts(batch)
+        drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
+        self.units.append(self.begun())
+        self.units[-1].update(requests=len(contexts), tokens=batch.total_num_scheduled_tokens, drafts=drafts)
+        self.units[-1].update(longest=max(contexts.values()), context=sum(contexts.values()))
 
 
 class ModelInputs(Rollout):
@@ -172,6 +269,7 @@ class ModelInputs(Rollout):
 
     live: set[str]
     model_input: Any = None
+    metadata: Any
 
     def forget(self) -> None:
         self.live = set()
@@ -195,10 +293,25 @@ class ModelInputs(Rollout):
         if self.live and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
         self.live.difference_update(finished)
-        if not model_input.attn_metadata.num_prefills:
-            return "decode"
-        self.live.update(model_input.request_ids_to_seq_ids)
-        return "prefill"
+        kind, self.metadata = "decode", model_input.attn_metadata
+        if self.metadata.num_prefills:
+            self.live.update(model_input.request_ids_to_seq_ids)
+            kind = "prefill"
+        if self.RELATIVE and self.awaited:
+            self.wait_for(kind, batch.num_seq_groups, batch)
+        return kind
+
+    def longest(self) -> int:
+        return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
+
+    def has_grown(self, batch: Any, held: bool) -> bool:  # noqa: ARG002
+        self.reach = max(self.reach % 10**9, self.longest())
+        return held and self.longest() >= self.at_context
+
+    def begin(self, batch: Any) -> None:
+        tokens = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens
+        self.units.append(self.begun())
+        self.units[-1].update(requests=batch.num_seq_groups, tokens=tokens, longest=self.longest())
 
 
 class VllmWorker(Placed):
@@ -210,6 +323,9 @@ class VllmWorker(Placed):
         import torch.distributed as dist
 
         parallel = worker.vllm_config.parallel_config
+        if self.BY_CONTEXT:
+            drafts = getattr(worker.vllm_config.speculative_config, "num_speculative_tokens", 0)
+            self.growth = 1 + drafts  # tokens of a context in an iteration that decodes
         if self.DATA_PARALLEL_INDEX is None:
             replica = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
         elif self.DATA_PARALLEL_INDEX:

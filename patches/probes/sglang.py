@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from patches.probes.rollout import Rollout
@@ -27,14 +28,50 @@ class SglangRollout(Rollout):
             return  # without a forward
         if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
             kind = "health check"
-        self.running = self.running or kind in ("decode", "prefill")
-        self.hand_over("step", kind)
+        runs = kind in ("decode", "prefill")
+        self.running = self.running or runs
+        if self.RELATIVE and self.awaited and runs:
+            self.wait_for(kind, len(requests), batch)
+        held = None
+        if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
+            held = self.look(batch)
+        self.hand_over("step", (kind, held))
 
-    def observe(self, kind: str) -> str | None:
+    def observe(self, batch: tuple[str, Any]) -> str | None:
+        kind = batch[0]
         counted = kind in ("decode", "prefill")
         self.ran = self.ran or counted
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None
+
+    def has_grown(self, batch: Any, held: bool) -> bool:
+        decodes, self.reach = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY"), self.reach + self.growth
+        if decodes and self.reach < 10**9 and (self.reach < self.at_context or not held):
+            return False
+        longest = max(self.contexts(batch))
+        self.reach = longest if decodes else max(self.reach, longest)  # all that decode are in one batch
+        return held and longest >= self.at_context
+
+    def contexts(self, batch: Any) -> list[int]:
+        """The tokens of each request, with those that are scheduled. Overlapped, the outputs are known one late."""
+        lengths = getattr(batch, "seq_lens_cpu", None)
+        if lengths is not None:  # on the host, from 0.5.3 on; without a sum from 0.5.2x on
+            return list(lengths.tolist())
+        if batch.forward_mode.name not in ("DECODE", "TARGET_VERIFY"):
+            return [before + more for before, more in zip(batch.prefix_lens, batch.extend_lens)]  # noqa: B905
+        known = [len(request.origin_input_ids) + len(request.output_ids) for request in batch.reqs]
+        late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
+        return [tokens + late for tokens in known]
+
+    def look(self, batch: Any) -> Mapping[str, object]:
+        contexts = self.contexts(batch)
+        decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
+        tokens = len(contexts) if decodes else batch.extend_num_tokens
+        return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
+
+    def begin(self, batch: Any) -> None:
+        self.units.append(self.begun())
+        self.units[-1].update(batch[1])
 
     def idle(self) -> None:
         if self.running and not self.scheduler.waiting_queue:
@@ -86,6 +123,8 @@ class SglangRollout(Rollout):
 
         self.scheduler = scheduler
         self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
+        if self.BY_CONTEXT:
+            self.growth = 1 + (getattr(scheduler.server_args, "speculative_num_draft_tokens", 0) or 0)
         in_a_world = dist.is_available() and dist.is_initialized()
         world, rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
         context = sys.modules.get("sglang.srt.runtime_context")

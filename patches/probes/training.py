@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.recorder import Recorder, Settled
+from patches.probes.recorder import Recorder
+from patches.probes.settled import Settled
 
 
 class TrainingSteps(Recorder):
@@ -44,6 +46,11 @@ class TrainingSteps(Recorder):
         else:
             self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
         self.calls: dict[str, int] = {}
+        if self.FACTS:
+            self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
+            self.identity.update(stage=self.STAGE, rank=self.rank, pid=self.pid)
+        if self.LIVE:
+            self.show()
 
     def enter(self, *call: Any) -> None:
         import threading
@@ -57,29 +64,41 @@ class TrainingSteps(Recorder):
         if role not in self.ROLES:
             return
         step = self.calls[role] = self.calls.get(role, 0) + 1
-        self.role, self.step, self.unit, self.uncounted = role, step, 0, 0
+        self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         if step in self.steps:
-            self.open_at = max(self.first - self.WARMUP, 0)
+            if self.SEVERAL:
+                self.coming = list(self.windows)
+                self.aim(0)
+            else:
+                self.open_at = max(self.first - self.WARMUP, 0)
         # The other role of this object, if it has two, may still have its last step before it.
         self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
+        if self.FACTS and step <= max(self.steps):
+            who = role, self.host, self.rank, self.pid
+            self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
+            self.note("waiting" if step in self.steps else "installed")
 
     def leave(self) -> None:
+        if self.SEVERAL:
+            self.coming = []
         if self.prof is not None:
             self.close("the call ends")
         elif self.open_at is not None:
             self.finish("not recorded: the call ends after %s units" % self.unit)
 
-    def start(self, unit: str) -> None:
+    def start(self, unit: str, batch: Any) -> None:
         if unit != self.UNIT or self.open_at is None:
             return
         if self.prof is not None:
-            self.tick()
+            self.tick(batch)
         else:
             if self.unit >= self.open_at:
-                self.open(self.unit)
+                self.open(self.unit, batch)
             self.unit += 1
+        if self.LIVE:
+            self.shown[0] = self.unit
 
     def stop(self, unit: str) -> None:
         if unit == self.UNIT and self.prof is not None and self.unit == self.end:
@@ -108,7 +127,7 @@ class TrainingSteps(Recorder):
             complete = False
             try:
                 for one in self.units:
-                    self.call("start", self.unit)
+                    self.call("start", self.unit, one)
                     yield one
                     self.call("stop", self.unit)
                 complete = True
@@ -130,6 +149,20 @@ class TrainingSteps(Recorder):
 
     def finished(self) -> bool:
         return False
+
+    def which(self) -> Mapping[str, object]:
+        over = self.step >= max(self.steps) and self.open_at is None
+        return {"step": self.step, "role": self.role, "done": over}
+
+    def begin(self, batch: Any) -> None:
+        import contextlib
+
+        held: dict[str, object] = {}
+        with contextlib.suppress(Exception):  # a batch of another form, which stops nothing
+            tokens = getattr(batch, "batch", batch)["input_ids"]
+            held["sequences"] = tokens.size(0)
+            held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
+        self.units.append({**self.begun(), **held})
 
     def whose(self, *call: Any) -> str:
         raise NotImplementedError

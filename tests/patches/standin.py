@@ -99,7 +99,7 @@ def rendered(
     chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
     traits = recipe.probe.settled(of_its_stage(recipe), release)
     probe = recipe.probe._replace(
-        settled=lambda _capture, _release: {**traits, **settled},
+        settled=lambda _capture, _release: {**traits, "FACTS": False, **settled},
         chosen=lambda _capture: {"SAVE_PATH": "/tmp/traces", **chosen},
         layers=lambda _capture: tuple(layers),
     )

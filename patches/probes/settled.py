@@ -1,0 +1,8 @@
+"""The mark of an attribute that is a literal by the time that a probe goes in."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+T = TypeVar("T")
+Settled = Annotated[T, "a literal by the time that it goes in"]
