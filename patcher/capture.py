@@ -82,13 +82,15 @@ UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
 class Window:
     """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage.
 
-    ``later`` are windows behind it, each with a trace of its own.
+    ``later`` are windows behind it, each with a trace of its own. With ``none`` there is no window yet: it is asked for
+    while the run goes on.
     """
 
     unit: str
     first: int
     end: int
     later: tuple[tuple[int, int], ...] = ()
+    none: bool = False
 
     def __post_init__(self) -> None:
         if empty := [one for one in self.all if one[0] >= one[1]]:
@@ -102,7 +104,7 @@ class Window:
     def check(self) -> None:
         """Raise :class:`Problem` (USAGE) where it begins before the first unit that there is."""
         unit = UNITS.get(self.unit)
-        if unit and self.first < unit.first:
+        if unit and self.all and self.first < unit.first:
             later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
             cause = f"--{self.unit} {self}: {unit.before}"
             raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {later}, or {unit.instead} {self}")
@@ -110,7 +112,7 @@ class Window:
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
         """The first unit and the end of each window."""
-        return (self.first, self.end), *self.later
+        return () if self.none else ((self.first, self.end), *self.later)
 
     @classmethod
     def parse(cls, unit: str, text: str, following: str = "") -> Window:
@@ -138,18 +140,23 @@ class Window:
         """That of a stage which is recorded from its beginning to its end."""
         return cls(WHOLE, 0, 1)
 
+    @classmethod
+    def later_on(cls, unit: str) -> Window:
+        """That of a stage which records what is asked for while the run goes on."""
+        return cls(unit, 0, 0, none=True)
+
     def __len__(self) -> int:
         return sum(end - first for first, end in self.all)
 
     @property
     def open(self) -> bool:
         """Whether it has no end of its own."""
-        return self.all[-1][1] == OPEN_END
+        return bool(self.all) and self.all[-1][1] == OPEN_END
 
     @property
     def words(self) -> tuple[str, ...]:
         """The option as it would be typed; none for a whole stage."""
-        return () if self.unit == WHOLE else (f"--{self.unit}", str(self))
+        return () if self.unit == WHOLE or self.none else (f"--{self.unit}", str(self))
 
     def __str__(self) -> str:
         return ",".join(f"{first}:{'' if end == OPEN_END else end}" for first, end in self.all)
@@ -173,11 +180,12 @@ def _meant(unit: str, text: str, following: str) -> str:
     first, end = (whole_number(item) for item in both)
     if first is not None and end is not None:
         try:
-            window = Window(unit, first, end)
-            window.check()
-            return f"--{unit} {window}"
+            meant = Window(unit, first, end)
+            meant.check()
         except Problem as problem:
             return problem.hint
+        else:
+            return f"--{unit} {meant}"
     example = "30:60" if first is None or first + 30 > OPEN_END else f"{first}:{first + 30}"
     return f"--{unit} A:B, for example --{unit} {example}"
 
@@ -289,6 +297,7 @@ class Windowed(Stage):
     window: Window
     repeat: int = _repeat()
     warmup: int = option(Number(0), RECORDED, "Units of warm-up before the window.", default=1)
+    on_demand: bool = option(Flag(), WINDOW, "Record what trigger asks for while the run goes on.", default=False)
     ranges: Ranges = NO_RANGES
 
     def __post_init__(self) -> None:
@@ -296,6 +305,9 @@ class Windowed(Stage):
             raise ValueError(f"{self.window.unit} is no unit of a {self.KIND} stage")
         if not self.relative:
             self.window.check()
+        if self.on_demand and self.repeat > 1:
+            hint = "leave out one of them: trigger asks as often as you like"
+            raise Problem(Kind.USAGE, f"--on-demand --repeat {self.repeat}: a request means one of them", hint=hint)
 
     @property
     def relative(self) -> bool:
@@ -570,8 +582,10 @@ class Capture(Generic[StageT_co]):
 
     def __post_init__(self) -> None:
         self.profiler.check(self.ranges)
-        if self.live and not self.facts:
-            raise Problem(Kind.USAGE, "--live --no-facts: watch finds no worker without facts", hint="leave out one")
+        on_demand = isinstance(self.stage, Windowed) and self.stage.on_demand
+        if (self.live or on_demand) and not self.facts:
+            word = "--live" if self.live else "--on-demand"
+            raise Problem(Kind.USAGE, f"{word} --no-facts: a worker is not seen without them", hint="leave out one")
         if isinstance(self.stage, Builtin):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
             if more or not isinstance(self.profiler, TorchNpu):
@@ -599,7 +613,7 @@ class Capture(Generic[StageT_co]):
         said: list[Note] = []
         stage = self.stage
         if isinstance(stage, Windowed):
-            if stage.window.first == 0 and not stage.relative:
+            if stage.window.all and stage.window.first == 0 and not stage.relative:
                 detail = "the window begins with unit 0, and no unit comes before it to warm up in"
                 said.append(Note("no warm-up: unit 0 shows the profiler's own start, too", detail))
             elif stage.warmup == 0:

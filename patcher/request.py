@@ -71,7 +71,7 @@ class RecordOptions(NamedTuple):
     @property
     def asked(self) -> bool:
         """Whether it says what to record; else nothing is chosen, or only how."""
-        return bool(self.windows or {"stage", "builtin"} & self.choices.keys())
+        return bool(self.windows or {"stage", "builtin", "on_demand"} & self.choices.keys())
 
     def request(self) -> Request:
         """What is asked for; :class:`Problem` (USAGE) where no target could record that."""
@@ -91,7 +91,7 @@ class RecordOptions(NamedTuple):
                 hint = "leave out --builtin, or what is not a setting of that profiler"
                 raise Problem(Kind.USAGE, cause, hint=hint)
             return Request((), Builtin.NAMES[0], "", others)
-        if not self.windows and not stage:
+        if not self.windows and not stage and not self.choices.get("on_demand"):
             example = "one of --decode 30:60, --prefill 0:4, --iterations 10:20, --mini-batch 0:1, --micro-batch 0:4"
             raise Problem(Kind.USAGE, "no window is given", hint=example)
         return Request(self.windows, stage, self.choices.get("backend", ""), others)
@@ -116,7 +116,8 @@ class Request(NamedTuple):
         if stage in Builtin.NAMES:
             settings = {name: self.choices[name] for name in options_of(TorchNpu) if name in self.choices}
             return Capture(stage=Builtin(named=tuple(settings)), profiler=TorchNpu(**settings))
-        window = next((window for window in self.windows if window.unit == unit), Window.whole())
+        without = Window.whole() if unit == WHOLE else Window.later_on(unit)
+        window = next((window for window in self.windows if window.unit == unit), without)
         part = self._stage(stage, window)
         profiler = next(one for one in PROFILERS if (self.backend or backend) == one.BACKEND)
         if unknown := self._unlike(options_of(TorchNpu).keys() - options_of(profiler).keys()):
@@ -169,10 +170,11 @@ def resolve(request: Request, upstream: Upstream, target: Target, everyone: Ever
     """
     stages = dict.fromkeys(recipe.stage for recipe in upstream.recipes)
     backend = next((one for package, one in upstream.runs_on.items() if target.beside(package)), upstream.backend)
+    on_demand = [kind.UNITS[0].name for kind in KINDS if kind.UNITS and request.choices.get("on_demand")]
     # In a command of several targets the stage may be that of another one.
-    if request.stage in stages or not request.windows:
+    if request.stage in stages or not (request.windows or on_demand):
         stages = dict.fromkeys(recipe.stage for recipe in recipes_of(upstream, request.stage, everyone))
-    for unit in [window.unit for window in request.windows] or [WHOLE]:
+    for unit in [window.unit for window in request.windows] or on_demand or [WHOLE]:
         counting = [recipe.stage for recipe in upstream.recipes if unit in recipe.windows and recipe.stage in stages]
         if counting:
             usual = kind_of(unit).NAMES[0]

@@ -35,11 +35,13 @@ def numbers(chosen: tuple[int, ...] | None) -> str:
 def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     """What the capture settles of any recorder."""
     stage = capture.stage
+    on_demand = isinstance(stage, Windowed) and stage.on_demand
     return {
         "WARMUP": stage.warmup if isinstance(stage, Windowed) else 0,
         "REPEAT": stage.repeat,
-        "SEVERAL": bool(stage.window.later),
-        "RELATIVE": isinstance(stage, Windowed) and stage.relative,
+        "SEVERAL": bool(stage.window.later) or on_demand,
+        "RELATIVE": isinstance(stage, Rollout) and (stage.relative or on_demand),
+        "ON_DEMAND": on_demand,
         "FACTS": capture.facts,
         "LIVE": capture.live,
         "LIMITED": bool(capture.max_trace_gb),
@@ -52,7 +54,7 @@ def units(capture: Capture[Windowed | Whole], name: str) -> str:
         f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in capture.stage.window.all
     )
-    return f"{name} {', '.join(spans)}"
+    return f"{name} {', '.join(spans) or 'that trigger asks for'}"
 
 
 def on_ranks(capture: Capture[Windowed | Whole]) -> str:

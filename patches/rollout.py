@@ -63,7 +63,7 @@ def probe(
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
         stage = capture.stage
         states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
-        waits = {name: bool(value) for name, value in states.items()}
+        waits = {name: bool(value) or stage.on_demand for name, value in states.items()}
         return {**recording.settled(capture), **counting, **waits, **traits(release)}
 
     return recording.probe(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from patches.probes.facts import Facts
@@ -24,6 +24,7 @@ class Recorder(Facts):
     WINDOWED: Settled[bool] = True
     RELATIVE: Settled[bool] = False  # to where a condition holds
     LIMITED: Settled[bool] = False  # in its size
+    ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
     FIRST: Settled[int] = 0  # the number of the first unit
     WARMUP: Settled[int] = 1
     LOGGER: Settled[str] = "rlpatch"
@@ -35,6 +36,9 @@ class Recorder(Facts):
     first: int
     end: int
     windows: list[str]
+    ranks: list[str]
+    rank: int
+    stamp: int | None
     coming: list[str]
     origin: int
 
@@ -87,10 +91,15 @@ class Recorder(Facts):
         import os
 
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
-        self.done = {"all", str(rank)}.isdisjoint(self.ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
+        if self.ON_DEMAND:
+            self.done, self.stamp, self.rank = self.setting("RLPATCH", "1", "[01]") == "0", None, rank
+        else:
+            self.done = {"all", str(rank)}.isdisjoint(self.ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
         if self.WINDOWED:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
-            if self.SEVERAL or self.RELATIVE:
+            if self.ON_DEMAND and (not self.window or {"all", str(rank)}.isdisjoint(self.ranks)):
+                self.windows = []
+            elif self.SEVERAL or self.RELATIVE:
                 self.choose(self.window)
             else:
                 self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
@@ -110,11 +119,64 @@ class Recorder(Facts):
             raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
         return text
 
+    def look(self, number: int) -> None:
+        """Take the request that lies in the folder, if it is a new one that means a unit not yet begun."""
+        import os
+
+        path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
+        try:
+            stamp = os.stat(path).st_mtime_ns
+        except OSError:
+            return
+        if stamp != self.stamp:
+            self.stamp = stamp
+            try:
+                self.take(path, number)
+            except Exception as e:  # whatever stands there, it is data
+                self.windows = []
+                self.say("request refused: %s" % e)
+                self.note("not recorded", "request refused: %s" % e)
+
+    def take(self, path: str, number: int) -> None:
+        import json
+        import os
+        import re
+        import time
+
+        with open(path) as file:
+            given = json.loads(file.read(9999))
+        count = r"\d{1,9}"
+        forms = {"at": count, "load": count, "tail": count, "context": count, "expires": r"\d{1,12}(\.\d+)?"}
+        forms.update(id=r"\w{1,40}", window=self.form(), ranks=r"all|\d+(,\d+)*")
+        request = {name: str(given.get(name, 0)) for name in forms}
+        for name, form in forms.items():
+            if not re.fullmatch(form, request[name]):
+                raise ValueError("%s is %.60r" % (name, request[name]))
+        if {"all", str(self.rank)}.isdisjoint(request["ranks"].split(",")):
+            return
+        self.identity.update(request=request["id"], window=request["window"], ranks=request["ranks"].split(","))
+        if time.time() > float(request["expires"]):
+            os.unlink(path)
+            raise ValueError("%(id)s has expired" % request)
+        if int(request["at"]) < number:
+            raise ValueError(
+                "%s was meant for %s, and this worker is at %s" % (request["id"], request["at"], number)
+            )
+        self.expect(request)
+        self.choose(request["window"])
+
+    def lowest(self) -> int:
+        raise NotImplementedError
+
+    def expect(self, request: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
     def choose(self, windows: str) -> None:
-        self.windows = windows.split(",")
         ends = [int(text or 10**9) for text in windows.replace(",", ":").split(":")]
-        if ends[0] < self.FIRST - self.RELATIVE or any(end >= later for end, later in zip(ends, ends[1:])):  # noqa: B905, RUF007
-            raise ValueError("RLPATCH_WINDOW=%s is empty, or not in order" % windows)
+        in_order = all(end < later for end, later in zip(ends, ends[1:]))  # noqa: B905, RUF007
+        if ends[0] < self.lowest() or not in_order:
+            raise ValueError("the window %s is empty, too early or not in order" % windows)
+        self.windows = windows.split(",")
 
     def aim(self, origin: int) -> None:
         """Take the next window; its numbers count from ``origin``, before which one unit can warm up."""
@@ -209,7 +271,7 @@ class Recorder(Facts):
             self.done, self.open_at = self.finished(), None
         if self.FACTS:
             if self.SEVERAL or self.REPEAT > 1:
-                self.saved += found
+                self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
 
     def other(self) -> Any:
@@ -227,6 +289,8 @@ class Recorder(Facts):
         raise NotImplementedError
 
     def form(self) -> str:
+        if self.ON_DEMAND:
+            return r"(\d+:\d*(,\d+:\d*)*)?"
         if self.SEVERAL:
             return r"\d+:\d*(,\d+:\d*)*"
         return r"0*[1-9]\d*:\d*" if self.FIRST == 1 and not self.RELATIVE else r"\d+:\d*"

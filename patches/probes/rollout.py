@@ -28,21 +28,22 @@ class Rollout(Placed):
     BY_TAIL: Settled[bool] = False
 
     awaited: bool
+    looked: bool
 
     def __init__(self, worker: Any) -> None:
         replica, rank = self.place(worker)
         self.identify()
         told = self.told()
         self.name = "%s_%sdp%s_rank%s_%s" % (self.host, told and "replica%s_" % told, replica, rank, self.pid)
+        if self.BY_LOAD:
+            self.at_load = int(self.setting("RLPATCH_AT_LOAD", self.AT_LOAD, self.least()))
+        if self.BY_TAIL:
+            self.at_tail = int(self.setting("RLPATCH_AT_TAIL", self.AT_TAIL, self.least()))
+        if self.BY_CONTEXT:
+            self.at_context = int(self.setting("RLPATCH_AT_CONTEXT", self.AT_CONTEXT, self.least()))
         self.configure(rank)
         self.heed(told)
         self.chosen, self.rollout, self.foreign = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1, ""
-        if self.BY_LOAD:
-            self.at_load = int(self.setting("RLPATCH_AT_LOAD", self.AT_LOAD, r"0*[1-9]\d*"))
-        if self.BY_TAIL:
-            self.at_tail = int(self.setting("RLPATCH_AT_TAIL", self.AT_TAIL, r"0*[1-9]\d*"))
-        if self.BY_CONTEXT:
-            self.at_context = int(self.setting("RLPATCH_AT_CONTEXT", self.AT_CONTEXT, r"0*[1-9]\d*"))
         if self.FACTS:
             self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
             self.identity.update(stage=self.STAGE, replica=told, dp=replica, rank=rank, pid=self.pid)
@@ -54,11 +55,24 @@ class Rollout(Placed):
     def next_rollout(self) -> None:
         self.forget()
         self.rollout, self.unit = self.rollout + 1, self.FIRST
-        if self.RELATIVE:
-            self.awaited, self.most, self.fewest, self.reach, self.open_at = self.asked(), 0, 10**9, 10**9, None
+        if self.ON_DEMAND:
+            self.looked, self.coming, self.open_at, self.reach = (
+                False,
+                [],
+                None,
+                10**9,
+            )  # what is asked for is seen when it begins
+        else:
+            self.await_window()
+
+    def await_window(self) -> None:
         if self.RELATIVE or self.SEVERAL:
-            self.coming = list(self.windows) if self.asked() else []
-        if self.SEVERAL and not self.RELATIVE and self.coming:
+            self.coming, self.open_at = list(self.windows) if self.asked() else [], None
+        if self.RELATIVE:
+            self.awaited, self.most, self.fewest, self.reach = bool(self.coming), 0, 10**9, 10**9
+        if self.ON_DEMAND:
+            self.awaited = self.awaited and self.relative()
+        if self.SEVERAL and (not self.RELATIVE or (self.ON_DEMAND and not self.awaited)) and self.coming:
             self.aim(0)
         if not self.RELATIVE and not self.SEVERAL:
             self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
@@ -95,19 +109,25 @@ class Rollout(Placed):
 
     def wait_for(self, kind: str, load: int, batch: Any) -> None:
         """Count from behind the first iteration in which all that was asked for holds; it is the warm-up."""
+        if self.ON_DEMAND and not self.looked:
+            self.looked = True
+            self.look(self.rollout)
+            self.await_window()
+        if not self.awaited:
+            return
         self.most, self.fewest, held = max(self.most, load), min(self.fewest, load), True
         if self.BY_LOAD:
             held = load >= self.at_load
         if self.BY_TAIL:
-            held = held and load <= self.at_tail < self.most
-        if self.BY_CONTEXT:
+            held = held and ((self.ON_DEMAND and not self.at_tail) or load <= self.at_tail < self.most)
+        if self.BY_CONTEXT and (not self.ON_DEMAND or self.at_context):
             held = self.has_grown(batch, held)
         if held:
             self.awaited = False
             self.aim(self.unit + self.is_counted(kind))
 
     def end_rollout(self, why: str) -> None:
-        if self.SEVERAL and self.coming:
+        if self.SEVERAL and self.coming and self.busy():
             why, self.coming = "%s before %s" % (why, ",".join(self.coming)), []
         if self.prof is not None:
             self.close(why)
@@ -138,6 +158,8 @@ class Rollout(Placed):
         return "%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report)
 
     def finished(self) -> bool:
+        if self.ON_DEMAND:
+            return False
         return self.REPEAT == 1 or self.rollout + 1 >= self.chosen + self.REPEAT
 
     def framework(self) -> str:
@@ -145,6 +167,19 @@ class Rollout(Placed):
 
     def between(self) -> str:
         return "uncounted iterations"
+
+    def lowest(self) -> int:
+        return 0 if self.relative() else self.FIRST
+
+    def relative(self) -> bool:
+        return max(self.at_load, self.at_tail, self.at_context) > 0 if self.ON_DEMAND else self.RELATIVE
+
+    def least(self) -> str:
+        return r"\d+" if self.ON_DEMAND else r"0*[1-9]\d*"
+
+    def expect(self, request: Mapping[str, str]) -> None:
+        self.chosen = int(request["at"])
+        self.at_load, self.at_tail, self.at_context = (int(request[name]) for name in ("load", "tail", "context"))
 
     def which(self) -> Mapping[str, object]:
         return {"rollout": self.rollout, "done": self.done}
@@ -229,7 +264,7 @@ class SchedulerOutputs(Rollout):
                 del self.prefilling[request]
             elif count:
                 kind, self.prefilling[request] = "prefill", rest - count
-        if self.RELATIVE and self.awaited and kind:
+        if self.RELATIVE and kind:
             self.wait_for(kind, len(counts), batch)
         return kind
 
@@ -241,7 +276,7 @@ class SchedulerOutputs(Rollout):
         # Who is not scheduled now, or computes its tokens again, may come back with more.
         if len(contexts) == len(self.live) and min(self.prefilling.values(), default=0) >= 0:
             self.reach = max(tokens + self.prefilling.get(name, 0) for name, tokens in contexts.items())
-        return max(contexts.values()) >= self.at_context
+        return held and max(contexts.values()) >= self.at_context
 
     def contexts(self, batch: Any) -> dict[str, int]:
         counts, cached, new = batch.num_scheduled_tokens, batch.scheduled_cached_reqs, batch.scheduled_new_reqs
@@ -297,7 +332,7 @@ class ModelInputs(Rollout):
         if self.metadata.num_prefills:
             self.live.update(model_input.request_ids_to_seq_ids)
             kind = "prefill"
-        if self.RELATIVE and self.awaited:
+        if self.RELATIVE:
             self.wait_for(kind, batch.num_seq_groups, batch)
         return kind
 

@@ -30,11 +30,11 @@ class SglangRollout(Rollout):
             kind = "health check"
         runs = kind in ("decode", "prefill")
         self.running = self.running or runs
-        if self.RELATIVE and self.awaited and runs:
-            self.wait_for(kind, len(requests), batch)
+        if self.RELATIVE and runs:
+            self.hand_over("wait_for", kind, len(requests), batch)
         held = None
         if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
-            held = self.look(batch)
+            held = self.held_by(batch)
         self.hand_over("step", (kind, held))
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
@@ -63,7 +63,7 @@ class SglangRollout(Rollout):
         late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
         return [tokens + late for tokens in known]
 
-    def look(self, batch: Any) -> Mapping[str, object]:
+    def held_by(self, batch: Any) -> Mapping[str, object]:
         contexts = self.contexts(batch)
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         tokens = len(contexts) if decodes else batch.extend_num_tokens

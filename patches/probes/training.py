@@ -67,18 +67,22 @@ class TrainingSteps(Recorder):
         self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
+        if self.ON_DEMAND:
+            self.look(step)
         if step in self.steps:
             if self.SEVERAL:
                 self.coming = list(self.windows)
-                self.aim(0)
+                if not self.ON_DEMAND or self.coming:
+                    self.aim(0)
             else:
                 self.open_at = max(self.first - self.WARMUP, 0)
-        # The other role of this object, if it has two, may still have its last step before it.
-        self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
-        if self.FACTS and step <= max(self.steps):
+        if not self.ON_DEMAND:
+            # The other role of this object, if it has two, may still have its last step before it.
+            self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
+        if self.FACTS and (self.ON_DEMAND or step <= max(self.steps)):
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
-            self.note("waiting" if step in self.steps else "installed")
+            self.note("installed" if self.open_at is None else "waiting")
 
     def leave(self) -> None:
         if self.SEVERAL:
@@ -151,7 +155,7 @@ class TrainingSteps(Recorder):
         return False
 
     def which(self) -> Mapping[str, object]:
-        over = self.step >= max(self.steps) and self.open_at is None
+        over = not self.ON_DEMAND and self.step >= max(self.steps) and self.open_at is None
         return {"step": self.step, "role": self.role, "done": over}
 
     def begin(self, batch: Any) -> None:
@@ -163,6 +167,12 @@ class TrainingSteps(Recorder):
             held["sequences"] = tokens.size(0)
             held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
         self.units.append({**self.begun(), **held})
+
+    def lowest(self) -> int:
+        return 0
+
+    def expect(self, request: Mapping[str, str]) -> None:
+        self.steps = {int(request["at"])}
 
     def whose(self, *call: Any) -> str:
         raise NotImplementedError

@@ -36,11 +36,13 @@ class V1Worker:
         release: str = "",
         layers: Any = (),
         parts: Any = (),
+        drafts: int = 0,
         **constants: Any,
     ) -> None:
         self.rank = rank
         self.vllm_config = SimpleNamespace(
-            parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica, data_parallel_index=replica)
+            speculative_config=SimpleNamespace(num_speculative_tokens=drafts) if drafts else None,
+            parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica, data_parallel_index=replica),
         )
         self.made: list[Profiler] = []
         host(self, self.recipe, {**constants, "made": self.made}, *parts, layers=layers, release=release)

@@ -1,0 +1,347 @@
+"""What a recorder leaves beside its traces, held against what the scheduler handed out."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.ascend import standins
+from patcher.change import SHARED, PatchId
+from patcher.rendering import render
+from patches.vllm import recipes as vllm
+from patches.vllm_ascend import recipes as vllm_ascend
+from tests.choices import capture
+from tests.patches.standin import Profiler
+from tests.patches.test_graphs_probe import Worker as Capturing
+from tests.patches.test_rollout_probe import V0Worker, V1Worker, batch
+from tests.patches.test_schedules import RELEASES
+from tests.patches.test_sglang import Scheduler
+from tests.patches.test_training_probe import Stage
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+
+class Traces:
+    """For the backend: a trace that lies in the folder."""
+
+    save_path: str
+    name: str
+    made: list[Any]
+
+    def traces(self) -> set[str]:
+        saved = [n for n, one in enumerate(self.made) if "stop" in one.calls and one.recorded]
+        return {f"{self.save_path}/{self.name}_{n}_ascend_pt" for n in saved}
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> dict[str, Any]:
+    return {"FACTS": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
+
+
+def states(folder: Path) -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text()) for path in (folder / ".rlpatch").glob("*.json")}
+
+
+def facts(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.rlpatch.json"))]
+
+
+def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[standins.Iteration]:
+    """Everything that the scheduler has, and what it knew of each iteration."""
+    seen = []
+    while scheduler.live or scheduler.finished:
+        one = scheduler.schedule()
+        one.truth = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
+        one.drafted = sum(map(len, one.drafts.values()))
+        seen.append(one)
+        if isinstance(worker, V0Worker):
+            worker.execute(shape(one).inputs, one.label, len(one.truth))
+        else:
+            worker.iterate(shape(one), one.label)
+        scheduler.done(one)
+    return seen
+
+
+def load() -> standins.Scheduler:
+    scheduler = standins.Scheduler(48)
+    for number, (prompt, outputs, drafts) in enumerate([(9, 20, 0), (30, 14, 2), (60, 12, 0), (3, 7, 1)]):
+        scheduler.add(standins.Request(f"r{number}", prompt, outputs, drafts))
+    return scheduler
+
+
+@pytest.mark.parametrize(("release", "shape"), RELEASES)
+@pytest.mark.parametrize(("unit", "window"), [("decode", "3:8"), ("prefill", "1:4"), ("iterations", "2:9")])
+def test_each_unit_holds_what_the_scheduler_handed_out(
+    release: str, shape: str, unit: str, window: str, told: dict[str, Any], tmp_path: Path
+) -> None:
+    begun = time.time_ns()
+    worker = V1Worker(release=release, UNIT=unit, FIRST=int(unit == "decode"), WINDOW=window, **told)
+    seen = run(worker, load(), standins.SHAPES[shape])
+    first, end = map(int, window.split(":"))
+    wanted = {one.numbers[unit]: one for one in seen if first <= one.numbers.get(unit, -1) < end}
+    (found,) = facts(tmp_path)
+    assert [held["number"] for held in found["units"]] == list(wanted)
+    for held in found["units"]:
+        truth = wanted[held["number"]]
+        said = {name: held[name] for name in ("requests", "tokens", "drafts", "longest", "context")}
+        assert said == {
+            "requests": len(truth.counts),
+            "tokens": sum(truth.counts.values()),
+            "drafts": truth.drafted,
+            "longest": max(truth.truth),
+            "context": sum(truth.truth),
+        }
+        between = [one for one in seen if one.kind and unit not in one.numbers]
+        inside = [one for one in between if seen.index(one) > seen.index(wanted[first])]
+        assert held["uncounted"] == sum(seen.index(one) < seen.index(truth) for one in inside)
+    times = [held["begin"] for held in found["units"]]
+    assert begun < times[0]
+    assert times == sorted(times)
+    assert times[-1] < found["units"][-1]["end"] < time.time_ns()
+
+
+def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V0Worker(WINDOW="3:8", **told)
+    scheduler = standins.Scheduler(48)
+    for name, prompt, outputs in (("a", 9, 20), ("b", 30, 14)):
+        scheduler.add(standins.Request(name, prompt, outputs))
+    seen = run(worker, scheduler, standins.v0)
+    worker.prepare_input(None)
+    wanted = [one for one in seen if 3 <= one.numbers.get("decode", 0) < 8]
+    (found,) = facts(tmp_path)
+    assert [(held["requests"], held["tokens"], held["longest"]) for held in found["units"]] == [
+        (len(one.counts), sum(one.counts.values()), max(one.truth)) for one in wanted
+    ]
+
+
+def test_sglang(told: dict[str, Any], tmp_path: Path) -> None:
+    scheduler = Scheduler(WINDOW="2:4", **{key: value for key, value in told.items() if key != "parts"})
+    scheduler._RlpatchStage = type("Recorder", (Traces, scheduler._RlpatchStage), {})
+    for n in range(6):
+        requests = [SimpleNamespace(rid=rid, origin_input_ids=[0] * 5, output_ids=[0] * n) for rid in "ab"]
+        mode = SimpleNamespace(name="DECODE" if n else "EXTEND")
+        lengths = {"seq_lens_sum": 2 * (5 + n), "prefix_lens": [0, 0], "extend_lens": [5, 5], "extend_num_tokens": 10}
+        scheduler._rlpatch_stage("schedule", SimpleNamespace(forward_mode=mode, reqs=requests, **lengths))
+        for profiler in scheduler.made:
+            profiler.run(str(n))
+    scheduler._rlpatch_stage("idle")
+    (found,) = facts(tmp_path)
+    assert [
+        [held[name] for name in ("number", "requests", "tokens", "longest", "context")] for held in found["units"]
+    ] == [
+        [2, 2, 2, 7, 14],
+        [3, 2, 2, 8, 16],
+    ]
+
+
+class Tokens:
+    """A tensor, as far as its shape goes."""
+
+    is_nested = False
+
+    def __init__(self, *shape: int) -> None:
+        self.shape = shape
+
+    def size(self, axis: int) -> int:
+        return self.shape[axis]
+
+
+class Nested(Tokens):
+    """A jagged one: its sequences lie one behind the other."""
+
+    is_nested = True
+
+    def values(self) -> Tokens:
+        return Tokens(77)
+
+
+BATCHES = [
+    (SimpleNamespace(batch={"input_ids": Tokens(4, 512)}), {"sequences": 4, "padded": [4, 512]}),
+    ({"input_ids": Tokens(2, 64)}, {"sequences": 2, "padded": [2, 64]}),
+    ({"input_ids": Nested(3)}, {"sequences": 3, "tokens": 77}),
+    ({"responses": Tokens(2, 64)}, {}),
+    (17, {}),
+]
+
+
+@pytest.mark.parametrize(("micro_batch", "held"), BATCHES)
+def test_a_micro_batch_is_told_by_its_shape(
+    micro_batch: Any, held: dict[str, Any], told: dict[str, Any], tmp_path: Path
+) -> None:
+    stage = Stage(WINDOW="1:3", **told)
+    stage._rlpatch_stage("enter")
+    for turn, _ in enumerate(stage._rlpatch_stage_units("micro-batch", [micro_batch] * 4, last=True)):
+        stage.run(f"micro {turn}")
+    (found,) = facts(tmp_path)
+    times = {"number", "begin", "end", "uncounted"}
+    assert [{key: one[key] for key in one.keys() - times} for one in found["units"]] == [held, held]
+    assert (found["step"], found["role"], found["state"]) == (1, "actor", "saved")
+
+
+def test_the_capture_of_graphs_has_facts_too(told: dict[str, Any], tmp_path: Path) -> None:
+    made: list[Profiler] = []
+    worker = Capturing(made, **{key: value for key, value in told.items() if key != "parts"})
+    worker._RlpatchStage = type("Recorder", (Traces, worker._RlpatchStage), {})
+    worker.start("a")
+    (found,) = facts(tmp_path)
+    assert (found["stage"], found["state"], len(found["units"])) == ("graph-capture", "saved", 1)
+
+
+# --- states ---
+
+
+def test_a_state_at_each_transition(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(WINDOW="2:4", ROLLOUT="1", **told)
+    seen = []
+
+    def step(one: Any, label: str) -> None:
+        worker.iterate(one, label)
+        (state,) = states(tmp_path).values()
+        seen.append((label, state["state"], state["rollout"], state["number"], state["done"]))
+
+    step(batch({"a": 1}, {"a": 1}), "prefill")
+    step(batch({"b": 1}, {"b": 1}, ("a",)), "prefill")
+    for n in range(1, 5):
+        step(with_lists(batch({"b": 1}), "b"), f"decode {n}")
+    assert seen == [
+        ("prefill", "installed", 0, 1, False),
+        ("prefill", "waiting", 1, 1, False),
+        ("decode 1", "armed", 1, 1, False),
+        ("decode 2", "recording", 1, 2, False),
+        ("decode 3", "recording", 1, 2, False),
+        ("decode 4", "saved", 1, 4, True),
+    ]
+    (state,) = states(tmp_path).values()
+    assert [Path(trace).name for trace in state["traces"]] == [
+        path.name.removesuffix(".rlpatch.json") for path in tmp_path.glob("*.rlpatch.json")
+    ]
+    assert {"host", "pid", "rank", "dp", "replica", "stage", "unit", "window", "ranks", "at"} <= state.keys()
+
+
+def with_lists(one: Any, *names: str) -> Any:
+    one.scheduled_cached_reqs = SimpleNamespace(
+        req_ids=list(names), num_computed_tokens=[1] * len(names), resumed_req_ids=set()
+    )
+    return one
+
+
+def test_why_nothing_was_recorded(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(WINDOW="9:12", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    (state,) = states(tmp_path).values()
+    assert state["state"] == "not recorded"
+    assert state["why"].startswith("not recorded: sleep() after 0 units")
+    assert state["done"] is True
+
+
+def test_a_failure(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = V1Worker(WINDOW="1:3", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    worker._rlpatch_stage("step", None)
+    (state,) = states(tmp_path).values()
+    assert state["state"] == "failed"
+    assert "num_scheduled_tokens" in state["why"]
+
+
+def test_a_rank_that_was_not_asked_for_writes_nothing(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(WINDOW="1:3", rank=3, **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(
+    told: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".rlpatch").write_text("a file stands in the way")
+    worker = V1Worker(WINDOW="1:3", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 4):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    assert [[*profiler.recorded] for profiler in worker.made] == [[1, 2]]
+    assert "cannot be written: " in caplog.text
+    assert len(facts(tmp_path)) == 1, "this one can be"
+
+
+def test_no_file_is_ever_half_written(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced = []
+    replace = os.replace
+
+    def looked(new: str, old: str) -> None:
+        json.loads(Path(new).read_text())
+        replaced.append(Path(old).name)
+        replace(new, old)
+
+    monkeypatch.setattr(os, "replace", looked)
+    worker = V1Worker(WINDOW="1:2", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 1")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    assert len(replaced) == 5  # waiting, armed, recording, saved, and the facts
+    assert not list(tmp_path.rglob("*.new"))
+
+
+def test_a_disk_that_is_almost_full_opens_no_window(
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**9 - 1))
+    worker = V1Worker(WINDOW="1:3", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    assert not worker.made
+    assert f"not recorded: less than 1 GB is free in {tmp_path}" in caplog.text
+
+
+def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(WINDOW="9:12", LIVE=True, **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    (state,) = states(tmp_path).values()
+    link = Path(f"/proc/{os.getpid()}/fd/{state['live']}")
+    assert str(link.readlink()).startswith("/dev/shm/")
+    for n in range(1, 5):
+        worker.iterate(batch({"a": 1}), f"decode {n}")
+        with link.open("rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as seen:
+            assert int.from_bytes(seen[:], "little") == n + 1
+    assert not worker.made
+
+
+# --- lines ---
+
+
+def lines(words: str) -> int:
+    asked = capture(f"--decode 30:60 --backend npu {words}")
+    text = render(
+        vllm_ascend.V1, asked, "0.11.0rc1", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1}
+    )
+    return len(text.own) + 3
+
+
+def test_facts_and_states_take_42_lines() -> None:
+    assert lines("--no-facts") <= 220
+    assert lines("") - lines("--no-facts") <= 42
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("", ("def look", "def aim", "wait_for", "mmap", "self.saved", "AT_")),
+        ("--live", ("def look", "def aim", "wait_for", "AT_")),
+        ("--at-load 3", ("def look", "at_tail", "at_context", "def contexts")),
+        ("--decode 1:2,5:6", ("def look", "wait_for", "AT_")),
+        ("--no-facts", ("def note", "ABOUT", "clock", ".rlpatch/")),
+    ],
+)
+def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...]) -> None:
+    window = "" if "--decode" in words else "--decode 30:60"
+    asked = capture(f"{window} --backend npu {words}")
+    text = render(vllm.WORKER, asked, "0.11.0", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1})
+    code = "\n".join(text.own)
+    assert not [name for name in names if name in code]

@@ -1,0 +1,218 @@
+"""Requests while the run goes on: which rollout or training step takes one, what it records, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.patches.test_facts import Traces, facts, states
+from tests.patches.test_rollout_probe import V1Worker, batch
+from tests.patches.test_sglang import Scheduler
+from tests.patches.test_states import sglang
+from tests.patches.test_training_probe import Stage
+
+pytestmark = pytest.mark.usefixtures("stand_in_torch")
+
+WAITING = {"ON_DEMAND": True, "SEVERAL": True, "FACTS": True, "WINDOW": ""}
+STATES = {"RELATIVE": True, "BY_LOAD": True, "BY_TAIL": True, "BY_CONTEXT": True, "AT_LOAD": "0"}
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> dict[str, Any]:
+    return {**WAITING, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
+
+
+def ask(folder: Path, stage: str = "rollout", **request: Any) -> None:
+    """What ``rlpatch trigger`` writes."""
+    file = folder / ".rlpatch" / f"{stage}.request"
+    file.parent.mkdir(exist_ok=True)
+    given = {"format": 1, "id": "a1", "window": "2:4", "ranks": "0", "at": 0, "expires": time.time() + 60, **request}
+    new = file.with_suffix(".new")
+    new.write_text(json.dumps({name: value for name, value in given.items() if value is not None}))
+    new.replace(file)
+
+
+def rollout(worker: V1Worker, steps: int = 6) -> None:
+    worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, steps + 1):
+        worker.iterate(listed({"a": 1}, tokens=n), f"decode {n}")
+    worker.iterate(listed({}, done=("a",)), "empty")
+
+
+def listed(counts: dict[str, int], new: dict[str, int] | None = None, tokens: int = 0, **more: Any) -> Any:
+    one = batch(counts, new, **more)
+    known = [name for name in counts if name not in (new or {})]
+    one.scheduled_cached_reqs = SimpleNamespace(
+        req_ids=known, num_computed_tokens=[tokens] * len(known), resumed_req_ids=set()
+    )
+    return one
+
+
+def numbers(worker: Any) -> list[list[int]]:
+    return [[*profiler.recorded] for profiler in worker.made]
+
+
+def test_nothing_is_recorded_until_somebody_asks(waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    rollout(worker)
+    rollout(worker)
+    assert not worker.made
+    (state,) = states(tmp_path).values()
+    assert (state["state"], state["rollout"], state["done"]) == ("installed", 1, False)
+
+
+def test_as_often_as_one_likes(waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    rollout(worker)
+    ask(tmp_path, at=2, id="first")
+    rollout(worker)  # number 1 keeps it for later
+    rollout(worker)
+    rollout(worker)
+    ask(tmp_path, at=5, id="second", window="1:2,4:6")
+    rollout(worker)
+    rollout(worker)
+    rollout(worker)
+    assert numbers(worker) == [[2, 3], [1], [4, 5]]
+    assert [(one["rollout"], one["request"], one["window"]) for one in facts(tmp_path)] == [
+        (2, "first", "2:4"),
+        (5, "second", "1:2,4:6"),
+        (5, "second", "1:2,4:6"),
+    ]
+    (state,) = states(tmp_path).values()
+    assert (state["request"], len(state["traces"])) == ("second", 3)
+    assert "decode 2:4 of rollout 2: complete, recorded 2 of 2" in caplog.text
+
+
+def test_it_comes_while_a_rollout_goes_on(waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
+    ask(tmp_path, at=1)
+    for n in range(1, 6):
+        worker.iterate(listed({"a": 1}, tokens=n), f"decode {n}")
+    assert not worker.made
+    worker.iterate(listed({}, done=("a",)), "empty")
+    rollout(worker)
+    assert numbers(worker) == [[2, 3]]
+
+
+def test_with_a_condition(waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(**waiting, **STATES, drafts=0)
+    worker.vllm_config.speculative_config = None
+    ask(tmp_path, window="0:2", context=4)
+    rollout(worker)
+    ask(tmp_path, at=1, id="b", window="1:2")
+    rollout(worker)
+    assert numbers(worker) == [[4, 5], [1]]
+
+
+def test_a_window_of_the_beginning_comes_first(waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(**{**waiting, "WINDOW": "1:3"}, **STATES)
+    rollout(worker)
+    ask(tmp_path, at=1)
+    rollout(worker)
+    assert numbers(worker) == [[1, 2], [2, 3]]
+
+
+@pytest.mark.parametrize(("ranks", "records"), [("0", False), ("3", True), ("all", True), ("1,3", True), ("30", False)])
+def test_only_the_ranks_that_are_meant(ranks: str, records: bool, waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(rank=3, **waiting, **STATES)
+    ask(tmp_path, ranks=ranks)
+    rollout(worker)
+    assert bool(worker.made) == records
+
+
+REFUSED = [
+    ({"window": "4:2"}, "the window 4:2 is empty"),
+    ({"window": "0:2"}, "the window 0:2 is empty, too early"),
+    ({"window": "2:4,3:9"}, "not in order"),
+    ({"window": "__import__('os')"}, "window is"),
+    ({"window": None}, "window is '0'"),
+    ({"at": -1}, "at is '-1'"),
+    ({"at": [1]}, "at is"),
+    ({"at": 10**30}, "at is"),
+    ({"ranks": {"0": 1}}, "ranks is"),
+    ({"id": "../../etc"}, "id is"),
+    ({"load": "x" * 9999}, ""),
+    ({"expires": "soon"}, "expires is"),
+    ({"expires": 1}, "a1 has expired"),
+]
+
+
+@pytest.mark.parametrize(("request_", "why"), REFUSED)
+def test_what_is_not_of_its_form_is_refused_in_one_line(
+    request_: dict[str, Any], why: str, waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, **request_)
+    rollout(worker)
+    assert not worker.made
+    assert caplog.text.count("request refused: ") == 1
+    assert why in caplog.text
+    assert "Traceback" not in caplog.text
+    ask(tmp_path, at=1, id="good")
+    rollout(worker)
+    assert numbers(worker) == [[2, 3]], "and the next one is served"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"window": "2:4"', "[1, 2]", "null", "[" * 9000, '"' + "x" * 99999, "\0\0", "\N{ROCKET}"]
+)
+def test_a_file_that_is_no_request_is_refused(
+    text: str, waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".rlpatch").mkdir()
+    (tmp_path / ".rlpatch" / "rollout.request").write_text(text)
+    worker = V1Worker(**waiting, **STATES)
+    rollout(worker)
+    rollout(worker)
+    assert not worker.made
+    assert caplog.text.count("request refused: ") == 1
+    assert worker._rlpatch_stage_probe is not None
+
+
+def test_too_late_is_said_and_expired_is_taken_away(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    rollout(worker)
+    ask(tmp_path, at=0)
+    rollout(worker)
+    assert "request refused: a1 was meant for 0, and this worker is at 1" in caplog.text
+    ask(tmp_path, at=9, id="old", expires=1)
+    rollout(worker)
+    assert not (tmp_path / ".rlpatch" / "rollout.request").exists()
+    (state,) = states(tmp_path).values()
+    assert state["request"] == "old"
+
+
+def test_a_training_stage(waiting: dict[str, Any], tmp_path: Path) -> None:
+    stage = Stage(**waiting)
+    stage.update()
+    ask(tmp_path, "update-policy", at=3, window="1:2,4:5")
+    stage.update()
+    stage.update()
+    stage.update()
+    ask(tmp_path, "update-policy", at=5, window="0:1", id="b2")
+    stage.update()
+    assert numbers(stage) == [[1], [4], [0]]
+    assert [(one["step"], one["request"]) for one in facts(tmp_path)] == [(3, "a1"), (3, "a1"), (5, "b2")]
+
+
+def test_sglang_takes_one_too(waiting: dict[str, Any], tmp_path: Path) -> None:
+    scheduler = Scheduler(**{key: value for key, value in waiting.items() if key != "parts"}, **STATES)
+    scheduler._RlpatchStage = type("Recorder", (Traces, scheduler._RlpatchStage), {})
+    scheduler.server_args.speculative_num_draft_tokens = None
+    ask(tmp_path, at=1, window="0:2", tail=1)
+    for _ in range(3):
+        turns = [("EXTEND", 2, 3), *(("DECODE", 2, n) for n in (4, 5)), *(("DECODE", 1, n) for n in (6, 7, 8))]
+        for mode, requests, context in turns:
+            scheduler._rlpatch_stage("schedule", sglang([*range(requests)], context, mode))
+            for profiler in scheduler.made:
+                profiler.run(str(context))
+        scheduler._rlpatch_stage("idle")
+    assert scheduler.recorded() == [{4: ["7"], 5: ["8"]}]
