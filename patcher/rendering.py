@@ -202,8 +202,12 @@ class _Recorder:
 
     def _one_liners(self) -> dict[str, Body]:
         """Methods that are one expression or one statement."""
-        found = {name: body for name in self.places if (body := self._body(name, 1))}
-        return {name: body for name, body in found.items() if len(body.lines) + bool(body.value) == 1}
+        every = {name: body for name in self.places if (body := self._body(name, 1))}
+        self.bodies = {name: body for name, body in every.items() if len(body.lines) + bool(body.value) == 1}
+        for name, body in self.bodies.items():  # one may call another
+            if not self.bodies.keys().isdisjoint(_referred("\n".join([*body.lines, body.value]))):
+                self.bodies[name] = self._body(name, 1) or body
+        return self.bodies
 
     def _called_once(self) -> dict[str, Body]:
         """Methods that are called from one place alone, as a statement, with the names that they have for it."""
@@ -249,8 +253,7 @@ class _Recorder:
     def _reading_order(self) -> list[str]:
         """What is shared as it is defined, whoever calls it; then what is called, each behind those that call it."""
         nested = "\n".join(line for lines in self.nested for line in lines)
-        shared = [name for name, places in self.places.items() if self.layers[places[0]].shared]
-        order = {name: None for name in shared if name not in self.bodies}
+        order = {name: None for name in self._shared() if name not in self.bodies}
         for roots in (["__init__", *_referred(self.called_from)], _referred(nested), ["tell", "interrupt"], [*order]):
             wave, seen = roots, set[str]()
             while wave := [name for name in dict.fromkeys(wave) if name in self.places and name not in seen]:
@@ -259,6 +262,17 @@ class _Recorder:
                 texts = (self._lines(number, name) for name in wave for number in self.places[name])
                 wave = [name for lines in texts for name in _referred("\n".join(lines))]
         return list(order)
+
+    def _shared(self) -> list[str]:
+        """The methods of the shared layer but for those that only what is ruled out would call."""
+        shared = {name: key for key in self.methods for name in [key[1]] if self.layers[key[0]].shared}
+        called = {name: {*_referred(_text(*self.methods[key]))} - {name} for name, key in shared.items()}
+        wave, found = shared.keys() - set().union(*called.values()), set[str]()
+        while wave:
+            found |= wave
+            texts = ("\n".join(self._lines(*shared[name])) for name in wave)
+            wave = {name for text in texts for name in _referred(text) if name in shared} - found
+        return [name for name in shared if name in found]
 
     def written(self, number: int, about: str) -> list[str]:
         """The body of the class of a layer."""
@@ -295,6 +309,11 @@ def _goes_on(method: ast.FunctionDef) -> bool:
 def _names(method: ast.FunctionDef, statement: ast.stmt) -> set[str]:
     """The names of a method, but for those that ``statement`` assigns."""
     return {node.id for node in ast.walk(method) if isinstance(node, ast.Name)} - stored(statement)
+
+
+def _text(kind: type, method: ast.FunctionDef) -> str:
+    """A method as it stands in its module."""
+    return "\n".join(_source(kind).text.split("\n")[method.lineno - 1 : method.end_lineno])
 
 
 def _referred(text: str) -> list[str]:

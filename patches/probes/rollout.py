@@ -337,16 +337,18 @@ class ModelInputs(Rollout):
         return kind
 
     def longest(self) -> int:
-        return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
+        metadata = self.metadata
+        return int(max(metadata.max_prefill_seq_len, metadata.max_decode_seq_len))
 
     def has_grown(self, batch: Any, held: bool) -> bool:  # noqa: ARG002
-        self.reach = max(self.reach % 10**9, self.longest())
-        return held and self.longest() >= self.at_context
+        longest = self.longest()
+        self.reach = max(self.reach % 10**9, longest)
+        return held and longest >= self.at_context
 
     def begin(self, batch: Any) -> None:
-        tokens = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens
+        tokens, longest = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens, self.longest()
         self.units.append(self.begun())
-        self.units[-1].update(requests=batch.num_seq_groups, tokens=tokens, longest=self.longest())
+        self.units[-1].update(requests=batch.num_seq_groups, tokens=tokens, longest=longest)
 
 
 class VllmWorker(Placed):

@@ -62,7 +62,7 @@ def test_windows(unit: str, text: str, window: Window) -> None:
 )
 def test_windows_that_are_none(unit: str, text: str, cause: str, hint: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
-        Window.parse(unit, text)
+        Window.parse(unit, text).check()
     assert caught.value.kind is Kind.USAGE
     assert hint in caught.value.hint
     assert len(str(caught.value)) < 300

@@ -171,7 +171,7 @@ def test_each_patch_has_names_of_its_own(stage: str, role: str, names: tuple[str
 
 def test_a_decode_window_is_a_block_of_at_most_220_lines() -> None:
     """That is what a hand-written one takes, its two marks and the note below the first of them included."""
-    text = render_for(V1, CAPTURE, release="0.11.0rc1")
+    text = render_for(V1, recorded("--decode 30:60 --no-facts"), release="0.11.0rc1")
     assert len(text.own) + 3 <= 220
     assert not text.shared
 

@@ -85,13 +85,13 @@ def site(tmp_path: Path) -> Callable[[str, str], Site]:
         ("0.7.1", ACTOR, ("update", "actor", "ref")),
     ],
 )
-def test_all_stages_and_roles_of_a_class_are_less_than_400_lines(
+def test_all_stages_and_roles_of_a_class_are_less_than_470_lines(
     site: Any, release: str, file: str, names: tuple[str, ...]
 ) -> None:
     verl = site(release, file)
     patches = [verl.apply(CHOICES[name]) for name in names]
     assert verl.text.count(MARK) == 1
-    assert verl.inserted < 400
+    assert verl.inserted < 470
     for patch in patches:
         verl.revert(patch)
     assert verl.text == verl.pristine
