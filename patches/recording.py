@@ -18,6 +18,7 @@ def chosen(capture: Capture[Windowed | Whole]) -> dict[str, object]:
         "WINDOW": str(capture.stage.window),
         "RANKS": numbers(capture.ranks),
         "SAVE_PATH": capture.save_path,
+        **({"MAX_TRACE_GB": str(capture.max_trace_gb)} if capture.max_trace_gb else {}),
         **({"MODULES": capture.ranges.module_pattern} if capture.ranges.module_ranges else {}),
     }
 

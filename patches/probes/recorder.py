@@ -20,10 +20,11 @@ class Recorder(Facts):
     WINDOW = "30:60"
     RANKS = "0"
     SAVE_PATH = "/nowhere/rlpatch_traces"
+    MAX_TRACE_GB = "0"
 
     WINDOWED: Settled[bool] = True
     RELATIVE: Settled[bool] = False  # to where a condition holds
-    LIMITED: Settled[bool] = False  # in its size
+    LIMITED: Settled[bool] = False  # in the size of a trace
     ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
     FIRST: Settled[int] = 0  # the number of the first unit
     WARMUP: Settled[int] = 1
@@ -38,6 +39,7 @@ class Recorder(Facts):
     windows: list[str]
     ranks: list[str]
     rank: int
+    there: set[str]
     stamp: int | None
     coming: list[str]
     origin: int
@@ -109,6 +111,9 @@ class Recorder(Facts):
         else:
             self.first, self.end, self.window = 0, 1, ""
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
+        if self.LIMITED:
+            self.most_bytes = int(self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"0*[1-9]\d*")) * 10**9
+            self.bytes_of_unit = 0
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
@@ -198,6 +203,9 @@ class Recorder(Facts):
 
             if shutil.disk_usage(self.save_path).free < 10**9:
                 why = why or "less than 1 GB is free in %s" % self.save_path
+        if self.LIMITED:
+            why = why or self.too_large()
+            self.there = self.files()
         if why:
             return self.finish("not recorded: %s" % why)
         self.units, self.uncounted, self.earlier, self.thread = [], 0, self.traces(), threading.get_ident()
@@ -216,6 +224,11 @@ class Recorder(Facts):
                 self.begin(batch)
 
     def tick(self, batch: Any) -> None:
+        if self.LIMITED and self.unit == self.first + 1:
+            self.bytes_of_unit = self.weigh()
+            why = self.too_large()
+            if why:
+                return self.close(why)
         self.uncounted_range.close()
         if self.unit == self.first:
             if self.FACTS:
@@ -254,6 +267,8 @@ class Recorder(Facts):
         count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
+        if self.LIMITED and count:
+            self.bytes_of_unit = self.weigh() // count
         if self.WINDOWED:
             of = "" if self.end >= 10**9 else " of %s" % (self.end - self.first)
             if self.RELATIVE:
@@ -273,6 +288,27 @@ class Recorder(Facts):
             if self.SEVERAL or self.REPEAT > 1:
                 self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
+
+    def too_large(self) -> str:
+        import shutil
+
+        most = min(self.most_bytes, shutil.disk_usage(self.save_path).free - 10**9)
+        size = self.bytes_of_unit * (self.end - self.first)
+        return "its trace would have %.1f GB, by the first unit's" % (size / 1e9) if size > most else ""
+
+    def weigh(self) -> int:
+        import os
+
+        found = [path for path in self.files() - self.there if not path.endswith(".rlpatch.json")]
+        folders = [
+            os.path.join(folder, name) for path in found for folder, _, names in os.walk(path) for name in names
+        ]
+        return sum(os.path.getsize(path) for path in [*found, *folders])
+
+    def files(self) -> set[str]:
+        import glob
+
+        return set(glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + "*"))
 
     def other(self) -> Any:
         import torch.profiler

@@ -345,3 +345,46 @@ def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...
     text = render(vllm.WORKER, asked, "0.11.0", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1})
     code = "\n".join(text.own)
     assert not [name for name in names if name in code]
+
+
+# --- sizes ---
+
+
+def sparse(path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+def test_a_trace_that_grows_too_fast_is_closed_after_its_first_unit(
+    told: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = V1Worker(WINDOW="2:6", LIMITED=True, MAX_TRACE_GB="2", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    for n in range(1, 8):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+        if n == 2:
+            name = worker._rlpatch_stage_probe.name
+            sparse(tmp_path / f"{name}_0_ascend_pt" / "PROF_1" / "data", 600_000_000)
+    assert [[*profiler.recorded] for profiler in worker.made] == [[2]]
+    assert "its trace would have 2.4 GB, by the first unit's, recorded 1 of 4 units" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("limit", "free", "opens"), [("9", 10**12, True), ("1", 10**12, False), ("9", 2 * 10**9, False)]
+)
+def test_what_the_first_window_took_decides_on_the_next(
+    limit: str, free: int, opens: bool, told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = V1Worker(WINDOW="2:4", REPEAT=2, LIMITED=True, MAX_TRACE_GB="9", **told)
+    for turn in range(2):
+        worker.iterate(batch({"a": 1}, {"a": 1}, ("a",)), "prefill")
+        for n in range(1, 5):
+            worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+            if n == 3 and not turn:
+                sparse(tmp_path / f"{worker._rlpatch_stage_probe.name}_0_ascend_pt" / "data", 1_500_000_000)
+        if not turn:
+            worker._rlpatch_stage_probe.most_bytes = int(limit) * 10**9
+        usage = shutil.disk_usage(tmp_path)._replace(free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+    assert len(worker.made) == 1 + opens
