@@ -324,9 +324,15 @@ class Rollout(Windowed):
     UNITS: ClassVar = ROLLOUT_UNITS
     rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
     replicas: tuple[int, ...] | None = _replicas()
-    at_load: int = option(Number(1), WINDOW, "Count from where N requests are scheduled.", default=0, shown="")
-    at_tail: int = option(Number(1), WINDOW, "... in which at most N are left.", default=0, shown="")
-    at_context: int = option(Number(1), WINDOW, "... with a context of N tokens.", default=0, shown="")
+    at_load: int = option(
+        Number(1), WINDOW, "Count from behind the first iteration of at least N requests.", default=0, shown=""
+    )
+    at_tail: int = option(
+        Number(1), WINDOW, "Count from where at most N requests are left, after there were more.", default=0, shown=""
+    )
+    at_context: int = option(
+        Number(1), WINDOW, "Count from where a request has at least N tokens of context.", default=0, shown=""
+    )
 
     @property
     def relative(self) -> bool:

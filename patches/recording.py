@@ -44,6 +44,7 @@ def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
         "RELATIVE": isinstance(stage, Rollout) and (stage.relative or on_demand),
         "ON_DEMAND": on_demand,
         "FACTS": capture.facts,
+        "EVERY_RANK": capture.facts and capture.ranks is None,
         "LIVE": capture.live,
         "LIMITED": bool(capture.max_trace_gb),
     }

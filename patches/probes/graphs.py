@@ -31,6 +31,8 @@ class GraphCapture(VllmWorker):
             self.identity = {"ranks": self.ranks, "host": self.host, "replica": told, "dp": replica, "rank": rank}
             self.identity.update(stage=self.STAGE, pid=self.pid)
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
+            if self.EVERY_RANK:
+                self.identity["world"] = self.world
 
     def enter(self, call: str) -> None:
         self.close("it did not return")

@@ -46,6 +46,8 @@ class HostedRanks(Placed):
         if os.environ["VLLM_USE_V1"] != "1":
             raise RuntimeError("VLLM_USE_V1=%s: only vLLM's V1 engine can be recorded" % os.environ["VLLM_USE_V1"])
         rank, config = dist.get_rank(), engine._rlpatch_stage_worker.vllm_config
+        if self.EVERY_RANK:
+            self.world = dist.get_world_size()
         if self.BY_CONTEXT:
             self.growth = 1 + getattr(config.speculative_config, "num_speculative_tokens", 0)
         return rank // config.parallel_config.world_size, rank

@@ -26,6 +26,7 @@ class Recorder(Facts):
     RELATIVE: Settled[bool] = False  # to where a condition holds
     LIMITED: Settled[bool] = False  # in the size of a trace
     ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
+    EVERY_RANK: Settled[bool] = False
     FIRST: Settled[int] = 0  # the number of the first unit
     WARMUP: Settled[int] = 1
     LOGGER: Settled[str] = "rlpatch"
@@ -39,6 +40,7 @@ class Recorder(Facts):
     windows: list[str]
     ranks: list[str]
     rank: int
+    world: int
     there: set[str]
     stamp: int | None
     coming: list[str]
@@ -159,6 +161,7 @@ class Recorder(Facts):
                 raise ValueError("%s is %.60r" % (name, request[name]))
         if {"all", str(self.rank)}.isdisjoint(request["ranks"].split(",")):
             return
+        self.identity.update({name: int(request[name]) for name in ("load", "tail", "context")})
         self.identity.update(request=request["id"], window=request["window"], ranks=request["ranks"].split(","))
         if time.time() > float(request["expires"]):
             os.unlink(path)

@@ -48,6 +48,18 @@ class Rollout(Placed):
             self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
             self.identity.update(stage=self.STAGE, replica=told, dp=replica, rank=rank, pid=self.pid)
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
+            if self.EVERY_RANK:
+                self.identity["world"] = self.world
+            if self.REPEAT > 1:
+                self.identity["repeat"] = self.REPEAT
+            if self.BY_LOAD:
+                self.identity["load"] = self.at_load
+            if self.BY_TAIL:
+                self.identity["tail"] = self.at_tail
+            if self.BY_CONTEXT:
+                self.identity["context"] = self.at_context
+            if self.ON_DEMAND:
+                self.identity["on_demand"] = True
         if self.LIVE:
             self.show()
         self.next_rollout()
@@ -372,6 +384,8 @@ class VllmWorker(Placed):
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
         rank = dist.get_rank() if world else worker.rank
         rank += replica * parallel.world_size if world <= parallel.world_size else 0  # else they share one world
+        if self.EVERY_RANK:
+            self.world = max(world, parallel.world_size * parallel.data_parallel_size)
         return replica, rank
 
 

@@ -133,6 +133,9 @@ class SglangRollout(Rollout):
             parallel = context.get_parallel()
         named = getattr(parallel, "dp_rank", None)
         replica = getattr(scheduler.tp_worker, "_rlpatch_stage_replica", named)
+        if self.EVERY_RANK:
+            apart = not scheduler.server_args.enable_dp_attention
+            self.world = world * (getattr(scheduler.server_args, "dp_size", 1) if apart else 1)
         if scheduler.server_args.enable_dp_attention or replica is None:
             return getattr(parallel, "attn_dp_rank", named) or 0, rank
         return replica, rank + replica * world

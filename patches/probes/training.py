@@ -49,6 +49,14 @@ class TrainingSteps(Recorder):
         if self.FACTS:
             self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
             self.identity.update(stage=self.STAGE, rank=self.rank, pid=self.pid)
+            if self.EVERY_RANK:
+                self.identity["world"] = (
+                    dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
+                )
+            if self.REPEAT > 1:
+                self.identity["repeat"] = self.REPEAT
+            if self.ON_DEMAND:
+                self.identity["on_demand"] = True
         if self.LIVE:
             self.show()
 

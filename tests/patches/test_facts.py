@@ -388,3 +388,25 @@ def test_what_the_first_window_took_decides_on_the_next(
         usage = shutil.disk_usage(tmp_path)._replace(free=free)
         monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
     assert len(worker.made) == 1 + opens
+
+
+@pytest.mark.parametrize(
+    ("constants", "said"),
+    [
+        ({}, {}),
+        ({"EVERY_RANK": True, "RANKS": "all", "size": 4}, {"world": 8, "ranks": ["all"]}),
+        ({"REPEAT": 3}, {"repeat": 3}),
+        ({"RELATIVE": True, "BY_TAIL": True, "AT_TAIL": "8"}, {"tail": 8}),
+        ({"ON_DEMAND": True, "SEVERAL": True, "RELATIVE": True}, {"on_demand": True}),
+    ],
+)
+def test_a_state_says_what_was_asked(
+    constants: dict[str, Any], said: dict[str, Any], told: dict[str, Any], tmp_path: Path
+) -> None:
+    worker = V1Worker(WINDOW="3:6", **told, **constants)
+    worker.vllm_config.parallel_config.data_parallel_size = 2
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    (state,) = states(tmp_path).values()
+    asked = ("world", "repeat", "load", "tail", "context", "on_demand")
+    assert {name: state[name] for name in asked if name in state} == {k: v for k, v in said.items() if k != "ranks"}
+    assert state["ranks"] == said.get("ranks", ["0"])
