@@ -397,7 +397,13 @@ def test_what_the_first_window_took_decides_on_the_next(
         ({"EVERY_RANK": True, "RANKS": "all", "size": 4}, {"world": 8, "ranks": ["all"]}),
         ({"REPEAT": 3}, {"repeat": 3}),
         ({"RELATIVE": True, "BY_TAIL": True, "AT_TAIL": "8"}, {"tail": 8}),
-        ({"ON_DEMAND": True, "SEVERAL": True, "RELATIVE": True}, {"on_demand": True}),
+        (
+            {
+                **{name: True for name in ("ON_DEMAND", "SEVERAL", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT")},
+                "AT_LOAD": "0",
+            },
+            {"on_demand": True, "load": 0, "tail": 0, "context": 0},
+        ),
     ],
 )
 def test_a_state_says_what_was_asked(
