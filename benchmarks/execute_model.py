@@ -1,4 +1,5 @@
-"""What a patched ``NPUWorker.execute_model`` costs more than an unpatched one, before the window and after it.
+"""What a patched ``NPUWorker.execute_model`` costs more than an unpatched one, before the window and after it, and
+with each condition and each feature that is asked for.
 
     python benchmarks/execute_model.py [RELEASE]
 
@@ -23,8 +24,20 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
 
-ROUNDS, CALLS = 200, 500
+ROUNDS, CALLS = 100, 200
 NEVER = "100000000:100000001"
+CASES = {
+    "window": ("--decode", NEVER),
+    "--no-facts": ("--decode", NEVER, "--no-facts"),
+    "--live": ("--decode", NEVER, "--live"),
+    "two windows": ("--decode", f"{NEVER},200000000:200000001"),
+    "--at-load": ("--decode", NEVER, "--at-load", "100000"),
+    "--at-tail": ("--decode", NEVER, "--at-tail", "1"),
+    "--at-context": ("--decode", NEVER, "--at-context", "100000000"),
+    "all three": ("--decode", NEVER, "--at-load", "100000", "--at-tail", "1", "--at-context", "100000000"),
+    "--on-demand": ("--on-demand",),
+}
+"""What is asked for in each variant; none of these windows is reached."""
 
 
 def main() -> None:
@@ -41,34 +54,36 @@ def main() -> None:
         site = Path(scratch) / "site"
         shutil.copytree(release(version), site)
         pristine = shutil.copy(site / structure.file, Path(scratch) / "pristine.py")
-        apply = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={version}", "--decode", NEVER, "-q"]
-        chosen = ["--backend", "torch", "--save-path", "/tmp/rlpatch_traces", "--path", str(site)]
-        subprocess.run([*apply, *chosen], check=True, cwd=REPOSITORY)
-        job = {"structure": structure.name, "pristine": str(pristine), "patched": str(site / structure.file)}
+        apply = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={version}", "-q"]
+        chosen = ["--backend", "torch", "--save-path", f"{scratch}/rlpatch_traces", "--path", str(site)]
+        files = {"unpatched": str(pristine)}
+        for number, (case, words) in enumerate(CASES.items()):
+            subprocess.run([*apply, *words, *chosen], check=True, cwd=REPOSITORY)
+            files[case] = str(shutil.copy(site / structure.file, Path(scratch) / f"patched_{number}.py"))
+        job = {"structure": structure.name, "files": files}
         environ = {**os.environ, **environments.variables(npu=False), "PYTHONPATH": str(REPOSITORY)}
         python = environments.torch_npu_env()
         subprocess.run([python, __file__, "--measure", json.dumps(job)], check=True, env=environ)
 
 
-def measure(job: dict[str, str]) -> None:
-    """In the environment with torch: the two workers, in turn."""
+def measure(job: dict[str, Any]) -> None:
+    """In the environment with torch: the workers, in turn."""
     from fixtures.ascend import drive, standins
 
-    modules = drive.prepare({"backend": "torch", "workers": {"pristine": job["pristine"], "patched": job["patched"]}})
+    modules = drive.prepare({"backend": "torch", "workers": job["files"]})
     print(f"{ROUNDS} rounds of {CALLS} calls each, in turn; medians of a call")
     for when in ("before the window", "after the window"):
         for live in (256, 1024):
             workers = {name: _worker(module, job["structure"]) for name, module in modules.items()}
             batch = _decode(standins, job["structure"], live, workers.values())
             if when == "after the window":
-                workers["patched"]._rlpatch_rollout_probe = None
+                workers = {name: workers[name] for name in ("unpatched", "window")}
+                workers["window"]._rlpatch_rollout_probe = None
             medians = _alternate(workers, batch)
-            more = medians["patched"] - medians["pristine"]
-            ratio = medians["patched"] / medians["pristine"]
-            print(
-                f"{when}, {live} live requests: unpatched {medians['pristine'] * 1e9:.0f} ns,"
-                f" patched {medians['patched'] * 1e9:.0f} ns: {more * 1e9:.0f} ns more, ratio {ratio:.2f}"
-            )
+            unpatched = medians.pop("unpatched")
+            print(f"{when}, {live} live requests: unpatched {unpatched * 1e9:.0f} ns")
+            for name, median in medians.items():
+                print(f"  {name:14} {(median - unpatched) * 1e9:6.0f} ns more, ratio {median / unpatched:.2f}")
 
 
 def _worker(module: Any, structure: str) -> Any:

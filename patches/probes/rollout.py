@@ -125,18 +125,21 @@ class Rollout(Placed):
             self.looked = True
             self.look(self.rollout)
             self.await_window()
-        if not self.awaited:
-            return
-        self.most, self.fewest, held = max(self.most, load), min(self.fewest, load), True
-        if self.BY_LOAD:
-            held = load >= self.at_load
-        if self.BY_TAIL:
-            held = held and ((self.ON_DEMAND and not self.at_tail) or load <= self.at_tail < self.most)
-        if self.BY_CONTEXT and (not self.ON_DEMAND or self.at_context):
-            held = self.has_grown(batch, held)
-        if held:
-            self.awaited = False
-            self.aim(self.unit + self.is_counted(kind))
+        if self.awaited:
+            held = True
+            if load > self.most:
+                self.most = load
+            if self.BY_LOAD:
+                held = load >= self.at_load
+            if self.BY_TAIL:
+                if load < self.fewest:
+                    self.fewest = load
+                held = held and ((self.ON_DEMAND and not self.at_tail) or load <= self.at_tail < self.most)
+            if self.BY_CONTEXT and (not self.ON_DEMAND or self.at_context):
+                held = self.has_grown(batch, held)
+            if held:
+                self.awaited = False
+                self.aim(self.unit + self.is_counted(kind))
 
     def end_rollout(self, why: str) -> None:
         if self.SEVERAL and self.coming and self.busy():
@@ -152,8 +155,10 @@ class Rollout(Placed):
 
     def so_far(self) -> str:
         seen = []
-        if self.BY_LOAD or self.BY_TAIL:
+        if self.BY_TAIL:
             seen = ["%s to %s requests were scheduled" % (self.fewest, self.most)]
+        elif self.BY_LOAD:
+            seen = ["at most %s requests were scheduled" % self.most]
         if self.BY_CONTEXT:
             seen = [*seen, "a context had at most %s tokens" % self.reach]
         return " and ".join(seen)
@@ -277,7 +282,8 @@ class SchedulerOutputs(Rollout):
             elif count:
                 kind, self.prefilling[request] = "prefill", rest - count
         if self.RELATIVE and kind:
-            self.wait_for(kind, len(counts), batch)
+            load = len(counts)
+            self.wait_for(kind, load, batch)
         return kind
 
     def has_grown(self, batch: Any, held: bool) -> bool:

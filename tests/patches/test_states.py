@@ -146,7 +146,7 @@ def test_the_iteration_in_which_it_holds_is_the_warm_up(asked: Asked, window: st
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(load=9), "and until then 1 to 4 requests were scheduled"),
+        (Asked(load=9), "and until then at most 4 requests were scheduled"),
         (Asked(tail=9), "and until then 1 to 4 requests were scheduled"),
     ],
 )
