@@ -190,7 +190,7 @@ class Recorder(Facts):
         """Take the next window; its numbers count from ``origin``, before which one unit can warm up."""
         self.window, self.origin = self.coming.pop(0), origin
         self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
-        self.open_at = max(self.first - self.WARMUP, origin - 1, 0)
+        self.open_at = max(self.first - self.WARMUP, 0)
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         import atexit
