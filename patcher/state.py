@@ -29,7 +29,7 @@ def file_state(data: bytes | None, pristine: bytes | None, patch: PatchId, path:
     if data is None:
         return FileState(path, "missing", "the file is gone: was the package uninstalled?")
     try:
-        found = {marked.patch: marked for marked in markers.marked(data)}
+        found = {marked.patch: marked for marked in markers.marked(data, (patch,))}
     except Problem as problem:
         return FileState(path, "tampered", f"line {problem.where}: {problem.cause}")
     if patch not in found:

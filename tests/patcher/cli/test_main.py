@@ -299,9 +299,18 @@ def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path)
     assert "unexpected" not in said.stderr
 
 
-def test_a_comment_of_somebody_with_a_mark_of_one_word_is_theirs(tmp_path: Path) -> None:
-    site = release(tmp_path / "site", source=f"{SOURCE}\nx = 1  # rlpatch: todo\n")
-    for words in (("apply", "vllm-ascend", "--decode", "1:2"), ("status",), ("diff",), ("revert",)):
-        said = rlpatch(*words, "--path", str(site))
+@pytest.mark.parametrize(
+    "comment", ["x = 1  # rlpatch: todo", "x = 1  # rlpatch: two words", "# <<< rlpatch two words"]
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_comment_of_somebody_that_looks_like_a_mark_stops_no_command(tmp_path: Path, comment: str, when: str) -> None:
+    site = release(tmp_path / "site", source=f"{SOURCE}\n{comment}\n" if when == "before" else SOURCE)
+    apply = ("apply", "vllm-ascend", "--decode", "1:2")
+    for words in ((*apply, "-n"), ("status",), apply, ("status",), ("diff",), ("explain", "vllm-ascend"), ("revert",)):
+        said = rlpatch(*words, "--path", str(site), stdout=subprocess.PIPE)
         assert said.returncode == 0, said.stderr
-    assert b"# rlpatch: todo" in (site / WORKER).read_bytes()
+        assert "tampered" not in said.stdout
+        if words == apply and when == "after":
+            with (site / WORKER).open("a") as worker:
+                worker.write(f"\n{comment}\n")
+    assert (site / WORKER).read_text() == f"{SOURCE}\n{comment}\n"
