@@ -234,6 +234,11 @@ class StoreFolder:
         now = observe(self.locate(path))[0]
         return "" if entry is None or entry.given is None or now is None else differences(entry.given, now)
 
+    def left_as_given(self, path: PurePosixPath, data: bytes) -> bool | None:
+        """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""
+        entry = self.entry(path)
+        return None if entry is None or entry.given is None else entry.given.digest == digest(data)
+
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
         content = self.read(STATE)

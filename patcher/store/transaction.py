@@ -242,7 +242,10 @@ def _key(store: StoreFolder, path: Path) -> str:
 
 @dataclass
 class _Sheet:
-    """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need."""
+    """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need.
+
+    ``standing`` are the files with lines that this edit neither writes nor takes out.
+    """
 
     store: StoreFolder
     entries: dict[str, Entry]
@@ -251,12 +254,16 @@ class _Sheet:
     contents: dict[str, bytes]
     backups: list[tuple[bytes, Node]]
     pristine_now: set[str]
+    standing: frozenset[str]
 
 
 def _draft(store: StoreFolder, edit: Edit) -> Draft:
     """Everything that will be done below one root; compares every file with what planning read."""
     registry = store.registry()
-    sheet = _Sheet(store, dict(registry.files), [], [], {}, [], set())
+    renewed = {*edit.remove, *(record.patch for record in edit.add)}
+    others = [record for record in registry.records if record.patch not in renewed]
+    standing = frozenset(file for record in others for file in record.files)
+    sheet = _Sheet(store, dict(registry.files), [], [], {}, [], set(), standing)
     for change in edit.changes:
         _enter(sheet, change)
     applied = _registered(registry.records, edit)
@@ -292,13 +299,16 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
     if change.before == change.pristine:
         sheet.pristine_now.add(key)
-        entry = Entry(digest(change.pristine), node, compiled, _given(plain, path))
+        entry = Entry(digest(change.pristine), node, compiled, _given(plain, path, digest(change.after)))
     elif entry is None or not fits:
         # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
         pristine = plain._replace(digest=digest(change.pristine), mtime_ns=None)
-        entry = Entry(digest(change.pristine), pristine, given=_given(plain, path))
+        entry = Entry(digest(change.pristine), pristine, given=_given(plain, path, digest(change.after)))
     elif change.before != change.after:
-        entry = entry._replace(given=_given(plain, path))
+        known = digest(change.after)
+        if entry.given is not None and key in sheet.standing and entry.given.digest != digest(change.before):
+            known = entry.given.digest  # somebody has moved lines of ours, and those that stay are still not in place
+        entry = entry._replace(given=_given(plain, path, known))
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
     readers = rights.backup(target, sheet.store.root, file)
@@ -313,10 +323,10 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
 
 
-def _given(plain: Node, path: Path) -> Node:
+def _given(plain: Node, path: Path, known: str) -> Node:
     """What the file will have, so that `status` can tell what others have changed: of another's group it cannot be."""
     kept = rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
-    return plain._replace(mtime_ns=None) if kept else plain._replace(mtime_ns=None, gid=-1)
+    return plain._replace(digest=known, mtime_ns=None, gid=plain.gid if kept else -1)
 
 
 def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
