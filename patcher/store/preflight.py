@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, rights
+from patcher.store import bytecode, mounts, rights
 from patcher.store.files import BYTECODE, observe
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import resolved
@@ -94,7 +93,7 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
             where=str(path),
             hint="run rlpatch as its owner, or as root, or install the package into an environment of your own",
         )
-    if source := _mounted(path):
+    if source := mounts.over(resolved(path)):
         raise Problem(
             Kind.ENVIRONMENT,
             f"{source} is mounted over this file: no new file can take its place",
@@ -112,16 +111,6 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     for compiled in bytecode.beside(path):
         with contextlib.suppress(FileNotFoundError):  # it went this moment
             _removable(compiled)
-
-
-def _mounted(path: Path) -> str:
-    """What is mounted at exactly this path, as its own file system names it; "" for nothing, or where none tells."""
-    try:
-        mounts = [line.split(b" ") for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
-    except OSError:
-        return ""
-    escaped = re.sub(rb"[ \t\n\\]", lambda odd: b"\\%03o" % ord(odd[0]), os.fsencode(resolved(path)))
-    return next((os.fsdecode(fields[3]) for fields in mounts if fields[4] == escaped), "")
 
 
 def _removable(compiled: Path) -> None:
