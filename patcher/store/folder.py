@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -52,6 +53,11 @@ class StoreFolder:
         self.given = Path(os.path.abspath(root))
         self.root = resolved(root)
         self.path = self.root / STORE
+
+    def aside(self) -> Path:
+        """A free name beside the folder, for one that nobody shall use any more but that should not be lost."""
+        names = (self.root / f"{STORE}-old{number or ''}" for number in itertools.count())
+        return next(path for path in names if not os.path.lexists(path))
 
     def exists(self) -> bool:
         """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""

@@ -63,7 +63,8 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path]) -> list[Recover
         hint = f"run `rlpatch recover` where these are found too: {', '.join(others)}"
         if gone := [path for path in others if not os.path.lexists(path)]:
             # Whether it had decided went with it, and another machine may have it: only the user knows.
-            again = f"mv {shlex.quote(str(store.path))} /tmp; rlpatch revert --path {shlex.quote(str(store.root))}"
+            away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
+            again = f"{away}; rlpatch revert --path {shlex.quote(str(store.root))}"
             hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
         cause = "an interrupted run over several roots can only be ended with all of them"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
