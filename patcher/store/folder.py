@@ -146,7 +146,8 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, "is not a regular file")
-            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
+            hint = f"see why it cannot be read, or move {STORE} away; {_MARKERS}"
+            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
     def write(self, name: str, content: bytes) -> None:
         """Put one file into the store; raises OSError."""
@@ -204,7 +205,8 @@ class StoreFolder:
             target = Path(os.path.realpath(named, strict=True))
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
-            raise Problem(kind, f"cannot find the file: {error.strerror}", where=str(named)) from error
+            hint = "see where its links lead, then run the command again"
+            raise Problem(kind, f"cannot find the file: {error.strerror}", str(named), hint) from error
         if parent != self.root and self.root not in parent.parents:
             raise Problem(
                 Kind.ENVIRONMENT,

@@ -73,7 +73,8 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         if node is not None and node.link is not None:
             file, content = observe(resolved(path))
     except OSError as error:
-        raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
+        hint = "see why it cannot be read, and where its links lead"
+        raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
     if node is None or file is None or content != change.before:
         raise Problem(
             Kind.FOREIGN_EDIT,
@@ -105,7 +106,9 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     _writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        raise Problem(Kind.ENVIRONMENT, "the bytecode folder is a symlink", where=str(folder))
+        raise Problem(
+            Kind.ENVIRONMENT, "the bytecode folder is a symlink", str(folder), "remove the link: Python makes a folder"
+        )
     if bytecode.beside(path) and folder.is_dir():
         _writable(folder)
     for compiled in bytecode.beside(path):
