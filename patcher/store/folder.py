@@ -96,7 +96,9 @@ class StoreFolder:
                 Kind.ENVIRONMENT,
                 f"{STORE} {why}: what it says is not believed",
                 where=str(self.path),
-                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}",
+                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}"
+                if rights.known("user", status.st_uid)
+                else "run rlpatch outside of the container",
             )
 
     def unfinished(self) -> bool:
@@ -240,7 +242,12 @@ class StoreFolder:
         """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
         entry = self.entry(path)
         now = observe(self.locate(path))[0]
-        return "" if entry is None or entry.given is None or now is None else differences(entry.given, now)
+        if entry is None or entry.given is None or now is None:
+            return ""
+        # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
+        comparable = entry.numbering == rights.numbering()
+        given = entry.given if comparable else entry.given._replace(uid=now.uid, gid=now.gid)
+        return differences(given, now)
 
     def left_as_given(self, path: PurePosixPath, data: bytes) -> bool | None:
         """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""

@@ -116,7 +116,7 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return True
     if not cache and not same(now, move.after):
         return False
-    if now is not None and not cache and os.geteuid() not in (0, now.uid):
+    if now is not None and not cache and not rights.can_own(now.uid):
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             f"the file belongs to user {now.uid}, whose run was interrupted",

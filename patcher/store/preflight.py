@@ -92,7 +92,8 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
             Kind.ENVIRONMENT,
             lost,
             where=str(path),
-            hint="run rlpatch as its owner, or as root, or install the package into an environment of your own",
+            hint="run rlpatch as its owner, or as root (outside of a container), or install the package into an"
+            " environment of your own",
         )
     if source := mounts.over(resolved(path)):
         raise Problem(

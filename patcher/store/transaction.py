@@ -299,16 +299,16 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
     if change.before == change.pristine:
         sheet.pristine_now.add(key)
-        entry = Entry(digest(change.pristine), node, compiled, _given(plain, path, digest(change.after)))
+        entry = _gave(Entry(digest(change.pristine), node, compiled), plain, path, digest(change.after))
     elif entry is None or not fits:
         # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
         pristine = plain._replace(digest=digest(change.pristine), mtime_ns=None)
-        entry = Entry(digest(change.pristine), pristine, given=_given(plain, path, digest(change.after)))
+        entry = _gave(Entry(digest(change.pristine), pristine), plain, path, digest(change.after))
     elif change.before != change.after:
         known = digest(change.after)
         if entry.given is not None and key in sheet.standing and entry.given.digest != digest(change.before):
             known = entry.given.digest  # somebody has moved lines of ours, and those that stay are still not in place
-        entry = entry._replace(given=_given(plain, path, known))
+        entry = _gave(entry, plain, path, known)
     sheet.contents[key] = change.after
     reverts = change.after == change.pristine
     readers = rights.backup(target, sheet.store.root, file)
@@ -323,10 +323,12 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
 
 
-def _given(plain: Node, path: Path, known: str) -> Node:
+def _gave(entry: Entry, plain: Node, path: Path, known: str) -> Entry:
     """What the file will have, so that `status` can tell what others have changed: of another's group it cannot be."""
-    kept = rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
-    return plain._replace(digest=known, mtime_ns=None, gid=plain.gid if kept else -1)
+    made = rights.tried(path.parent, plain)
+    kept = made.gid == plain.gid if made else rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
+    given = plain._replace(digest=known, mtime_ns=None, gid=plain.gid if kept else -1)
+    return entry._replace(given=given, numbering=rights.numbering())
 
 
 def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:

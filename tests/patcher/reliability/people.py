@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import struct
@@ -18,6 +19,9 @@ import pytest
 from tests.patcher.reliability.faulty import command, forked
 
 ACL, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+NO_CONTAINER = 98
+"""How a command ends where no namespace can be made."""
+_CLONE_NEWUSER, _PR_SET_DUMPABLE, _CAPABILITY_VERSION_3 = 0x10000000, 4, 0x20080522
 _TOOLS = "/usr/sbin:/usr/bin:/sbin:/bin"
 _KINDS = {"u": 1, "u:": 2, "g": 4, "g:": 8, "m": 16, "o": 32}
 
@@ -34,6 +38,31 @@ class Person(NamedTuple):
         os.setgroups(self.groups)
         os.setgid(self.gid)
         os.setuid(self.uid)
+
+
+class Contained(Person):
+    """A user as root of a rootless container, which knows that user and the first group alone."""
+
+    def become(self) -> None:
+        """Be this user in a namespace of his own; all other users and groups are there without a number."""
+        super().become()
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # who has changed the user may not write to the own /proc else
+        if libc.unshare(_CLONE_NEWUSER):
+            os._exit(NO_CONTAINER)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {self.uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {self.gid} 1")
+
+
+class Bare(Person):
+    """A user without the rights that are root's: in a container that drops capabilities, root, too."""
+
+    def become(self) -> None:
+        """Be this user with the rights of an owner alone."""
+        super().become()
+        header, none = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24)
+        assert ctypes.CDLL(None).capset(header, none) == 0
 
 
 class Said(NamedTuple):
