@@ -18,16 +18,18 @@ from pathlib import Path
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.store import bytecode, mounts, rights
 from patcher.store.files import BYTECODE, observe
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import resolved
+from patcher.store.registry import Entry
 from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
 
 
-def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
+def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     """Refuse what cannot be changed, and say what will not be as it was afterwards. Nothing is written.
 
     Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, rights that a replaced file
@@ -35,6 +37,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
     that is not as planned.
     """
     undated: dict[Path, int] = {}
+    links: list[Note] = []
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
@@ -50,15 +53,36 @@ def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
+                if change.after == change.pristine and (led := lost_link(path, store.entry(change.path))):
+                    links.append(
+                        Note("a link led to a file that is gone: the file itself comes back", f"{path} -> {led}")
+                    )
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
-    return tuple(
-        f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one"
+    folders = (
+        Note(
+            "the time of change of a folder is new: it belongs to somebody else",
+            f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one",
+        )
         for folder, owner in undated.items()
     )
+    return (*links, *folders)
+
+
+def lost_link(path: Path, entry: Entry | None) -> str:
+    """Where the link led that was at ``path`` before the first patch, if nothing is there any more; "" otherwise."""
+    if entry is None or entry.pristine.link is None:
+        return ""
+    try:
+        os.stat(path.parent / entry.pristine.link)
+    except (FileNotFoundError, NotADirectoryError):
+        return entry.pristine.link
+    except OSError:  # not ours to see
+        return ""
+    return ""
 
 
 def current(path: Path, change: Change) -> tuple[Node, Node]:

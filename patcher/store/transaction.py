@@ -20,12 +20,13 @@ from typing import NamedTuple
 from patcher import interrupts
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.store import bytecode, files, lock, rights
 from patcher.store.files import BYTECODE, digest, observe, put, remove, same, sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import Recovered, settle
 from patcher.store.opened import resolved
-from patcher.store.preflight import current, preflight
+from patcher.store.preflight import current, lost_link, preflight
 from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
 from patcher.store.rights import Node
 
@@ -42,7 +43,7 @@ class Outcome(NamedTuple):
 
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -77,7 +78,7 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     """
     ended: list[Recovered] = []
     done: list[Path] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     roots = [edit.root for edit in edits]
     try:
         with interrupts.deferred():
@@ -317,10 +318,11 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         sheet.backups.append((change.pristine, readers))
     if change.before == change.after:
         return
-    patched = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
-    sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if reverts and fits else patched))
+    written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
+    back = reverts and fits and not lost_link(path, entry)
+    sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if back else written))
     sheet.backups.append((change.before, readers))
-    _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
+    _enter_bytecode(sheet, compiled, entry.bytecode if back else {})
 
 
 def _gave(entry: Entry, plain: Node, path: Path, known: str) -> Entry:

@@ -250,6 +250,32 @@ def test_a_symlink_into_a_cache_is_replaced_and_put_back(root: Path, tmp_path: P
     assert (picture(root), picture(cached.parent)) == (before, outside)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_of_a_symlink_into_a_cache_that_was_deleted_the_file_comes_back(
+    root: Path, tmp_path: Path, again: bool
+) -> None:
+    cached = tmp_path / "archive-v0" / "worker.py"
+    cached.parent.mkdir()
+    (root / WORKER).rename(cached)
+    (root / WORKER).symlink_to(cached)
+    age(root)
+    store.commit([applying(root)])
+    if again:
+        store.commit([applying(root, b"again = 1  # rlpatch\n")])
+    shutil.rmtree(cached.parent)
+    now = time.time_ns()
+    foreseen = store.preflight([reverting(root)])
+    done = store.commit([reverting(root)])
+    assert foreseen == done.notes
+    assert [note.detail for note in foreseen] == [f"{root / WORKER} -> {cached}"]
+    status = (root / WORKER).lstat()
+    assert (stat.S_ISREG(status.st_mode), stat.S_IMODE(status.st_mode)) == (True, 0o640)
+    assert (root / WORKER).read_bytes() == PRISTINE
+    assert status.st_mtime_ns >= now // 1_000_000_000 * 1_000_000_000  # whatever is compiled of it is compiled anew
+    assert not list((root / "pkg").rglob("worker.cpython*"))
+    assert not (root / ".rlpatch").exists()
+
+
 def test_a_failed_change_puts_the_symlink_back(root: Path, tmp_path: Path, monkeypatch) -> None:
     cached = tmp_path / "worker.py"
     (root / WORKER).rename(cached)
