@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -192,6 +193,19 @@ def test_a_root_that_was_moved_still_recovers(two: list[Path], leave) -> None:
     moved = two[0].rename(two[0].with_name("moved"))
     assert [one.forward for one in store.recover([moved])] == [True]
     assert bytes_of([moved]) == [patched()]
+
+
+@pytest.mark.parametrize(("marks", "word"), [(0, "before"), (2, "after")])
+def test_files_and_folders_may_be_older_than_1970(two: list[Path], leave, marks: int, word: str) -> None:
+    for root in two:
+        for path in (root, *root.rglob("*")):
+            os.utime(path, ns=(-(10**18), -(10**18) - 1), follow_symlinks=False)
+    originals = [picture(root) for root in two]
+    leave([applying(root) for root in two], marks)
+    store.recover(two)
+    assert bytes_of(two) == [patched() if word == "after" else PRISTINE] * 2
+    store.commit([reverting(root) for root in two])
+    assert [picture(root) for root in two] == originals
 
 
 @pytest.mark.parametrize("marks", [0, 1])

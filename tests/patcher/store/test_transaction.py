@@ -740,6 +740,25 @@ def test_a_disk_that_fills_up_leaves_nothing(root: Path, monkeypatch) -> None:
     assert picture(root) == before
 
 
+def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replaced(root: Path, monkeypatch) -> None:
+    """What a power cut leaves then, has the journal: also the root, which has got the store only now."""
+    done = []
+
+    def fsync(descriptor: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def put(path: Path, *words: object) -> None:
+        done.append(f"replaces {path}")
+        real(path, *words)
+
+    real = store.put
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(store, "put", put)
+    store.commit([applying(root)])
+    before = done[: done.index(f"replaces {root / WORKER}")]
+    assert before[-2:] == [str(root / ".rlpatch"), str(root)]
+
+
 def test_a_file_system_that_syncs_no_folders_is_good_enough(root: Path, monkeypatch) -> None:
     real = os.fsync
 
