@@ -28,12 +28,11 @@ _SECOND = 1_000_000_000
 class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
-    ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept and whose they are.
+    ``backups`` are the bytes to be kept, those of after too, and who may read them.
     """
 
     store: StoreFolder
     moves: tuple[Move, ...]
-    contents: dict[str, bytes]
     backups: tuple[tuple[bytes, Node], ...]
     registry: Registry
     back: dict[str, files.Folder | None]
@@ -75,7 +74,7 @@ class _Sheet:
     entries: dict[str, Entry]
     sources: list[Move]
     caches: list[Move]
-    contents: dict[str, bytes]
+    entered: set[str]
     backups: list[tuple[bytes, Node]]
     pristine_now: set[str]
     standing: frozenset[str]
@@ -87,7 +86,7 @@ def drafted(store: StoreFolder, edit: Edit) -> Draft:
     renewed = {*edit.remove, *(record.patch for record in edit.add)}
     others = [record for record in registry.records if record.patch not in renewed]
     standing = frozenset(file for record in others for file in record.files)
-    sheet = _Sheet(store, dict(registry.files), [], [], {}, [], set(), standing)
+    sheet = _Sheet(store, dict(registry.files), [], [], set(), [], set(), standing)
     for change in edit.changes:
         _enter(sheet, change)
     applied = _registered(registry.records, edit)
@@ -101,7 +100,6 @@ def drafted(store: StoreFolder, edit: Edit) -> Draft:
     return Draft(
         store=store,
         moves=(*sheet.sources, *sheet.caches),
-        contents=sheet.contents,
         backups=tuple(sheet.backups),
         registry=Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
         back={name: now[name] for name in _folders(touched)},
@@ -113,7 +111,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     """Work one change out: its file, its bytecode, and what the registry will remember of them."""
     path = sheet.store.locate(change.path)
     key = _key(sheet.store, path)
-    if key in sheet.contents:
+    if key in sheet.entered:
         raise ValueError(f"{change.path}: two changes of one file")
     node, file = current(path, change)
     target = resolved(path)
@@ -133,7 +131,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
         if entry.given is not None and key in sheet.standing and entry.given.digest != digest(change.before):
             known = entry.given.digest  # somebody has moved lines of ours, and those that stay are still not in place
         entry = _gave(entry, plain, path, known)
-    sheet.contents[key] = change.after
+    sheet.entered.add(key)
     reverts = change.after == change.pristine
     readers = rights.backup(target, sheet.store.root, file)
     if not reverts:
@@ -144,7 +142,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
     back = reverts and fits and not lost_link(path, entry)
     sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if back else written))
-    sheet.backups.append((change.before, readers))
+    sheet.backups += [(change.before, readers), (change.after, readers)]
     _enter_bytecode(sheet, compiled, entry.bytecode if back else {})
 
 
@@ -176,8 +174,6 @@ def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[st
             content = sheet.store.blob(after.digest)
             if content is None or not files.can_come_back(sheet.store.inside(key), after):
                 after = None  # a cache: it is gone, or not ours to make, and Python makes it again
-            else:
-                sheet.contents[key] = content
         if not same(before, after):
             sheet.caches.append(Move(key, before, after))
 

@@ -1,17 +1,23 @@
 """The only code that writes to a target: all files of all roots, or none.
 
-A transaction goes: lock every root (sorted); compare every file with what planning read; put the backups and
-the next registry into each store; write and sync each journal; replace the files; set the commit mark, in
-the first root first; swap in the registries and tidy up. Whatever stops it in between, `patcher.store.journal`
-brings the roots back to before, or ahead to after once the mark is set: at once when the process lives, else
-with the next command. Applying, replacing and reverting a patch are all the same transaction.
+A transaction has steps. *Prepare*: lock every root (sorted); compare every file with what planning read; put the
+bytes of before and of after and the next registry into each store; write and sync each journal. *Commit*: replace
+the files; set the commit mark, in the first root first. *Finish*: swap in the registries and tidy up. Whatever
+stops it in between, `patcher.store.journal` brings the roots back to before (*abort*), or ahead to after once the
+mark is set: at once when the process lives, else with the next command. Applying, replacing and reverting a patch
+are all the same transaction.
+
+`commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
+(`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
+decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
+each may be a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +25,29 @@ from patcher import interrupts
 from patcher.change import Edit, Record
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store import lock, rights
+from patcher.store import lock
 from patcher.store.draft import Draft, drafted, idle
-from patcher.store.files import observe, put, remove, same, sync
+from patcher.store.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
-from patcher.store.journal import Recovered, settle
+from patcher.store.journal import NOTHING, Elsewhere, Recovered, perform, settle
 from patcher.store.preflight import preflight
-from patcher.store.registry import Journal, Move, Registry, journal_text, registry_text
+from patcher.store.registry import Journal, Registry, journal_text, registry_text
 
-__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
+__all__ = [
+    "Outcome",
+    "Recovered",
+    "Share",
+    "abort",
+    "commit",
+    "commit_prepared",
+    "finish",
+    "pending",
+    "preflight",
+    "prepare",
+    "records",
+    "recover",
+    "standing",
+]
 
 
 class Outcome(NamedTuple):
@@ -39,6 +59,17 @@ class Outcome(NamedTuple):
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
     notes: tuple[Note, ...] = ()
+
+
+class Share(NamedTuple):
+    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
+
+    ``names`` says which of them the resolved roots here are.
+    """
+
+    transaction: str
+    participants: tuple[str, ...]
+    names: Mapping[Path, str]
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -56,6 +87,75 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     ROLLED_BACK or INTERRUPTED (failed on the way, everything as before), ROLLBACK_INCOMPLETE. Raises
     ValueError for two changes of one file.
     """
+    return _carry_out(edits, None, wait, on_wait)
+
+
+def prepare(
+    edits: Sequence[Edit], share: Share, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> Outcome:
+    """Bring ``edits`` to the disk so that they can go ahead or back, in any process; no file is changed yet.
+
+    Until it is told which, a root that is not the first participant refuses every other transaction. Raises as
+    `commit`, and nothing is left then.
+    """
+    return _carry_out(edits, share, wait, on_wait)
+
+
+def commit_prepared(
+    roots: Sequence[Path], transaction: str, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> None:
+    """Replace the files that were prepared and set the marks; with the first participant's this is the decision.
+
+    A root that was committed already is left as it is. Raises Problem: where the first participant is here, as
+    `commit`, and the transaction has been aborted here; else ROLLBACK_INCOMPLETE, and it is still prepared.
+    """
+    stores = [store for store in map(StoreFolder, roots) if store.exists()]
+    missing = Problem(Kind.ROLLED_BACK, f"transaction {transaction} is not prepared here", hint="prepare it again")
+    try:
+        with interrupts.deferred(), _locked(stores, wait, on_wait, make=False):
+            found = [(store, journal) for store in stores if (journal := store.journal())]
+            if len(found) < len(roots) or any(one.transaction != transaction for _store, one in found):
+                raise missing
+            found.sort(key=lambda one: one[1].position)
+            try:
+                _commit([(store, one) for store, one in found if not one.committed])
+            except BaseException as error:
+                first = found[0][0].journal()
+                if first is None or first.position or first.committed:  # the decision has been made
+                    raise _incomplete(error, stores) from error
+                _abandon(stores, transaction, error)
+    except _Gone:
+        raise missing from None
+    except OSError as error:
+        raise _incomplete(error, stores) from error
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+
+
+def finish(roots: Sequence[Path], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
+    """Bring a transaction that was decided to its end below ``roots``, also where it was only prepared.
+
+    ``ended`` are the participants elsewhere whose part has ended: the first keeps its mark until all others are among
+    them. Raises as `recover`.
+    """
+    return recover(roots, elsewhere=Elsewhere(frozenset(ended), {transaction: True}))
+
+
+def abort(roots: Sequence[Path], transaction: str) -> list[Recovered]:
+    """Bring ``roots`` back from a transaction that the first participant has not decided, and never will.
+
+    A root that is committed goes ahead all the same. Raises as `recover`.
+    """
+    return recover(roots, elsewhere=Elsewhere(decided={transaction: False}))
+
+
+def standing(root: Path) -> Journal | None:
+    """The transaction that is on its way below ``root``, which tells how far it is. Raises Problem(ENVIRONMENT)."""
+    return StoreFolder(root).journal()
+
+
+def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait: Callable[[str], None]) -> Outcome:
+    """All steps of a transaction of these roots alone, or, with ``share``, the first one of a larger one."""
     ended: list[Recovered] = []
     done: list[Path] | None = None
     notes: tuple[Note, ...] = ()
@@ -63,14 +163,14 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     try:
         with interrupts.deferred():
             ended += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if not idle(store, edit)]
+            merged = [(store, edit) for store, edit in _merged(edits) if share or not idle(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
             stores = [store for store, _edit in merged]
             with _locked(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([drafted(store, edit) for store, edit in merged])
+                done = _transact([drafted(store, edit) for store, edit in merged], share)
     except KeyboardInterrupt:
         if done is None:  # else there is nothing left to stop
             raise Problem(
@@ -103,22 +203,30 @@ def pending(root: Path) -> bool:
 
 
 def recover(
-    roots: Sequence[Path], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+    roots: Sequence[Path],
+    *,
+    wait: float = 60,
+    on_wait: Callable[[str], None] = lock.silent,
+    elsewhere: Elsewhere = NOTHING,
 ) -> list[Recovered]:
     """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
 
     Only these roots are visited, whatever paths a journal names. Roots without one are neither locked nor
-    written. Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
+    written. ``elsewhere`` is what is known of other machines.
+
+    Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
     ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
     """
     try:
         with interrupts.deferred():
-            return _recover(roots, wait, on_wait)
+            return _recover(roots, wait, on_wait, elsewhere)
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
 
 
-def _recover(roots: Sequence[Path], wait: float, on_wait: Callable[[str], None]) -> list[Recovered]:
+def _recover(
+    roots: Sequence[Path], wait: float, on_wait: Callable[[str], None], elsewhere: Elsewhere
+) -> list[Recovered]:
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
@@ -126,7 +234,7 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: Callable[[str], None])
             with _locked(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
-                    return settle(present, roots)
+                    return settle(present, roots, elsewhere)
         except _Gone:  # the owner of the lock has ended it and removed the store
             continue
         except OSError as error:
@@ -197,75 +305,72 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _transact(drafts: Sequence[Draft]) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes."""
+def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes.
+
+    With ``share`` they are only prepared.
+    """
     stores = [draft.store for draft in drafts]
-    roots = [store.root for store in stores]
-    failure: BaseException | None = None
+    names = {store.root: str(store.root) for store in stores}
+    ours = share or Share(os.urandom(8).hex(), tuple(names.values()), names)
     try:
-        for draft in drafts:
-            _stock(draft)
-        transaction = os.urandom(8).hex()
-        for index, draft in enumerate(drafts):
-            _announce(draft, transaction, tuple(map(str, roots)), index)
-        for draft in drafts:
-            _perform(draft)
-        interrupts.look()
-        for store in stores:
-            store.commit()
+        journals = [_prepare(draft, ours) for draft in drafts]
+        if share:
+            return []
+        _commit(list(zip(stores, journals, strict=True)))
     except BaseException as error:  # also Ctrl-C: it is raised again below
-        failure = error
-    try:
-        ended = settle(stores, roots)
-    except (OSError, Problem) as error:
-        raise _incomplete(error, stores) from (failure or error)
-    # An error after the first mark has stopped nothing: the transaction counts and has been ended.
-    if failure is not None and not any(one.forward for one in ended):
-        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
-    moved = [(draft, move) for draft in drafts for move in draft.moves if not _cache(move)]
+        _abandon(stores, ours.transaction, error)
+    else:
+        _settle(stores, NOTHING)
+    moved = [(draft, move) for draft in drafts for move in draft.moves if not move.path.endswith(".pyc")]
     return [draft.store.inside(move.path) for draft, move in moved]
 
 
-def _stock(draft: Draft) -> None:
-    """Put all that the way back needs, and the registry of after, into the store."""
+def _prepare(draft: Draft, share: Share) -> Journal:
+    """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
+    empties = draft.registry == Registry()
+    position = share.participants.index(share.names[store.root])
+    journal = Journal(share.transaction, share.participants, position, draft.moves, draft.back, draft.ahead, empties)
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, wanted in draft.backups:
         store.keep(content, wanted)
-    if draft.registry != Registry():
+    if not empties:
         store.write(NEXT, registry_text(draft.registry))
+    store.write(JOURNAL, journal_text(journal))
+    store.sync()
+    sync(store.root)  # which may have got the store only now
+    return journal
 
 
-def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], index: int) -> None:
-    journal = Journal(
-        transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.registry == Registry()
-    )
-    draft.store.write(JOURNAL, journal_text(journal))
-    draft.store.sync()
-    sync(draft.store.root)  # which may have got the store only now
-
-
-def _perform(draft: Draft) -> None:
-    for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
-        interrupts.look()
-        path = draft.store.inside(move.path)
-        now = None if _cache(move) else observe(path)[0]
-        if not _cache(move) and not same(now, move.before):
+def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
+    """Replace the files of all roots, then set their marks, the first participant's first."""
+    for store, journal in prepared:
+        if left := perform(store, journal.moves, interrupts.look):
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 "somebody changed the file while rlpatch was at work; everything is as it was",
-                where=str(path),
+                where=str(store.inside(left[0])),
                 hint="run the command again",
             )
-        if move.after is None:
-            remove(path)
-        else:
-            put(path, rights.like(move.after, now), draft.contents.get(move.path, b""))
-    for folder in {draft.store.inside(move.path).parent for move in draft.moves}:
-        sync(folder)
+    interrupts.look()
+    for store, _journal in prepared:
+        store.commit()
 
 
-def _cache(move: Move) -> bool:
-    return move.path.endswith(".pyc")
+def _abandon(stores: Sequence[StoreFolder], transaction: str, failure: BaseException) -> None:
+    """Bring everything back after ``failure`` and raise that; after the first mark it has stopped nothing."""
+    ended = _settle(stores, Elsewhere(decided={transaction: False}), failure)
+    if not any(one.forward for one in ended):
+        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
+
+
+def _settle(
+    stores: Sequence[StoreFolder], elsewhere: Elsewhere, failure: BaseException | None = None
+) -> list[Recovered]:
+    try:
+        return settle(stores, [store.root for store in stores], elsewhere)
+    except (OSError, Problem) as error:
+        raise _incomplete(error, stores) from (failure or error)

@@ -239,16 +239,16 @@ def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pyt
 def test_ctrl_c_before_the_commit_undoes_all_and_leaves_nothing(
     run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    from patcher.store import transaction
+    from patcher.store import journal
 
     before = picture(site)
-    function = getattr(transaction, place)
+    function = getattr(journal, place)
 
     def pressed(*words: object) -> object:
         signal.raise_signal(signal.SIGINT)
         return function(*words)
 
-    monkeypatch.setattr(transaction, place, pressed)
+    monkeypatch.setattr(journal, place, pressed)
     assert "everything as before" in run(*APPLY, code=130).stderr
     assert picture(site) == before
 

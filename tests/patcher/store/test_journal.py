@@ -74,7 +74,7 @@ def leave(monkeypatch):
             left.pop()
             real(folder)
 
-        def stop(folders, given):
+        def stop(folders, *_known):
             if any(store.pending(folder.root) and folder.journal() for folder in folders):
                 raise OSError(errno.EIO, "killed")
             return []

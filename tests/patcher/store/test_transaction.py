@@ -18,7 +18,7 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import files
+from patcher.store import files, journal
 from patcher.store import transaction as store
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import Opened
@@ -751,9 +751,9 @@ def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replace
         done.append(f"replaces {path}")
         real(path, *words)
 
-    real = store.put
+    real = journal.put
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(store, "put", put)
+    monkeypatch.setattr(journal, "put", put)
     store.commit([applying(root)])
     before = done[: done.index(f"replaces {root / WORKER}")]
     assert before[-2:] == [str(root / ".rlpatch"), str(root)]
