@@ -109,6 +109,7 @@ def commit_prepared(
     A root that was committed already is left as it is. Raises Problem: where the first participant is here, as
     `commit`, and the transaction has been aborted here; else ROLLBACK_INCOMPLETE, and it is still prepared.
     """
+    done = False
     stores = [store for store in map(StoreFolder, roots) if store.exists()]
     missing = Problem(Kind.ROLLED_BACK, f"transaction {transaction} is not prepared here", hint="prepare it again")
     try:
@@ -124,12 +125,14 @@ def commit_prepared(
                 if first is None or first.position or first.committed:  # the decision has been made
                     raise _incomplete(error, stores) from error
                 _abandon(stores, transaction, error)
+            done = True
     except _Gone:
         raise missing from None
     except OSError as error:
         raise _incomplete(error, stores) from error
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+        if not done:  # else there is nothing left to stop
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
 
 
 def finish(roots: Sequence[Path], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:

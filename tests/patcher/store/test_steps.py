@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -192,6 +193,21 @@ def test_a_commit_that_fails_goes_back_where_it_decides_and_stays_prepared_elsew
     assert store.pending(machines[at]) is bool(at)
     recover(machines, machines)
     assert bytes_of(machines) == {patched() if at else PRISTINE}
+
+
+def test_ctrl_c_after_the_mark_stops_no_step(machines: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = store.StoreFolder.commit
+
+    def pressed(folder: store.StoreFolder) -> None:
+        real(folder)
+        signal.raise_signal(signal.SIGINT)
+
+    prepare(machines)
+    monkeypatch.setattr(store.StoreFolder, "commit", pressed)
+    store.commit_prepared(machines[:1], RUN)
+    first = store.standing(machines[0])
+    assert first is not None
+    assert first.committed
 
 
 def test_steps_may_be_repeated(machines: list[Path]) -> None:
