@@ -76,12 +76,12 @@ def give(descriptor: int, node: Node) -> None:
     """
     forget(descriptor, ACL)
     made, mode = os.fstat(descriptor), node.mode & _MODE
-    owner = (made.st_uid if node.uid == -1 else node.uid, made.st_gid if node.gid == -1 else node.gid)
-    if owner != (made.st_uid, made.st_gid):
+    owner = (-1 if node.uid == made.st_uid else node.uid, -1 if node.gid == made.st_gid else node.gid)
+    if owner != (-1, -1):
         try:
-            os.fchown(descriptor, *owner)
+            _own(descriptor, *owner)
         except OSError as error:  # EINVAL: a container without this group
-            narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == made.st_uid
+            narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == -1
             if not narrowed or _has_list(node):
                 raise
             mode = without_group(mode)
@@ -90,6 +90,12 @@ def give(descriptor: int, node: Node) -> None:
     os.fchmod(descriptor, mode)  # after fchown, which clears bits
     for name, value in wanted.items():
         _set(descriptor, name, value if name not in _NEVER else "")
+
+
+def _own(descriptor: int, uid: int, gid: int) -> None:
+    if (uid != -1 and not known("user", uid)) or (gid != -1 and not known("group", gid)):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    os.fchown(descriptor, uid, gid)
 
 
 def _set(descriptor: int, name: str, value: str) -> None:
@@ -237,10 +243,13 @@ def in_group(gid: int, folder: os.stat_result) -> bool:
 def known(what: str, number: int) -> bool:
     """Whether a ``user`` or a ``group`` has a number of its own here.
 
-    A rootless container shows all others under one number, and gives nothing to that.
+    A rootless container shows all whom it does not know as nobody: what is given to that number is given to another.
     """
     ranges = _ranges(what)
-    return not ranges or any(first <= number < first + count for first, _outside, count in ranges)
+    if ranges in ([], [(0, 0, 2**32 - 1)]):
+        return True
+    nobody = _said(f"/proc/sys/kernel/overflow{what[0]}id").strip()
+    return str(number) != nobody and any(first <= number < first + count for first, _outside, count in ranges)
 
 
 def numbering() -> str:
@@ -250,11 +259,14 @@ def numbering() -> str:
 
 def _ranges(what: str) -> list[tuple[int, ...]]:
     """First number, the same outside, and how many follow; [] where the kernel does not say."""
+    return [tuple(map(int, line.split())) for line in _said(f"/proc/self/{what[0]}id_map").splitlines()]
+
+
+def _said(path: str) -> str:
     try:
-        lines = Path(f"/proc/self/{what[0]}id_map").read_text().splitlines()
+        return Path(path).read_text()
     except OSError:
-        return []
-    return [tuple(map(int, line.split())) for line in lines]
+        return ""
 
 
 def can_come_back(node: Node, folder: os.stat_result) -> bool:

@@ -21,7 +21,7 @@ from tests.patcher.reliability.faulty import command, forked
 ACL, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
 NO_CONTAINER = 98
 """How a command ends where no namespace can be made."""
-_CLONE_NEWUSER, _PR_SET_DUMPABLE, _CAPABILITY_VERSION_3 = 0x10000000, 4, 0x20080522
+_CLONE_NEWUSER, _CAPABILITY_VERSION_3 = 0x10000000, 0x20080522
 _TOOLS = "/usr/sbin:/usr/bin:/sbin:/bin"
 _KINDS = {"u": 1, "u:": 2, "g": 4, "g:": 8, "m": 16, "o": 32}
 
@@ -43,16 +43,28 @@ class Person(NamedTuple):
 class Contained(Person):
     """A user as root of a rootless container, which knows that user and the first group alone."""
 
+    more = ""
+
     def become(self) -> None:
-        """Be this user in a namespace of his own; all other users and groups are there without a number."""
+        """Be this user in a namespace of his own, in which all others are there without a number."""
+        (asked, ask), (told, tell), child = os.pipe(), os.pipe(), os.getpid()
+        if os.fork() == 0:  # only who is root outside may write such a map
+            os.read(asked, 1)
+            for kind, number in (("uid", self.uid), ("gid", self.gid)):
+                Path(f"/proc/{child}/{kind}_map").write_text(f"0 {number} 1\n{self.more}")
+            os.write(tell, b"x")
+            os._exit(0)
         super().become()
-        libc = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)  # who has changed the user may not write to the own /proc else
-        if libc.unshare(_CLONE_NEWUSER):
+        if ctypes.CDLL(None).unshare(_CLONE_NEWUSER):
             os._exit(NO_CONTAINER)
-        Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {self.uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {self.gid} 1")
+        os.write(ask, b"x")
+        os.read(told, 1)
+
+
+class WithSubordinates(Contained):
+    """The same with numbers for 65,536 others, as Podman does: that of nobody is among them."""
+
+    more = "1 100000 65536\n"
 
 
 class Bare(Person):

@@ -26,6 +26,7 @@ from tests.patcher.reliability.people import (
     Contained,
     Person,
     Said,
+    WithSubordinates,
     acl,
     does,
     give,
@@ -432,40 +433,48 @@ def test_a_label_that_only_the_kernel_can_refuse_is_named(site: Path, run, monke
 
 # --- in containers --------------------------------------------------------------------------------------
 
-INSIDE = Contained(ME.uid, ME.gid, (200, 4500))
+INSIDE = [Contained(ME.uid, ME.gid, (200, 4500)), WithSubordinates(ME.uid, ME.gid, (200, 4500))]
 OUTSIDE = Person(ME.uid, ME.gid, (200, 4500))
 BLAMES = r"it was \d"
 """What `status` says of rights that others have changed."""
 
 
-def contained(run, *words: str) -> Said:
-    said = run(INSIDE, *words)
-    if said.code == NO_CONTAINER:
-        pytest.skip("no container can be made here")
-    return said
+@pytest.fixture(params=INSIDE, ids=["alone", "with subordinates"])
+def contained(run, request: pytest.FixtureRequest) -> Callable[..., Said]:
+    """Runs a command line in a container."""
+
+    def contained(*words: str) -> Said:
+        said = run(request.param, *words)
+        if said.code == NO_CONTAINER:
+            pytest.skip("no container can be made here")
+        return said
+
+    return contained
 
 
 @pytest.mark.parametrize(
     ("uid", "gid", "mode"),
     [(ME.uid, 4500, 0o640), (ME.uid, 4500, 0o660), (ME.uid, 4500, 0o604), (4242, ME.gid, 0o660)],
 )
-def test_a_group_or_a_user_that_a_container_does_not_know_is_foreseen(site: Path, run, uid, gid, mode: int) -> None:
+def test_a_group_or_a_user_that_a_container_does_not_know_is_foreseen(
+    site: Path, contained, uid, gid, mode: int
+) -> None:
     os.chown(site / V1, uid, gid)
     (site / V1).chmod(mode)
     before = Picture(site)
     for words in ((*APPLY, "--dry-run"), APPLY):
-        said = contained(run, *words)
+        said = contained(*words)
         assert (said.code, "that this container does not know" in said.text) == (5, True), said
     assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
 
 
-def test_what_was_patched_outside_of_a_container_is_told_in_it_and_stays(site: Path, run) -> None:
+def test_what_was_patched_outside_of_a_container_is_told_in_it_and_stays(site: Path, run, contained) -> None:
     os.chown(site / V1, ME.uid, 4500)
     before = Picture(site)
     assert run(OUTSIDE, *APPLY).code == 0
     patched = Picture(site)
     for words, code in ((("status",), 0), (("diff",), 0), (("revert", "--dry-run"), 5), (("revert",), 5)):
-        said = contained(run, *words)
+        said = contained(*words)
         assert (said.code, re.findall(BLAMES, said.text)) == (code, []), said
         assert ("a group that this container does not know" in said.text) is (code == 5)
     assert Picture(site) == patched
@@ -473,32 +482,33 @@ def test_what_was_patched_outside_of_a_container_is_told_in_it_and_stays(site: P
     assert Picture(site) == before
 
 
-def test_a_store_of_somebody_whom_a_container_does_not_know_is_not_believed(site: Path, run) -> None:
+def test_a_store_of_somebody_whom_a_container_does_not_know_is_not_believed(site: Path, run, contained) -> None:
     assert run(ROOT, *APPLY).code == 0
     patched = Picture(site)
     for words in (("status",), ("diff",), ("revert",), ("recover",)):
-        said = contained(run, *words)
+        said = contained(*words)
         assert said.code == 5, said
         assert ".rlpatch belongs to a user that this container does not know" in said.text
         assert "next: run rlpatch outside of the container" in said.text
     assert Picture(site) == patched
 
 
-def test_a_group_that_a_container_does_not_know_stops_nothing_where_all_may_read(site: Path, run) -> None:
+def test_a_group_that_a_container_does_not_know_stops_nothing_where_all_may_read(site: Path, run, contained) -> None:
     os.chown(site / V1, ME.uid, 4500)
     (site / V1).chmod(0o644)
     before = Picture(site)
     for words in ((*APPLY, "--dry-run"), APPLY, ("status",), ("diff",), ("revert",)):
-        said = contained(run, *words)
+        said = contained(*words)
         assert (said.code, re.findall(BLAMES, said.text)) == (0, []), said
+        assert (site / V1).stat().st_gid in (4500, ME.gid)  # not that of nobody in the container
     assert Picture(site) == before
 
 
-def test_a_list_that_names_users_whom_a_container_does_not_know_is_foreseen(site: Path, run) -> None:
+def test_a_list_that_names_users_whom_a_container_does_not_know_is_foreseen(site: Path, contained) -> None:
     listed(site / V1, "u::6", "u:4005:4", "g::4", "m::4", "o::0")
     before = Picture(site)
     for words in ((*APPLY, "--dry-run"), APPLY):
-        said = contained(run, *words)
+        said = contained(*words)
         assert (said.code, ACL in said.text) == (5, True), said
     assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
 
