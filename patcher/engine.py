@@ -169,10 +169,6 @@ def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: s
     return node.body
 
 
-def _function(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.FunctionDef)
-
-
 def _insert_lines(node: cst.FunctionDef, site: Site, lines: list[str], search: anchors.Search) -> cst.FunctionDef:
     parameters = {p.name.value for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)}
     if missing := [name for name in site.parameters if name not in parameters]:

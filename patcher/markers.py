@@ -10,20 +10,19 @@ any encoding, with any line ends, and what we insert is ASCII, the lines that we
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from patcher import lines as lines_of
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 
-_BEGIN = re.compile(
-    rb"[ \t]*# >>> rlpatch (?P<id>[\w.-]+ [\w. -]+?) (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?"
-)
-_END = re.compile(rb"[ \t]*# <<< rlpatch (?P<id>[\w.-]+ [\w. -]+?)[ \t]*\r?\n?")
-_LINE = re.compile(rb".*  # rlpatch: (?P<id>[\w.-]+ [\w. -]+?)[ \t]*\r?\n?", re.DOTALL)
+_ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
+_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
+_END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
+_LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(
-    rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: [\w. -]+?[ \t]*(?P<end>\r?\n?)",
+    rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID,
     re.DOTALL,
 )
 
@@ -101,10 +100,13 @@ def _name(match: re.Match[bytes]) -> PatchId:
     return PatchId(*match["id"].decode("ascii", "replace").split(" ", 2))
 
 
-def marked(data: bytes) -> tuple[Marked, ...]:
+def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     """Every patch whose marks stand in ``data``, in the order of the file.
 
-    Raises :class:`Problem` (FOREIGN_EDIT) where marks do not pair: then nobody can tell which lines are ours.
+    A mark without a block is somebody's comment that looks like one, unless it is of a patch that is ``known`` to have
+    been applied, or lines of ours are left.
+
+    Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
     """
     if b"rlpatch" not in data:
         return ()
@@ -120,6 +122,8 @@ def marked(data: bytes) -> tuple[Marked, ...]:
                 raise _unpaired(index, "begins inside another block or a second time")
             opened = (_name(start), index, start["tool"].decode(), start["digest"].decode())
         elif stop := _END.fullmatch(line):
+            if not opened and not ({_name(stop)} & {*known, *blocks} or _named(data, _name(stop))):
+                continue
             if not opened or opened[0] != _name(stop):
                 raise _unpaired(index, "ends a block that does not begin")
             blocks[opened[0]] = (opened[1], index, opened[2], opened[3])
@@ -130,8 +134,9 @@ def marked(data: bytes) -> tuple[Marked, ...]:
             raise _unpaired(index, "stands within a line: were the line ends converted?")
     if opened:
         raise _unpaired(opened[1], "begins and never ends")
-    if orphan := next((patch for patch in calls if patch not in blocks), None):
-        raise _unpaired(calls[orphan][0], "calls a block that is not there")
+    for patch in (patch for patch in calls if patch not in blocks):
+        if patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in calls[patch]):
+            raise _unpaired(calls[patch][0], "calls a block that is not there")
     found = []
     for patch, (first, last, tool, expected) in blocks.items():
         outside = calls.get(patch, [])
@@ -142,6 +147,12 @@ def marked(data: bytes) -> tuple[Marked, ...]:
         uses = frozenset(other for other in blocks if other.shared and other != patch and _derives(block, other))
         found.append(Marked(patch, tool, (*range(first, last + 1), *outside), replaced, expected, actual, uses))
     return tuple(found)
+
+
+def _named(text: bytes, patch: PatchId) -> bool:
+    """Whether ``text`` has what the lines of ``patch`` have besides their marks."""
+    names = (patch.rename("_rlpatch_stage"), patch.rename("_RlpatchStage"), note(patch))
+    return any(name.encode() in text for name in names)
 
 
 def _derives(block: bytes, shared: PatchId) -> bool:
@@ -182,7 +193,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     """
     wanted = None if patches is None else set(patches)
     try:
-        found = marked(data)
+        found = marked(data, wanted or ())
     except Problem as problem:
         problem.where = f"{where}:{problem.where}"
         raise

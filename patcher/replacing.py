@@ -237,7 +237,7 @@ class _Text:
                 yield markers.was(self.lines[index], patch)
             except ValueError:
                 cause = "a line that would be replaced carries the mark of another patch"
-                hint = "revert that patch first: rlpatch status"
+                hint = "revert that patch first (rlpatch status), or word the comment otherwise if it is your own"
                 raise Problem(Kind.STRUCTURE, cause, f"{where}:{index + 1}", hint) from None
 
     def _line(self, at: int) -> int:

@@ -12,6 +12,7 @@ from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, 
 from patcher.commands.guarding import guard, switched_on_by
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.errors import Kind, Problem, refused
+from patcher.notes import Note
 from patcher.recipe import Upstream
 from patcher.report import Report
 from patcher.store import STORE
@@ -295,9 +296,9 @@ def revert(
     return report
 
 
-def _noted(report: Report, notes: Sequence[str]) -> None:
+def _noted(report: Report, notes: Sequence[Note]) -> None:
     for note in notes:
-        report.note("the time of change of a folder is new: it belongs to somebody else", note)
+        report.note(*note)
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:

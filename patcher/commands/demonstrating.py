@@ -46,7 +46,8 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
             report.lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
-                report.problems.append(Problem(kind, f"`{typed}` ended with exit code {done.returncode}", str(site)))
+                cause = f"`{typed}` ended with exit code {done.returncode}"
+                report.problems.append(Problem(kind, cause, str(site), "do what it says above, and run the demo again"))
                 return report
             if words[0] == "apply":
                 hashes.append(_hash(site))
@@ -56,7 +57,8 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
         if hashes[0] == hashes[-1]:
             report.lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
         else:
-            report.problems.append(Problem(Kind.UNEXPECTED, f"the tree is not as before: {hashes[-1]}", str(site)))
+            cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
+            report.problems.append(Problem(Kind.UNEXPECTED, cause, str(site), hint))
     return report
 
 

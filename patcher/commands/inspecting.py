@@ -45,7 +45,8 @@ def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOpti
         data = root.read(path)
         pristine = None if data is None else store_folder.backup(path)
         changed = "" if data is None else store_folder.changed_rights(path)
-        states.append(file_state(data, pristine, record.patch, str(path), changed))
+        left = None if data is None else store_folder.left_as_given(path, data)
+        states.append(file_state(data, pristine, record.patch, str(path), changed, left))
     since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")

@@ -114,7 +114,9 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
             told.problems.append(refused(error))
             continue
         except OSError as error:
-            told.problems.append(Problem(Kind.ENVIRONMENT, f"{path.name} cannot be read: {error.strerror}", str(path)))
+            cause = f"{path.name} cannot be read: {error.strerror}"
+            hint = "copy it to another disk, and name the copy"
+            told.problems.append(Problem(Kind.ENVIRONMENT, cause, str(path), hint))
             continue
         made = attribution.attributed(timeline, units)
         if units is not None and not made.capture.units:
@@ -148,16 +150,23 @@ def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> Non
     """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
     if file is None:
         return
+    import contextlib
     import os
+    import shlex
 
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside = file.with_name(f".{file.name}.{os.getpid()}")
         beside.write_text(made(), encoding="utf-8")
         beside.replace(file)
     except PermissionError as error:
         told.problems.append(refused(error))
     except OSError as error:
-        told.problems.append(Problem(Kind.ENVIRONMENT, f"{file} cannot be written: {error.strerror}", str(file)))
+        with contextlib.suppress(OSError):
+            beside.unlink()  # half of a page
+        missing = not file.parent.exists()
+        hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else "name a file elsewhere: -o FILE.html"
+        cause = f"{file} cannot be written: {error.strerror}"
+        told.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
     else:
         told.done.append(f"wrote {file}")
         told.lines += ["", f"wrote {file}"]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -52,6 +53,11 @@ class StoreFolder:
         self.given = Path(os.path.abspath(root))
         self.root = resolved(root)
         self.path = self.root / STORE
+
+    def aside(self) -> Path:
+        """A free name beside the folder, for one that nobody shall use any more but that should not be lost."""
+        names = (self.root / f"{STORE}-old{number or ''}" for number in itertools.count())
+        return next(path for path in names if not os.path.lexists(path))
 
     def exists(self) -> bool:
         """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""
@@ -90,7 +96,9 @@ class StoreFolder:
                 Kind.ENVIRONMENT,
                 f"{STORE} {why}: what it says is not believed",
                 where=str(self.path),
-                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}",
+                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}"
+                if rights.known("user", status.st_uid)
+                else "run rlpatch outside of the container",
             )
 
     def unfinished(self) -> bool:
@@ -140,7 +148,8 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, "is not a regular file")
-            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
+            hint = f"see why it cannot be read, or move {STORE} away; {_MARKERS}"
+            raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
     def write(self, name: str, content: bytes) -> None:
         """Put one file into the store; raises OSError."""
@@ -198,7 +207,8 @@ class StoreFolder:
             target = Path(os.path.realpath(named, strict=True))
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
-            raise Problem(kind, f"cannot find the file: {error.strerror}", where=str(named)) from error
+            hint = "see where its links lead, then run the command again"
+            raise Problem(kind, f"cannot find the file: {error.strerror}", str(named), hint) from error
         if parent != self.root and self.root not in parent.parents:
             raise Problem(
                 Kind.ENVIRONMENT,
@@ -232,7 +242,17 @@ class StoreFolder:
         """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
         entry = self.entry(path)
         now = observe(self.locate(path))[0]
-        return "" if entry is None or entry.given is None or now is None else differences(entry.given, now)
+        if entry is None or entry.given is None or now is None:
+            return ""
+        # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
+        comparable = entry.numbering == rights.numbering()
+        given = entry.given if comparable else entry.given._replace(uid=now.uid, gid=now.gid)
+        return differences(given, now)
+
+    def left_as_given(self, path: PurePosixPath, data: bytes) -> bool | None:
+        """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""
+        entry = self.entry(path)
+        return None if entry is None or entry.given is None else entry.given.digest == digest(data)
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""

@@ -1,13 +1,12 @@
 """Bringing unfinished transactions to an end: exactly before, or exactly after, never between.
 
-A journal is on the disk before the first file is replaced. Until the commit mark every file can go back to
-its bytes of before; the mark is set only when all files of all roots hold the new ones, so going ahead has
-nothing left to do but to swap in the registry and to tidy up. Both can be killed and started again anywhere.
+A journal is on the disk before the first file is replaced, and beside it the bytes of before and of after. So
+every file can go either way, whoever began it, and both ways can be killed and started again anywhere.
 
-Over several roots the mark of the first root, in sorted order, decides for all: it is set first, and its
-journal is removed last. A root therefore knows its fate from its own mark or from the first root. Where the
-first root was not given, or would have to forget a mark that others may need, nothing is decided and nothing
-is touched.
+Over several roots, here or on other machines, the mark of the first participant decides for all: it is set
+first, and its journal is removed last. A root therefore knows its fate from its own mark or from the first one.
+Where the first was not found, or would have to forget a mark that others may need, nothing is decided and
+nothing is touched.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
@@ -25,6 +25,7 @@ from patcher.store.files import observe, put, remove, same, sync
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
 from patcher.store.opened import resolved
 from patcher.store.registry import Journal, Move
+from patcher.store.rights import Node
 
 
 class Recovered(NamedTuple):
@@ -39,38 +40,50 @@ class Recovered(NamedTuple):
     left: tuple[str, ...] = ()
 
 
-def settle(stores: Sequence[StoreFolder], given: Sequence[Path]) -> list[Recovered]:
+class Elsewhere(NamedTuple):
+    """What is known of participants that are not here: whose part has ended, and how transactions were decided."""
+
+    ended: frozenset[str] = frozenset()
+    decided: Mapping[str, bool] = MappingProxyType({})
+
+
+NOTHING = Elsewhere()
+
+
+def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Elsewhere = NOTHING) -> list[Recovered]:
     """End every unfinished transaction of the locked ``stores``; ``given`` are all roots that are known.
 
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
-    pending = {str(store.root): journal for store in stores if (journal := store.journal())}
-    known = {os.path.realpath(root) for root in given}
+    pending = [(store, journal) for store in stores if (journal := store.journal())]
+    journals = [journal for _store, journal in pending]
+    known = {*elsewhere.ended, *(os.path.realpath(root) for root in given)}
     done, open_ends = [], []
-    # The first root of a transaction decides, so its journal goes last.
-    for store in sorted(stores, key=lambda store: str(store.root), reverse=True):
-        journal = pending.get(str(store.root))
-        if journal is None:
-            continue
-        forward = _verdict(journal, pending, known)
+    # The first participant decides, so its journal goes last.
+    for store, journal in sorted(pending, key=lambda one: one[1].position, reverse=True):
+        forward = _verdict(journal, journals, known, elsewhere.decided)
         if forward is None:
             open_ends.append((store, journal))
         else:
             left = _ahead(store, journal) if forward else _back(store, journal)
             done.append(Recovered(store.root, forward, tuple(left)))
+            known.add(journal.participants[journal.position])
     for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
         hint = f"run `rlpatch recover` where these are found too: {', '.join(others)}"
-        if gone := [path for path in others if not os.path.lexists(path)]:
+        if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
             # Whether it had decided went with it, and another machine may have it: only the user knows.
-            again = f"mv {shlex.quote(str(store.path))} /tmp; rlpatch revert --path {shlex.quote(str(store.root))}"
+            away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
+            again = f"{away}; rlpatch revert --path {shlex.quote(str(store.root))}"
             hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
         cause = "an interrupted run over several roots can only be ended with all of them"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
     return done
 
 
-def _verdict(journal: Journal, pending: dict[str, Journal], known: set[str]) -> bool | None:
+def _verdict(
+    journal: Journal, journals: Sequence[Journal], known: set[str], decided: Mapping[str, bool]
+) -> bool | None:
     """Ahead, back, or (None) not to be decided with what is known."""
     first, *others = journal.participants
     if journal.position == 0:
@@ -79,13 +92,56 @@ def _verdict(journal: Journal, pending: dict[str, Journal], known: set[str]) -> 
         return True if known.issuperset(others) else None
     if journal.committed:
         return True
-    if first not in known:
-        return None
-    decider = pending.get(first)
-    return decider is not None and decider.transaction == journal.transaction and decider.committed
+    for one in journals:
+        if (one.transaction, one.position) == (journal.transaction, 0):
+            return one.committed
+    if journal.transaction in decided:
+        return decided[journal.transaction]
+    return False if first in known else None
+
+
+def perform(store: StoreFolder, moves: Sequence[Move], look: Callable[[], None] = lambda: None) -> list[str]:
+    """Give every path what it shall hold, with bytes from the store; ``look`` may stop it before each.
+
+    Gives the files that somebody else has changed, which are left alone. Raises OSError, and Problem(ENVIRONMENT) where
+    the new bytes are gone.
+    """
+    left = []
+    for move in moves:  # sources first: what is compiled meanwhile goes with the old bytecode
+        look()
+        path = store.inside(move.path)
+        if path.suffix == ".pyc":
+            _compiled(store, path, move.after)
+            continue
+        now = observe(path)[0]
+        if same(now, move.after):
+            continue
+        if now is None or move.after is None or not same(now, move.before):
+            left.append(move.path)
+            continue
+        content = b"" if move.after.link is not None else store.blob(move.after.digest)
+        if content is None:
+            cause = "the bytes that it shall hold are gone from the store, or damaged"
+            raise Problem(Kind.ENVIRONMENT, cause, str(path), "rlpatch recover; then run the command again")
+        put(path, rights.like(move.after, now), content)
+    for folder in {store.inside(move.path).parent for move in moves}:
+        if folder.is_dir():
+            sync(folder)
+    return left
+
+
+def _compiled(store: StoreFolder, path: Path, node: Node | None) -> None:
+    """Make ``path`` hold bytecode again, or remove it: Python compiles what is missing."""
+    content = None if node is None else b"" if node.link is not None else store.blob(node.digest)
+    if node is None or content is None or not files.can_come_back(path, node):
+        remove(path)
+    else:
+        put(path, node, content)
 
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
+    # Without a mark of its own it may have been only prepared when the first participant decided.
+    left = [] if journal.committed else perform(store, journal.moves)
     for source in _sources(store, journal):
         _forget_elsewhere(source)
     if journal.empties:
@@ -95,7 +151,7 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
             store.rename(NEXT, STATE)
     _end(store, journal, journal.ahead)
-    return []
+    return left
 
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
@@ -115,31 +171,25 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return True
     if not cache and not same(now, move.after):
         return False
-    if now is not None and not cache and os.geteuid() not in (0, now.uid):
+    if now is not None and not cache and not rights.can_own(now.uid):
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             f"the file belongs to user {now.uid}, whose run was interrupted",
             where=str(path),
             hint="let that user, or root, run `rlpatch recover`",
         )
-    if move.before is None:
-        remove(path)
+    if cache or move.before is None:
+        _compiled(store, path, move.before)
         return True
     content = b"" if move.before.link is not None else store.blob(move.before.digest)
     if content is None:
-        if cache:  # it can be compiled again
-            remove(path)
-            return True
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             "its backup is gone or damaged",
             where=str(path),
             hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
         )
-    if cache and not files.can_come_back(path, move.before):
-        remove(path)
-        return True
-    put(path, move.before if cache else rights.like(move.before, now), content)
+    put(path, rights.like(move.before, now), content)
     return True
 
 

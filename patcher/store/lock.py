@@ -13,7 +13,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import stat
 import sys
 import time
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK
+from patcher.store import CLAIM, LOCK, mounts
 from patcher.store.files import remove
 from patcher.store.opened import opened
 
@@ -168,19 +167,9 @@ def _suffices(path: Path, descriptor: int) -> bool:
     """Whether the lock keeps everybody out: tried with a second descriptor, and believed of one kernel only."""
     second = _own(path, os.O_RDWR)
     try:
-        return not _flock(second) and _file_system(descriptor) in _ONE_KERNEL
+        return not _flock(second) and mounts.kind(descriptor) in _ONE_KERNEL
     finally:
         os.close(second)
-
-
-def _file_system(descriptor: int) -> str:
-    """The kind of file system of an open file, empty when the kernel does not say."""
-    number = re.search(r"^mnt_id:\s*(\d+)$", _said(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
-    for line in _said("/proc/self/mountinfo").splitlines() if number else ():
-        fields = line.split()
-        if number and fields[0] == number[1]:
-            return fields[fields.index("-", 6) + 1]
-    return ""
 
 
 def _said(path: str) -> str:

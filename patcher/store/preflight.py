@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, rights
+from patcher.notes import Note
+from patcher.store import bytecode, mounts, rights
 from patcher.store.files import BYTECODE, observe
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import resolved
+from patcher.store.registry import Entry
 from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
 
 
-def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
+def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     """Refuse what cannot be changed, and say what will not be as it was afterwards. Nothing is written.
 
     Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, rights that a replaced file
@@ -36,6 +37,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
     that is not as planned.
     """
     undated: dict[Path, int] = {}
+    links: list[Note] = []
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
@@ -51,15 +53,36 @@ def preflight(edits: Sequence[Edit]) -> tuple[str, ...]:
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
+                if change.after == change.pristine and (led := lost_link(path, store.entry(change.path))):
+                    links.append(
+                        Note("a link led to a file that is gone: the file itself comes back", f"{path} -> {led}")
+                    )
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
-    return tuple(
-        f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one"
+    folders = (
+        Note(
+            "the time of change of a folder is new: it belongs to somebody else",
+            f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one",
+        )
         for folder, owner in undated.items()
     )
+    return (*links, *folders)
+
+
+def lost_link(path: Path, entry: Entry | None) -> str:
+    """Where the link led that was at ``path`` before the first patch, if nothing is there any more; "" otherwise."""
+    if entry is None or entry.pristine.link is None:
+        return ""
+    try:
+        os.stat(path.parent / entry.pristine.link)
+    except (FileNotFoundError, NotADirectoryError):
+        return entry.pristine.link
+    except OSError:  # not ours to see
+        return ""
+    return ""
 
 
 def current(path: Path, change: Change) -> tuple[Node, Node]:
@@ -74,7 +97,8 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         if node is not None and node.link is not None:
             file, content = observe(resolved(path))
     except OSError as error:
-        raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", where=str(path)) from error
+        hint = "see why it cannot be read, and where its links lead"
+        raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
     if node is None or file is None or content != change.before:
         raise Problem(
             Kind.FOREIGN_EDIT,
@@ -92,9 +116,10 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
             Kind.ENVIRONMENT,
             lost,
             where=str(path),
-            hint="run rlpatch as its owner, or as root, or install the package into an environment of your own",
+            hint="run rlpatch as its owner, or as root (outside of a container), or install the package into an"
+            " environment of your own",
         )
-    if source := _mounted(path):
+    if source := mounts.over(resolved(path)):
         raise Problem(
             Kind.ENVIRONMENT,
             f"{source} is mounted over this file: no new file can take its place",
@@ -106,22 +131,14 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     _writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        raise Problem(Kind.ENVIRONMENT, "the bytecode folder is a symlink", where=str(folder))
+        raise Problem(
+            Kind.ENVIRONMENT, "the bytecode folder is a symlink", str(folder), "remove the link: Python makes a folder"
+        )
     if bytecode.beside(path) and folder.is_dir():
         _writable(folder)
     for compiled in bytecode.beside(path):
         with contextlib.suppress(FileNotFoundError):  # it went this moment
             _removable(compiled)
-
-
-def _mounted(path: Path) -> str:
-    """What is mounted at exactly this path, as its own file system names it; "" for nothing, or where none tells."""
-    try:
-        mounts = [line.split(b" ") for line in Path("/proc/self/mountinfo").read_bytes().splitlines()]
-    except OSError:
-        return ""
-    escaped = re.sub(rb"[ \t\n\\]", lambda odd: b"\\%03o" % ord(odd[0]), os.fsencode(resolved(path)))
-    return next((os.fsdecode(fields[3]) for fields in mounts if fields[4] == escaped), "")
 
 
 def _removable(compiled: Path) -> None:

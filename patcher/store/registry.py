@@ -30,13 +30,15 @@ T = TypeVar("T")
 class Entry(NamedTuple):
     """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files.
 
-    ``given`` is what it was given instead, with its rights as they were then.
+    ``given`` is what it was given instead, with its rights as they were then, ``numbering`` tells what its owner's
+    numbers mean.
     """
 
     digest: str
     pristine: Node
     bytecode: Mapping[str, Node] = MappingProxyType({})
     given: Node | None = None
+    numbering: str = ""
 
 
 class Registry(NamedTuple):
@@ -87,6 +89,7 @@ def registry_text(registry: Registry) -> bytes:
             "pristine": entry.pristine._asdict(),
             "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
             "given": entry.given and entry.given._asdict(),
+            "numbering": entry.numbering,
         }
         for path, entry in registry.files.items()
     }
@@ -181,6 +184,7 @@ def _registry(top: dict[str, Any]) -> Registry:
             pristine=_node(entry["pristine"]),
             bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
             given=_node(entry["given"]) if entry.get("given") is not None else None,
+            numbering=_string(entry.get("numbering", "")),
         )
         for path, entry in top["files"].items()
     }

@@ -16,11 +16,15 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.store.opened import opened
+
 ACL = "system.posix_acl_access"
 _INHERITED = "system.posix_acl_default"
 _NEVER = frozenset({"security.capability", "security.ima", "security.evm"})
 """Rights of a program, and sums that the kernel makes of the bytes: a file with other bytes has others."""
 _MODE = 0o1777
+_NAMELESS = getattr(os, "O_TMPFILE", os.O_CREAT | os.O_EXCL)
+"""Elsewhere a file needs a name, and the one of the folder is taken."""
 Attributes = tuple[tuple[str, str], ...]
 
 
@@ -72,12 +76,12 @@ def give(descriptor: int, node: Node) -> None:
     """
     forget(descriptor, ACL)
     made, mode = os.fstat(descriptor), node.mode & _MODE
-    owner = (made.st_uid if node.uid == -1 else node.uid, made.st_gid if node.gid == -1 else node.gid)
-    if owner != (made.st_uid, made.st_gid):
+    owner = (-1 if node.uid == made.st_uid else node.uid, -1 if node.gid == made.st_gid else node.gid)
+    if owner != (-1, -1):
         try:
-            os.fchown(descriptor, *owner)
+            _own(descriptor, *owner)
         except OSError as error:  # EINVAL: a container without this group
-            narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == made.st_uid
+            narrowed = error.errno in (errno.EPERM, errno.EINVAL) and owner[0] == -1
             if not narrowed or _has_list(node):
                 raise
             mode = without_group(mode)
@@ -88,9 +92,37 @@ def give(descriptor: int, node: Node) -> None:
         _set(descriptor, name, value if name not in _NEVER else "")
 
 
+def _own(descriptor: int, uid: int, gid: int) -> None:
+    if (uid != -1 and not known("user", uid)) or (gid != -1 and not known("group", gid)):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    os.fchown(descriptor, uid, gid)
+
+
 def _set(descriptor: int, name: str, value: str) -> None:
     if value and (name, value) not in attributes(descriptor):
-        os.setxattr(descriptor, name, binascii.a2b_base64(value))
+        try:
+            os.setxattr(descriptor, name, binascii.a2b_base64(value))
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror} (its attribute {name})") from error
+
+
+def tried(path: Path, node: Node) -> Node | None:
+    """What a new file in the folder ``path`` has once it is given what ``node`` has; None where that cannot be tried.
+
+    The file has no name and is gone with its descriptor: nobody sees it, and the folder keeps its times. Raises OSError
+    where `give` does: what a new file may have, down to its label, the kernel alone knows.
+    """
+    with opened(path) as folder:
+        try:
+            descriptor = os.open(".", os.O_WRONLY | _NAMELESS, 0o600, dir_fd=folder.descriptor)
+        except OSError:  # this file system has no such files, or none can be made in this folder
+            return None
+        try:
+            give(descriptor, node)
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    return node._replace(mode=stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid)
 
 
 def forget(descriptor: int, *names: str) -> None:
@@ -162,20 +194,33 @@ def reachable(path: Path, root: Path, file: Node) -> int:
 def backup(path: Path, root: Path, file: Node) -> Node:
     """Owner and mode of a copy of ``file`` in the store, which lies above the folders that may keep others out."""
     mode = reachable(path, root, file) & (0o700 if _has_list(file) else 0o777)
-    return Node("", None, mode, file.uid if os.geteuid() == 0 else -1, file.gid)
+    return Node("", None, mode, file.uid if can_own(file.uid) else -1, file.gid)
 
 
 def unkept(plain: Node, file: Node, path: Path) -> str:
     """What a replaced file at ``path`` would lack of ``plain``, or give away of ``file``; empty when nothing."""
-    if os.geteuid() not in (0, plain.uid):
-        return f"the file belongs to user {plain.uid}, and a replaced one would not"
+    if not can_own(plain.uid):
+        return f"the file belongs to {_called('user', plain.uid)}, and a replaced one would not"
     if plain.uid not in (os.geteuid(), file.uid) and not file.mode & 0o004:
         return f"the file behind the link is user {file.uid}'s alone, and a replaced one would be user {plain.uid}'s"
+    out = f"the file is of {_called('group', plain.gid)}, and a replaced one would shut its members out"
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
     if narrowed and not in_group(plain.gid, os.stat(path.parent)):
-        return f"the file is of group {plain.gid}, which you are not in, and a replaced one would shut its members out"
-    lost = next((name for name, _value in plain.attributes if not _can_set(name)), "")
-    return lost and f"the file has the attribute {lost}, and a replaced one would not"
+        return out
+    if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
+        return f"the file has the attribute {lost}, and a replaced one would not"
+    try:
+        made = tried(path.parent, plain)
+    except OSError as error:
+        return f"a new file cannot have the rights of this one: {error.strerror}"
+    return "" if made is None or made.mode == plain.mode else out
+
+
+def _called(what: str, number: int) -> str:
+    """A user or a group in a message about what we cannot do."""
+    if not known(what, number):
+        return f"a {what} that this container does not know"
+    return f"{what} {number}" if what == "user" else f"group {number}, which you are not in"
 
 
 def _can_set(name: str) -> bool:
@@ -183,17 +228,51 @@ def _can_set(name: str) -> bool:
     return name not in _NEVER and (os.geteuid() == 0 or not privileged)
 
 
+def can_own(uid: int) -> bool:
+    """Whether a new file of ours can belong to the user."""
+    return uid == os.geteuid() or (os.geteuid() == 0 and known("user", uid))
+
+
 def in_group(gid: int, folder: os.stat_result) -> bool:
     """Whether a new file of ours in ``folder`` can be of the group."""
     inherited = bool(folder.st_mode & stat.S_ISGID) and folder.st_gid == gid
-    return inherited or os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
+    ours = os.geteuid() == 0 or gid in (os.getegid(), *os.getgroups())
+    return inherited or (ours and known("group", gid))
+
+
+def known(what: str, number: int) -> bool:
+    """Whether a ``user`` or a ``group`` has a number of its own here.
+
+    A rootless container shows all whom it does not know as nobody: what is given to that number is given to another.
+    """
+    ranges = _ranges(what)
+    if ranges in ([], [(0, 0, 2**32 - 1)]):
+        return True
+    nobody = _said(f"/proc/sys/kernel/overflow{what[0]}id").strip()
+    return str(number) != nobody and any(first <= number < first + count for first, _outside, count in ranges)
+
+
+def numbering() -> str:
+    """How users and groups are numbered here: inside of a container the same ones have other numbers."""
+    return f"{_ranges('user')} {_ranges('group')}"
+
+
+def _ranges(what: str) -> list[tuple[int, ...]]:
+    """First number, the same outside, and how many follow; [] where the kernel does not say."""
+    return [tuple(map(int, line.split())) for line in _said(f"/proc/self/{what[0]}id_map").splitlines()]
+
+
+def _said(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
 
 
 def can_come_back(node: Node, folder: os.stat_result) -> bool:
     """Whether a file that a record tells of may be made in ``folder`` where there is none: root follows the folder."""
-    if os.geteuid() == 0:
-        return (node.uid, node.gid) == (folder.st_uid, folder.st_gid)
-    return node.uid == os.geteuid() and in_group(node.gid, folder)
+    followed = os.geteuid() != 0 or (node.uid, node.gid) == (folder.st_uid, folder.st_gid)
+    return followed and can_own(node.uid) and in_group(node.gid, folder)
 
 
 def shared(root: os.stat_result) -> bool:
@@ -207,6 +286,8 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
         return "can be written by others"
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
+        if not known("user", store.st_uid):
+            return "belongs to a user that this container does not know"
         return f"belongs to user {store.st_uid}, who is neither you nor root nor the owner of the folder around it"
     return ""
 

@@ -1,37 +1,53 @@
 """The only code that writes to a target: all files of all roots, or none.
 
-A transaction goes: lock every root (sorted); compare every file with what planning read; put the backups and
-the next registry into each store; write and sync each journal; replace the files; set the commit mark, in
-the first root first; swap in the registries and tidy up. Whatever stops it in between, `patcher.store.journal`
-brings the roots back to before, or ahead to after once the mark is set: at once when the process lives, else
-with the next command. Applying, replacing and reverting a patch are all the same transaction.
+A transaction has steps. *Prepare*: lock every root (sorted); compare every file with what planning read; put the
+bytes of before and of after and the next registry into each store; write and sync each journal. *Commit*: replace
+the files; set the commit mark, in the first root first. *Finish*: swap in the registries and tidy up. Whatever
+stops it in between, `patcher.store.journal` brings the roots back to before (*abort*), or ahead to after once the
+mark is set: at once when the process lives, else with the next command. Applying, replacing and reverting a patch
+are all the same transaction.
+
+`commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
+(`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
+decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
+each may be a process of its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from patcher import interrupts
-from patcher.change import Change, Edit, PatchId, Record
+from patcher.change import Edit, Record
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files, lock, rights
-from patcher.store.files import BYTECODE, digest, observe, put, remove, same, sync
+from patcher.notes import Note
+from patcher.store import lock
+from patcher.store.draft import Draft, drafted, idle
+from patcher.store.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
-from patcher.store.journal import Recovered, settle
-from patcher.store.opened import resolved
-from patcher.store.preflight import current, preflight
-from patcher.store.registry import Entry, Journal, Move, Registry, journal_text, registry_text
-from patcher.store.rights import Node
+from patcher.store.journal import NOTHING, Elsewhere, Recovered, perform, settle
+from patcher.store.preflight import preflight
+from patcher.store.registry import Journal, Registry, journal_text, registry_text
 
-__all__ = ["Outcome", "Recovered", "commit", "pending", "preflight", "records", "recover"]
-
-_SECOND = 1_000_000_000
+__all__ = [
+    "Outcome",
+    "Recovered",
+    "Share",
+    "abort",
+    "commit",
+    "commit_prepared",
+    "finish",
+    "pending",
+    "preflight",
+    "prepare",
+    "records",
+    "recover",
+    "standing",
+]
 
 
 class Outcome(NamedTuple):
@@ -42,26 +58,22 @@ class Outcome(NamedTuple):
 
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+class Share(NamedTuple):
+    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
+
+    ``names`` says which of them the resolved roots here are.
+    """
+
+    transaction: str
+    participants: tuple[str, ...]
+    names: Mapping[Path, str]
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
     """A store was removed by its last user while its lock was waited for."""
-
-
-class Draft(NamedTuple):
-    """One root's part of a transaction, complete before anything is written.
-
-    ``contents`` are the bytes of the nodes to be placed, ``backups`` the bytes to be kept and whose they are.
-    """
-
-    store: StoreFolder
-    moves: tuple[Move, ...]
-    contents: dict[str, bytes]
-    backups: tuple[tuple[bytes, Node], ...]
-    registry: Registry
-    back: dict[str, files.Folder | None]
-    ahead: dict[str, files.Folder | None]
 
 
 def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent) -> Outcome:
@@ -75,21 +87,93 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
     ROLLED_BACK or INTERRUPTED (failed on the way, everything as before), ROLLBACK_INCOMPLETE. Raises
     ValueError for two changes of one file.
     """
+    return _carry_out(edits, None, wait, on_wait)
+
+
+def prepare(
+    edits: Sequence[Edit], share: Share, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> Outcome:
+    """Bring ``edits`` to the disk so that they can go ahead or back, in any process; no file is changed yet.
+
+    Until it is told which, a root that is not the first participant refuses every other transaction. Raises as
+    `commit`, and nothing is left then.
+    """
+    return _carry_out(edits, share, wait, on_wait)
+
+
+def commit_prepared(
+    roots: Sequence[Path], transaction: str, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+) -> None:
+    """Replace the files that were prepared and set the marks; with the first participant's this is the decision.
+
+    A root that was committed already is left as it is. Raises Problem: where the first participant is here, as
+    `commit`, and the transaction has been aborted here; else ROLLBACK_INCOMPLETE, and it is still prepared.
+    """
+    done = False
+    stores = [store for store in map(StoreFolder, roots) if store.exists()]
+    missing = Problem(Kind.ROLLED_BACK, f"transaction {transaction} is not prepared here", hint="prepare it again")
+    try:
+        with interrupts.deferred(), _locked(stores, wait, on_wait, make=False):
+            found = [(store, journal) for store in stores if (journal := store.journal())]
+            if len(found) < len(roots) or any(one.transaction != transaction for _store, one in found):
+                raise missing
+            found.sort(key=lambda one: one[1].position)
+            try:
+                _commit([(store, one) for store, one in found if not one.committed])
+            except BaseException as error:
+                first = found[0][0].journal()
+                if first is None or first.position or first.committed:  # the decision has been made
+                    raise _incomplete(error, stores) from error
+                _abandon(stores, transaction, error)
+            done = True
+    except _Gone:
+        raise missing from None
+    except OSError as error:
+        raise _incomplete(error, stores) from error
+    except KeyboardInterrupt:
+        if not done:  # else there is nothing left to stop
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+
+
+def finish(roots: Sequence[Path], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
+    """Bring a transaction that was decided to its end below ``roots``, also where it was only prepared.
+
+    ``ended`` are the participants elsewhere whose part has ended: the first keeps its mark until all others are among
+    them. Raises as `recover`.
+    """
+    return recover(roots, elsewhere=Elsewhere(frozenset(ended), {transaction: True}))
+
+
+def abort(roots: Sequence[Path], transaction: str) -> list[Recovered]:
+    """Bring ``roots`` back from a transaction that the first participant has not decided, and never will.
+
+    A root that is committed goes ahead all the same. Raises as `recover`.
+    """
+    return recover(roots, elsewhere=Elsewhere(decided={transaction: False}))
+
+
+def standing(root: Path) -> Journal | None:
+    """The transaction that is on its way below ``root``, which tells how far it is. Raises Problem(ENVIRONMENT)."""
+    return StoreFolder(root).journal()
+
+
+def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait: Callable[[str], None]) -> Outcome:
+    """All steps of a transaction of these roots alone, or, with ``share``, the first one of a larger one."""
     ended: list[Recovered] = []
     done: list[Path] | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     roots = [edit.root for edit in edits]
     try:
         with interrupts.deferred():
             ended += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if not _idle(store, edit)]
+            merged = [(store, edit) for store, edit in _merged(edits) if share or not idle(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
             stores = [store for store, _edit in merged]
             with _locked(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([_draft(store, edit) for store, edit in merged])
+                done = _transact([drafted(store, edit) for store, edit in merged], share)
     except KeyboardInterrupt:
         if done is None:  # else there is nothing left to stop
             raise Problem(
@@ -122,22 +206,30 @@ def pending(root: Path) -> bool:
 
 
 def recover(
-    roots: Sequence[Path], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+    roots: Sequence[Path],
+    *,
+    wait: float = 60,
+    on_wait: Callable[[str], None] = lock.silent,
+    elsewhere: Elsewhere = NOTHING,
 ) -> list[Recovered]:
     """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
 
     Only these roots are visited, whatever paths a journal names. Roots without one are neither locked nor
-    written. Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
+    written. ``elsewhere`` is what is known of other machines.
+
+    Raises Problem: ROLLBACK_INCOMPLETE for a transaction that needs a root that is not among
     ``roots``, or whose backup is gone; ENVIRONMENT (lock, damaged store); INTERRUPTED.
     """
     try:
         with interrupts.deferred():
-            return _recover(roots, wait, on_wait)
+            return _recover(roots, wait, on_wait, elsewhere)
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
 
 
-def _recover(roots: Sequence[Path], wait: float, on_wait: Callable[[str], None]) -> list[Recovered]:
+def _recover(
+    roots: Sequence[Path], wait: float, on_wait: Callable[[str], None], elsewhere: Elsewhere
+) -> list[Recovered]:
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
@@ -145,7 +237,7 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: Callable[[str], None])
             with _locked(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
-                    return settle(present, roots)
+                    return settle(present, roots, elsewhere)
         except _Gone:  # the owner of the lock has ended it and removed the store
             continue
         except OSError as error:
@@ -216,224 +308,72 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _idle(store: StoreFolder, edit: Edit) -> bool:
-    """Whether nothing would change; raises Problem(FOREIGN_EDIT) when a file is not as planned."""
-    for change in edit.changes:
-        current(store.locate(change.path), change)
-    if any(change.before != change.after for change in edit.changes):
-        return False
-    now = store.records()
-    return _undated(_registered(now, edit)) == _undated(now)
+def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes.
 
-
-def _undated(applied: tuple[Record, ...]) -> list[Record]:
-    return [record._replace(applied_at="") for record in applied]
-
-
-def _registered(now: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
-    kept: dict[PatchId, Record] = {record.patch: record for record in now if record.patch not in edit.remove}
-    kept.update({record.patch: record for record in edit.add})
-    return tuple(kept.values())
-
-
-def _key(store: StoreFolder, path: Path) -> str:
-    return path.relative_to(store.root).as_posix()
-
-
-@dataclass
-class _Sheet:
-    """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need."""
-
-    store: StoreFolder
-    entries: dict[str, Entry]
-    sources: list[Move]
-    caches: list[Move]
-    contents: dict[str, bytes]
-    backups: list[tuple[bytes, Node]]
-    pristine_now: set[str]
-
-
-def _draft(store: StoreFolder, edit: Edit) -> Draft:
-    """Everything that will be done below one root; compares every file with what planning read."""
-    registry = store.registry()
-    sheet = _Sheet(store, dict(registry.files), [], [], {}, [], set())
-    for change in edit.changes:
-        _enter(sheet, change)
-    applied = _registered(registry.records, edit)
-    touched = {move.path for move in sheet.sources}
-    # Without any patch, an entry that is left is of a file that was upgraded under us.
-    entries = sheet.entries if applied else {k: entry for k, entry in sheet.entries.items() if k in touched}
-    # How a folder was at first is remembered as long as a file in it carries lines of ours without a break.
-    alive = _folders(registry.files.keys() - sheet.pristine_now) & registry.folders.keys()
-    now = {name: files.folder(_at(store, name)) for name in _folders(touched) | _folders(entries.keys())}
-    first = {name: registry.folders[name] if name in alive else now[name] for name in now}
-    return Draft(
-        store=store,
-        moves=(*sheet.sources, *sheet.caches),
-        contents=sheet.contents,
-        backups=tuple(sheet.backups),
-        registry=Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
-        back={name: now[name] for name in _folders(touched)},
-        ahead={name: first[name] for name in _folders(touched)},
-    )
-
-
-def _enter(sheet: _Sheet, change: Change) -> None:
-    """Work one change out: its file, its bytecode, and what the registry will remember of them."""
-    path = sheet.store.locate(change.path)
-    key = _key(sheet.store, path)
-    if key in sheet.contents:
-        raise ValueError(f"{change.path}: two changes of one file")
-    node, file = current(path, change)
-    target = resolved(path)
-    plain = rights.copied(node, file, target, sheet.store.root)._replace(atime_ns=None)
-    compiled = _compiled(sheet, path)
-    entry = sheet.entries.pop(key, None)
-    fits = entry is not None and change.before != change.pristine and entry.digest == digest(change.pristine)
-    if change.before == change.pristine:
-        sheet.pristine_now.add(key)
-        entry = Entry(digest(change.pristine), node, compiled, _given(plain, path))
-    elif entry is None or not fits:
-        # Upgraded, or edited by others, while our lines were in it: no time of before fits these bytes.
-        pristine = plain._replace(digest=digest(change.pristine), mtime_ns=None)
-        entry = Entry(digest(change.pristine), pristine, given=_given(plain, path))
-    elif change.before != change.after:
-        entry = entry._replace(given=_given(plain, path))
-    sheet.contents[key] = change.after
-    reverts = change.after == change.pristine
-    readers = rights.backup(target, sheet.store.root, file)
-    if not reverts:
-        sheet.entries[key] = entry
-        sheet.backups.append((change.pristine, readers))
-    if change.before == change.after:
-        return
-    patched = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
-    sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if reverts and fits else patched))
-    sheet.backups.append((change.before, readers))
-    _enter_bytecode(sheet, compiled, entry.bytecode if reverts and fits else {})
-
-
-def _given(plain: Node, path: Path) -> Node:
-    """What the file will have, so that `status` can tell what others have changed: of another's group it cannot be."""
-    kept = rights.in_group(plain.gid, os.stat(path.parent))  # noqa: PTH116
-    return plain._replace(mtime_ns=None) if kept else plain._replace(mtime_ns=None, gid=-1)
-
-
-def _compiled(sheet: _Sheet, source: Path) -> dict[str, Node]:
-    """The bytecode of ``source`` that is there, its bytes kept for the way back."""
-    found = {}
-    for path in bytecode.beside(source):
-        node, content = observe(path)
-        if node is not None:
-            found[_key(sheet.store, path)] = node
-            if node.link is None:
-                sheet.backups.append((content, rights.backup(path, sheet.store.root, node)))
-    return found
-
-
-def _enter_bytecode(sheet: _Sheet, there: Mapping[str, Node], wanted: Mapping[str, Node]) -> None:
-    """Remove all that was compiled from the bytes of before, and put back what belongs to those of after."""
-    for key in sorted({*there, *wanted}):
-        before, after = there.get(key), wanted.get(key)
-        if after is not None and after.link is None:
-            content = sheet.store.blob(after.digest)
-            if content is None or not files.can_come_back(sheet.store.inside(key), after):
-                after = None  # a cache: it is gone, or not ours to make, and Python makes it again
-            else:
-                sheet.contents[key] = content
-        if not same(before, after):
-            sheet.caches.append(Move(key, before, after))
-
-
-def _fresh(node: Node) -> int:
-    """A time of change in a later second than before: bytecode is told apart by the second and the size.
-
-    Whoever keeps bytecode where we do not find it (another PYTHONPYCACHEPREFIX) then sees that it is stale.
+    With ``share`` they are only prepared.
     """
-    before = (node.mtime_ns or 0) // _SECOND
-    now = time.time_ns()
-    return now if now // _SECOND > before else (before + 1) * _SECOND
-
-
-def _folders(keys: Iterable[str]) -> set[str]:
-    """The folders that change with these files, as texts relative to the root."""
-    parents = {PurePosixPath(key).parent for key in keys}
-    return {str(folder) for parent in parents for folder in (parent, parent / BYTECODE)}
-
-
-def _at(store: StoreFolder, name: str) -> Path:
-    return store.root / name
-
-
-def _transact(drafts: Sequence[Draft]) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes."""
     stores = [draft.store for draft in drafts]
-    roots = [store.root for store in stores]
-    failure: BaseException | None = None
+    names = {store.root: str(store.root) for store in stores}
+    ours = share or Share(os.urandom(8).hex(), tuple(names.values()), names)
     try:
-        for draft in drafts:
-            _stock(draft)
-        transaction = os.urandom(8).hex()
-        for index, draft in enumerate(drafts):
-            _announce(draft, transaction, tuple(map(str, roots)), index)
-        for draft in drafts:
-            _perform(draft)
-        interrupts.look()
-        for store in stores:
-            store.commit()
+        journals = [_prepare(draft, ours) for draft in drafts]
+        if share:
+            return []
+        _commit(list(zip(stores, journals, strict=True)))
     except BaseException as error:  # also Ctrl-C: it is raised again below
-        failure = error
-    try:
-        ended = settle(stores, roots)
-    except (OSError, Problem) as error:
-        raise _incomplete(error, stores) from (failure or error)
-    # An error after the first mark has stopped nothing: the transaction counts and has been ended.
-    if failure is not None and not any(one.forward for one in ended):
-        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
-    moved = [(draft, move) for draft in drafts for move in draft.moves if not _cache(move)]
+        _abandon(stores, ours.transaction, error)
+    else:
+        _settle(stores, NOTHING)
+    moved = [(draft, move) for draft in drafts for move in draft.moves if not move.path.endswith(".pyc")]
     return [draft.store.inside(move.path) for draft, move in moved]
 
 
-def _stock(draft: Draft) -> None:
-    """Put all that the way back needs, and the registry of after, into the store."""
+def _prepare(draft: Draft, share: Share) -> Journal:
+    """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
+    empties = draft.registry == Registry()
+    position = share.participants.index(share.names[store.root])
+    journal = Journal(share.transaction, share.participants, position, draft.moves, draft.back, draft.ahead, empties)
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, wanted in draft.backups:
         store.keep(content, wanted)
-    if draft.registry != Registry():
+    if not empties:
         store.write(NEXT, registry_text(draft.registry))
+    store.write(JOURNAL, journal_text(journal))
+    store.sync()
+    sync(store.root)  # which may have got the store only now
+    return journal
 
 
-def _announce(draft: Draft, transaction: str, participants: tuple[str, ...], index: int) -> None:
-    journal = Journal(
-        transaction, participants, index, draft.moves, draft.back, draft.ahead, draft.registry == Registry()
-    )
-    draft.store.write(JOURNAL, journal_text(journal))
-    draft.store.sync()
-    sync(draft.store.root)  # which may have got the store only now
-
-
-def _perform(draft: Draft) -> None:
-    for move in draft.moves:  # sources first: what is compiled meanwhile goes with the old bytecode
-        interrupts.look()
-        path = draft.store.inside(move.path)
-        now = None if _cache(move) else observe(path)[0]
-        if not _cache(move) and not same(now, move.before):
+def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
+    """Replace the files of all roots, then set their marks, the first participant's first."""
+    for store, journal in prepared:
+        if left := perform(store, journal.moves, interrupts.look):
             raise Problem(
                 Kind.FOREIGN_EDIT,
                 "somebody changed the file while rlpatch was at work; everything is as it was",
-                where=str(path),
+                where=str(store.inside(left[0])),
                 hint="run the command again",
             )
-        if move.after is None:
-            remove(path)
-        else:
-            put(path, rights.like(move.after, now), draft.contents.get(move.path, b""))
-    for folder in {draft.store.inside(move.path).parent for move in draft.moves}:
-        sync(folder)
+    interrupts.look()
+    for store, _journal in prepared:
+        store.commit()
 
 
-def _cache(move: Move) -> bool:
-    return move.path.endswith(".pyc")
+def _abandon(stores: Sequence[StoreFolder], transaction: str, failure: BaseException) -> None:
+    """Bring everything back after ``failure`` and raise that; after the first mark it has stopped nothing."""
+    ended = _settle(stores, Elsewhere(decided={transaction: False}), failure)
+    if not any(one.forward for one in ended):
+        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
+
+
+def _settle(
+    stores: Sequence[StoreFolder], elsewhere: Elsewhere, failure: BaseException | None = None
+) -> list[Recovered]:
+    try:
+        return settle(stores, [store.root for store in stores], elsewhere)
+    except (OSError, Problem) as error:
+        raise _incomplete(error, stores) from (failure or error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -165,7 +166,9 @@ class Blocks:
             return rest.lstrip()[1:]
         if first != b"{":
             what = "is empty" if not rest.strip() else "holds no JSON"
-            raise Problem(Kind.TRACE, f"{self.path.name} {what}{f': {file.cut}' if file.cut else ''}", str(self.path))
+            cause = f"{self.path.name} {what}{f': {file.cut}' if file.cut else ''}"
+            hint = f"rlpatch traces {shlex.quote(str(self.path.parent))} shows which traces are whole"
+            raise Problem(Kind.TRACE, cause, str(self.path), hint)
         while True:
             for found in _HEAD.finditer(rest):
                 header = self._loaded(rest[: found.end()] + b"]}")

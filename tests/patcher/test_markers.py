@@ -154,7 +154,9 @@ def test_a_file_without_a_newline_at_its_end_gets_it_neither_lost_nor_added() ->
         ((b"    # <<< rlpatch vllm-ascend rollout\n", b""), "begins and never ends", 5),
         ((b"    y = 2\n", b"    # >>> rlpatch verl x 0.1 0123456789abcdef\n"), "begins inside another", 6),
         ((b"X = 1", b"# <<< rlpatch vllm-ascend rollout"), "ends a block that does not begin", 10),
-        ((b"X = 1", b"g()  # rlpatch: verl update-policy"), "calls a block that is not there", 10),
+        ((b"X = 1", b"self._rlpatch_x()  # rlpatch: verl x"), "calls a block that is not there", 10),
+        ((b"X = 1", b"# was: X = 1  # rlpatch: verl x"), "calls a block that is not there", 10),
+        ((b"X = 1", b"class _RlpatchX:\n    # <<< rlpatch verl x"), "ends a block that does not begin", 11),
         ((b"\n", b"\r"), "within a line: were the line ends converted", 1),
     ],
 )
@@ -170,6 +172,35 @@ def test_a_file_that_only_speaks_of_rlpatch_is_left_alone() -> None:
     data = b"# rlpatch is a tool\nx = 'rlpatch'\n"
     assert markers.strip(data) is data
     assert markers.marked(data) == ()
+
+
+FOREIGN = (
+    "x = 1  # rlpatch: todo",
+    "x = 1  # rlpatch: todo  ",
+    "x = 1  # rlpatch: two words",
+    "x = 1  # rlpatch: not any more, please",
+    "x = 1  # rlpatch: three more words",
+    "x = 1  # rlpatch: a whole sentence without a comma",
+    "# >>> rlpatch two words\nx = 1\n# <<< rlpatch two words",
+)
+
+
+@pytest.mark.parametrize("text", FOREIGN)
+def test_a_comment_of_somebody_that_looks_like_a_mark_is_theirs(text: str) -> None:
+    theirs = BODY.replace("X = 1", text)
+    assert markers.strip(theirs.encode()) == theirs.encode()
+    assert markers.strip(marked(theirs)) == theirs.encode()
+    assert [found.patch for found in markers.marked(marked(theirs))] == [ONE]
+
+
+@pytest.mark.parametrize("left", ["g()  # rlpatch: verl x y", "# <<< rlpatch verl x y"])
+def test_a_mark_of_a_patch_that_is_known_to_be_applied_is_not_taken_for_a_comment(left: str) -> None:
+    data = BODY.replace("X = 1", left).encode()
+    assert markers.marked(data) == ()
+    with pytest.raises(Problem, match="a block that"):
+        markers.marked(data, (PatchId("verl", "x", "y"),))
+    with pytest.raises(Problem, match="a block that"):
+        markers.strip(data, [PatchId("verl", "x", "y")])
 
 
 def test_what_is_found_names_patch_and_release() -> None:

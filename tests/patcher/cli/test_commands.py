@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -238,16 +239,16 @@ def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pyt
 def test_ctrl_c_before_the_commit_undoes_all_and_leaves_nothing(
     run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    from patcher.store import transaction
+    from patcher.store import journal
 
     before = picture(site)
-    function = getattr(transaction, place)
+    function = getattr(journal, place)
 
     def pressed(*words: object) -> object:
         signal.raise_signal(signal.SIGINT)
         return function(*words)
 
-    monkeypatch.setattr(transaction, place, pressed)
+    monkeypatch.setattr(journal, place, pressed)
     assert "everything as before" in run(*APPLY, code=130).stderr
     assert picture(site) == before
 
@@ -295,6 +296,28 @@ def test_a_local_version_is_the_published_release(run, tmp_path: Path) -> None:
     assert "(V1 worker, C)" in applied.stdout
 
 
+def out_of_its_class(text: str) -> str:
+    """The patched file with our block at its end, at the left margin."""
+    lines = text.splitlines(keepends=True)
+    (first,), (last,) = ([at for at, line in enumerate(lines) if mark in line] for mark in ("# >>> rl", "# <<< rl"))
+    block = [line[4:] if line.strip() else line for line in lines[first : last + 1]]
+    return "".join([*lines[:first], *lines[last + 1 :], *block])
+
+
+def call_lines_swapped(text: str) -> str:
+    """The patched file with its first two call lines in each other's place."""
+    one, other, *_ = (line.strip() for line in text.splitlines() if "  # rlpatch: " in line)
+    return text.replace(one, "\0").replace(other, one).replace("\0", other)
+
+
+def further_down(text: str) -> str:
+    """The patched file with a call line behind the line that it stood before."""
+    lines = text.splitlines(keepends=True)
+    at = next(at for at, line in enumerate(lines) if "  # rlpatch: " in line)
+    lines[at : at + 2] = lines[at + 1], lines[at]
+    return "".join(lines)
+
+
 class TestStatus:
     """What is said of a patch that is no longer as it was left."""
 
@@ -319,6 +342,40 @@ class TestStatus:
         said = run("revert", "--path", "site", code=4).stderr
         assert re.search(rf"{worker}:\d+", said)
         assert worker.read_text() == patched
+
+    @pytest.mark.parametrize("move", [out_of_its_class, call_lines_swapped, further_down], ids=lambda one: one.__name__)
+    def test_our_lines_moved(self, run, site: Path, move: Callable[[str], str]) -> None:
+        worker = site / WORKER
+        worker.chmod(0o640)
+        before = picture(site)
+        run(*APPLY)
+        patched = worker.read_text()
+        assert self.state(run)["state"] == "intact"
+        moved = move(patched)
+        assert sorted(map(str.strip, moved.splitlines())) == sorted(map(str.strip, patched.splitlines()))
+        worker.write_text(moved)
+        told = self.state(run)
+        assert (told["state"], "not where rlpatch put them" in told["detail"]) == ("tampered", True)
+        assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
+        assert f"patched {WORKER}" in run(*APPLY).stdout
+        assert (worker.read_text(), self.state(run)["state"]) == (patched, "intact")
+        worker.write_text(moved)
+        run("revert", "--path", "site")
+        assert worker.read_text() == SOURCE
+        assert picture(site) == before
+
+    def test_lines_that_were_moved_are_said_also_when_another_patch_comes_and_goes(self, run, site: Path) -> None:
+        run(*APPLY)
+        worker = site / WORKER
+        worker.write_text(out_of_its_class(worker.read_text()))
+        other = (*APPLY[:2], "--stage", "graph-capture", "--path", "site")
+        run(*other)
+        status = json.loads(run("status", "--path", "site", "--json").stdout)["result"]["patches"]
+        assert {patch["files"][0]["state"] for patch in status} == {"tampered"}
+        run("revert", "--stage", "graph-capture", "--path", "site")
+        assert self.state(run)["state"] == "tampered"
+        run(*APPLY)
+        assert self.state(run)["state"] == "intact"
 
     def test_replaced_by_another_release(self, run, site: Path) -> None:
         run(*APPLY)
@@ -354,7 +411,9 @@ class TestStatus:
     def test_the_store_is_gone_and_the_marks_suffice(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / ".rlpatch")
-        assert self.state(run) == {"since": "", "state": "intact", "detail": ""}
+        told = self.state(run)
+        assert (told["since"], told["state"]) == ("", "intact")
+        assert "as far as marks tell" in told["detail"]
         assert f"+++ b/{WORKER}" in run("diff", "--path", "site").stdout
         run("revert", "--path", "site")
         assert (site / WORKER).read_text() == SOURCE

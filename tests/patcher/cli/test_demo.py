@@ -55,6 +55,14 @@ def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monke
     said = run("demo", "--path", site, code=2)
     assert "there is no decode step 0" in said.stdout
     assert "`rlpatch apply vllm-ascend==0.11.0rc1 --decode 0:1 --path site` ended with exit code 2" in said.stderr
+    assert "next: do what it says above" in said.stderr
+
+
+def test_a_tree_that_is_not_as_before_is_a_failure_to_be_reported(run, site: Path, monkeypatch) -> None:
+    hashes = iter("abc")
+    monkeypatch.setattr("patcher.commands.demonstrating._hash", lambda _tree: next(hashes))
+    assert "the tree is not as before: c" in (said := run("demo", "--path", site, code=1).stderr)
+    assert "next: please report it" in said
 
 
 def test_where_it_cannot_be_downloaded_the_demo_takes_what_is_installed(

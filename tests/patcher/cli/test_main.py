@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -135,6 +137,35 @@ def test_ctrl_c_while_a_module_loads_is_exit_130(site: Path, module: str) -> Non
     assert "Traceback" not in done.stderr
     assert "interrupted, everything as before" in done.stderr
     assert picture(site) == before
+
+
+@pytest.mark.parametrize("words", [APPLY[:-2], ("status",), ("revert",)], ids=lambda words: words[0])
+def test_ctrl_c_while_another_interpreter_is_asked_is_exit_130(site: Path, tmp_path: Path, words) -> None:
+    """What the interpreter has started goes with it, and nothing stays behind."""
+    children, exe = tmp_path / "children", tmp_path / "python"
+    exe.write_text(f"#!/bin/sh\nsleep 60 & echo $$ $! > {children}.new; mv {children}.new {children}\nwait\n")
+    exe.chmod(0o755)
+    before = picture(site)
+    # A shell starts what runs in the background deaf to Ctrl-C, and so would be a test that runs there.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{code}\nfrom patcher.__main__ import main\nmain()", *words, "--python", exe]
+    environ = {"PATH": "/usr/bin", "PYTHONPATH": str(REPOSITORY), "PYTHONDONTWRITEBYTECODE": "1"}
+    asking = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
+    assert waited(children.exists)
+    asking.send_signal(signal.SIGINT)
+    _, said = asking.communicate(timeout=30)
+    assert (asking.returncode, "Traceback" in said) == (130, False), said
+    assert "interrupted, everything as before" in said
+    assert waited(lambda: not any(Path("/proc", child).exists() for child in children.read_text().split()))
+    assert picture(site) == before
+
+
+def waited(come: Callable[[], bool]) -> bool:
+    """Whether it comes within 10 s."""
+    end = time.monotonic() + 10
+    while not come() and time.monotonic() < end:
+        time.sleep(0.02)
+    return come()
 
 
 # Ctrl-C as soon as the store has done its work, and twice while the report is made.
@@ -299,9 +330,18 @@ def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path)
     assert "unexpected" not in said.stderr
 
 
-def test_a_comment_of_somebody_with_a_mark_of_one_word_is_theirs(tmp_path: Path) -> None:
-    site = release(tmp_path / "site", source=f"{SOURCE}\nx = 1  # rlpatch: todo\n")
-    for words in (("apply", "vllm-ascend", "--decode", "1:2"), ("status",), ("diff",), ("revert",)):
-        said = rlpatch(*words, "--path", str(site))
+@pytest.mark.parametrize(
+    "comment", ["x = 1  # rlpatch: todo", "x = 1  # rlpatch: two words", "# <<< rlpatch two words"]
+)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_comment_of_somebody_that_looks_like_a_mark_stops_no_command(tmp_path: Path, comment: str, when: str) -> None:
+    site = release(tmp_path / "site", source=f"{SOURCE}\n{comment}\n" if when == "before" else SOURCE)
+    apply = ("apply", "vllm-ascend", "--decode", "1:2")
+    for words in ((*apply, "-n"), ("status",), apply, ("status",), ("diff",), ("explain", "vllm-ascend"), ("revert",)):
+        said = rlpatch(*words, "--path", str(site), stdout=subprocess.PIPE)
         assert said.returncode == 0, said.stderr
-    assert b"# rlpatch: todo" in (site / WORKER).read_bytes()
+        assert "tampered" not in said.stdout
+        if words == apply and when == "after":
+            with (site / WORKER).open("a") as worker:
+                worker.write(f"\n{comment}\n")
+    assert (site / WORKER).read_text() == f"{SOURCE}\n{comment}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
 import struct
@@ -18,6 +19,9 @@ import pytest
 from tests.patcher.reliability.faulty import command, forked
 
 ACL, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+NO_CONTAINER = 98
+"""How a command ends where no namespace can be made."""
+_CLONE_NEWUSER, _CAPABILITY_VERSION_3 = 0x10000000, 0x20080522
 _TOOLS = "/usr/sbin:/usr/bin:/sbin:/bin"
 _KINDS = {"u": 1, "u:": 2, "g": 4, "g:": 8, "m": 16, "o": 32}
 
@@ -34,6 +38,43 @@ class Person(NamedTuple):
         os.setgroups(self.groups)
         os.setgid(self.gid)
         os.setuid(self.uid)
+
+
+class Contained(Person):
+    """A user as root of a rootless container, which knows that user and the first group alone."""
+
+    more = ""
+
+    def become(self) -> None:
+        """Be this user in a namespace of his own, in which all others are there without a number."""
+        (asked, ask), (told, tell), child = os.pipe(), os.pipe(), os.getpid()
+        if os.fork() == 0:  # only who is root outside may write such a map
+            os.read(asked, 1)
+            for kind, number in (("uid", self.uid), ("gid", self.gid)):
+                Path(f"/proc/{child}/{kind}_map").write_text(f"0 {number} 1\n{self.more}")
+            os.write(tell, b"x")
+            os._exit(0)
+        super().become()
+        if ctypes.CDLL(None).unshare(_CLONE_NEWUSER):
+            os._exit(NO_CONTAINER)
+        os.write(ask, b"x")
+        os.read(told, 1)
+
+
+class WithSubordinates(Contained):
+    """The same with numbers for 65,536 others, as Podman does: that of nobody is among them."""
+
+    more = "1 100000 65536\n"
+
+
+class Bare(Person):
+    """A user without the rights that are root's: in a container that drops capabilities, root, too."""
+
+    def become(self) -> None:
+        """Be this user with the rights of an owner alone."""
+        super().become()
+        header, none = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0), bytes(24)
+        assert ctypes.CDLL(None).capset(header, none) == 0
 
 
 class Said(NamedTuple):

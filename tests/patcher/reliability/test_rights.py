@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -11,11 +12,28 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from patcher.change import Change, Edit
+from patcher.store import rights
 from patcher.store import transaction as store
 from patcher.store.files import digest, folder
 from tests.patcher.reliability import faulty, package
 from tests.patcher.reliability.package import V0, V1, Picture
-from tests.patcher.reliability.people import ACL, DEFAULT, ROOT, Person, acl, does, give, may, types, yard_on
+from tests.patcher.reliability.people import (
+    ACL,
+    DEFAULT,
+    NO_CONTAINER,
+    ROOT,
+    Bare,
+    Contained,
+    Person,
+    Said,
+    WithSubordinates,
+    acl,
+    does,
+    give,
+    may,
+    types,
+    yard_on,
+)
 from tests.patcher.store import tree
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be everybody")
@@ -397,6 +415,115 @@ def test_an_attribute_that_cannot_be_kept_is_refused(site: Path, run, name: str,
         said = run(caller, *words)
         assert (said.code, name in said.text) == (5, True)
     assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
+
+
+@pytest.mark.parametrize(("nameless", "code"), [(True, 5), (False, 6)], ids=["tried before", "cannot be tried"])
+def test_a_label_that_only_the_kernel_can_refuse_is_named(site: Path, run, monkeypatch, nameless: bool, code) -> None:
+    """As one of SELinux, of which nothing can be guessed; without files that have no name `--dry-run` cannot know."""
+    monkeypatch.setattr(rights, "_can_set", lambda _name: True)
+    if not nameless:
+        monkeypatch.setattr(rights, "_NAMELESS", os.O_CREAT | os.O_EXCL)
+    os.setxattr(site / V1, "security.note", b"system_u:object_r:lib_t:s0")
+    before = Picture(site)
+    assert run(ME, *APPLY, "--dry-run").code == (5 if nameless else 0)
+    said = run(ME, *APPLY)
+    assert (said.code, "its attribute security.note" in said.text) == (code, True), said
+    assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
+
+
+# --- in containers --------------------------------------------------------------------------------------
+
+INSIDE = [Contained(ME.uid, ME.gid, (200, 4500)), WithSubordinates(ME.uid, ME.gid, (200, 4500))]
+OUTSIDE = Person(ME.uid, ME.gid, (200, 4500))
+BLAMES = r"it was \d"
+"""What `status` says of rights that others have changed."""
+
+
+@pytest.fixture(params=INSIDE, ids=["alone", "with subordinates"])
+def contained(run, request: pytest.FixtureRequest) -> Callable[..., Said]:
+    """Runs a command line in a container."""
+
+    def contained(*words: str) -> Said:
+        said = run(request.param, *words)
+        if said.code == NO_CONTAINER:
+            pytest.skip("no container can be made here")
+        return said
+
+    return contained
+
+
+@pytest.mark.parametrize(
+    ("uid", "gid", "mode"),
+    [(ME.uid, 4500, 0o640), (ME.uid, 4500, 0o660), (ME.uid, 4500, 0o604), (4242, ME.gid, 0o660)],
+)
+def test_a_group_or_a_user_that_a_container_does_not_know_is_foreseen(
+    site: Path, contained, uid, gid, mode: int
+) -> None:
+    os.chown(site / V1, uid, gid)
+    (site / V1).chmod(mode)
+    before = Picture(site)
+    for words in ((*APPLY, "--dry-run"), APPLY):
+        said = contained(*words)
+        assert (said.code, "that this container does not know" in said.text) == (5, True), said
+    assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
+
+
+def test_what_was_patched_outside_of_a_container_is_told_in_it_and_stays(site: Path, run, contained) -> None:
+    os.chown(site / V1, ME.uid, 4500)
+    before = Picture(site)
+    assert run(OUTSIDE, *APPLY).code == 0
+    patched = Picture(site)
+    for words, code in ((("status",), 0), (("diff",), 0), (("revert", "--dry-run"), 5), (("revert",), 5)):
+        said = contained(*words)
+        assert (said.code, re.findall(BLAMES, said.text)) == (code, []), said
+        assert ("a group that this container does not know" in said.text) is (code == 5)
+    assert Picture(site) == patched
+    assert run(OUTSIDE, "revert").code == 0
+    assert Picture(site) == before
+
+
+def test_a_store_of_somebody_whom_a_container_does_not_know_is_not_believed(site: Path, run, contained) -> None:
+    assert run(ROOT, *APPLY).code == 0
+    patched = Picture(site)
+    for words in (("status",), ("diff",), ("revert",), ("recover",)):
+        said = contained(*words)
+        assert said.code == 5, said
+        assert ".rlpatch belongs to a user that this container does not know" in said.text
+        assert "next: run rlpatch outside of the container" in said.text
+    assert Picture(site) == patched
+
+
+def test_a_group_that_a_container_does_not_know_stops_nothing_where_all_may_read(site: Path, run, contained) -> None:
+    os.chown(site / V1, ME.uid, 4500)
+    (site / V1).chmod(0o644)
+    before = Picture(site)
+    for words in ((*APPLY, "--dry-run"), APPLY, ("status",), ("diff",), ("revert",)):
+        said = contained(*words)
+        assert (said.code, re.findall(BLAMES, said.text)) == (0, []), said
+        assert (site / V1).stat().st_gid in (4500, ME.gid)  # not that of nobody in the container
+    assert Picture(site) == before
+
+
+def test_a_list_that_names_users_whom_a_container_does_not_know_is_foreseen(site: Path, contained) -> None:
+    listed(site / V1, "u::6", "u:4005:4", "g::4", "m::4", "o::0")
+    before = Picture(site)
+    for words in ((*APPLY, "--dry-run"), APPLY):
+        said = contained(*words)
+        assert (said.code, ACL in said.text) == (5, True), said
+    assert (Picture(site), (site / ".rlpatch").exists()) == (before, False)
+
+
+@pytest.mark.parametrize(("mode", "code"), [(0o644, 0), (0o640, 5)])
+def test_root_without_the_rights_of_root_is_no_owner_of_all(site: Path, run, mode: int, code: int) -> None:
+    give(site, ROOT)
+    os.chown(site / V1, 0, 4500)
+    (site / V1).chmod(mode)
+    before = Picture(site)
+    for words in ((*APPLY, "--dry-run"), APPLY, ("status",), ("revert",)):
+        said = run(Bare(0, 0), *words)
+        assert said.code == (code if words[0] == "apply" else 0), said
+        assert re.findall(BLAMES, said.text) == []
+    assert Picture(site) == before
 
 
 def test_a_copy_of_what_is_behind_a_link_is_no_more_open(yard: Path, site: Path, run) -> None:

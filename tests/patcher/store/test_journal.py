@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from patcher import cli
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.store import journal, registry
@@ -16,6 +18,8 @@ from patcher.store import transaction as store
 from patcher.store.files import digest
 from patcher.store.folder import StoreFolder
 from tests.matrix import CRASH, thinned
+from tests.patcher.cli.conftest import WORKER as RELEASED
+from tests.patcher.cli.conftest import release, runner
 from tests.patcher.store.tree import (
     OURS,
     PRISTINE,
@@ -70,7 +74,7 @@ def leave(monkeypatch):
             left.pop()
             real(folder)
 
-        def stop(folders, given):
+        def stop(folders, *_known):
             if any(store.pending(folder.root) and folder.journal() for folder in folders):
                 raise OSError(errno.EIO, "killed")
             return []
@@ -137,18 +141,51 @@ def test_a_first_root_that_is_gone_counts_as_never_committed(two: list[Path], le
 
 
 @pytest.mark.parametrize("marks", [0, 1])
-def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(two: list[Path], leave, marks: int) -> None:
-    leave([applying(root) for root in two], marks)
-    shutil.rmtree(two[0])
-    with pytest.raises(Problem) as caught:
-        store.recover(two[1:])
-    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
-    said = f"; if {two[0]} was deleted, go on without it, by the marks alone: "
-    way = caught.value.hint.partition(said)[2]
-    assert way == f"mv {two[1]}/.rlpatch /tmp; rlpatch revert --path {two[1]}"
-    (two[1] / ".rlpatch").rename(two[1].parent / "moved")
-    assert store.recover(two[1:]) == []
-    store.commit([applying(two[1]), reverting(two[1])][bytes_of(two[1:]) == [patched()] :][:1])
+@pytest.mark.parametrize("taken", [(), (".rlpatch-old",), (".rlpatch-old", ".rlpatch-old1")], ids=len)
+def test_without_a_first_root_that_was_deleted_the_message_names_a_way_on(
+    tmp_path: Path, leave, marks: int, taken: tuple[str, ...]
+) -> None:
+    """Followed as a user would: what the message says is given to a shell, and what it leaves is all there."""
+    roots = [release(tmp_path / name) for name in ("a", "b c")]
+    worker, where = roots[1] / RELEASED, ("--path", str(roots[1]))
+    original = worker.read_bytes()
+    leave([_applied(root) for root in roots], marks)
+    assert b"# >>> rlpatch" in worker.read_bytes()
+    shutil.rmtree(roots[0])
+    for name in taken:
+        (roots[1] / name).mkdir()
+    stuck = _rlpatch(["rlpatch", "revert", *where], tmp_path)
+    said = f"; if {roots[0]} was deleted, go on without it, by the marks alone: "
+    assert stuck.returncode == 7
+    way = stuck.stderr.partition(said)[2].partition("\n")[0]
+    done = _rlpatch(["sh", "-ec", way], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"reverted {RELEASED}" in done.stdout
+    assert worker.read_bytes() == original
+    aside = roots[1] / f".rlpatch-old{len(taken) or ''}"
+    assert {path.name for path in roots[1].iterdir() if path.name.startswith(".rlpatch")} == {*taken, aside.name}
+    assert digest(original) in {path.name for path in aside.iterdir()}
+    assert "nothing is patched" in _rlpatch(["rlpatch", "status", *where], tmp_path).stdout
+
+
+def _applied(root: Path) -> Edit:
+    """What an apply does below ``root``, as an edit that is yet to be done."""
+    words = ["apply", "vllm-ascend", "--decode", "1:2", "--path", str(root)]
+    before = (root / RELEASED).read_bytes()
+    assert runner().invoke(cli.rlpatch, words).exit_code == 0
+    after, records = (root / RELEASED).read_bytes(), store.records(root)
+    assert runner().invoke(cli.rlpatch, ["revert", *words[-2:]]).exit_code == 0
+    return Edit(root, (Change(PurePosixPath(RELEASED), before, after, before),), add=records)
+
+
+def _rlpatch(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a user types, with rlpatch on PATH."""
+    program = folder / "bin" / "rlpatch"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m patcher "$@"\n')
+    program.chmod(0o755)
+    environ = {"PATH": f"{program.parent}:/usr/bin:/bin", "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    return subprocess.run(command, env=environ, cwd=folder, capture_output=True, text=True)
 
 
 def test_a_root_that_was_moved_still_recovers(two: list[Path], leave) -> None:
@@ -156,6 +193,19 @@ def test_a_root_that_was_moved_still_recovers(two: list[Path], leave) -> None:
     moved = two[0].rename(two[0].with_name("moved"))
     assert [one.forward for one in store.recover([moved])] == [True]
     assert bytes_of([moved]) == [patched()]
+
+
+@pytest.mark.parametrize(("marks", "word"), [(0, "before"), (2, "after")])
+def test_files_and_folders_may_be_older_than_1970(two: list[Path], leave, marks: int, word: str) -> None:
+    for root in two:
+        for path in (root, *root.rglob("*")):
+            os.utime(path, ns=(-(10**18), -(10**18) - 1), follow_symlinks=False)
+    originals = [picture(root) for root in two]
+    leave([applying(root) for root in two], marks)
+    store.recover(two)
+    assert bytes_of(two) == [patched() if word == "after" else PRISTINE] * 2
+    store.commit([reverting(root) for root in two])
+    assert [picture(root) for root in two] == originals
 
 
 @pytest.mark.parametrize("marks", [0, 1])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
-from patcher.store import lock
+from patcher.store import lock, mounts
 from patcher.store import transaction as store
 from tests.patcher.store.tree import install
 
@@ -24,7 +24,7 @@ from pathlib import Path
 sys.path.insert(0, {repo!r})
 if {noop}:
     fcntl.flock = lambda *args: None
-from patcher.store import lock
+from patcher.store import lock, mounts
 exec({host!r})
 folder = Path({folder!r})
 with lock.hold(folder, prepare=lambda: None, wait=20, on_wait=lambda text: None):
@@ -226,14 +226,14 @@ def test_where_no_link_can_be_made_two_hosts_cannot_be_kept_apart(folder: Path, 
     monkeypatch.setattr(os, "symlink", unsupported)
     with hold(folder):  # one kernel alone mounts this one
         pass
-    monkeypatch.setattr(lock, "_file_system", lambda _descriptor: "fuse.sshfs")
+    monkeypatch.setattr(mounts, "kind", lambda _descriptor: "fuse.sshfs")
     with pytest.raises(Problem, match="no two hosts apart"), hold(folder):
         pytest.fail("no lock")
 
 
 OTHER_HOST = """
 import os, tempfile
-lock._file_system = lambda descriptor: "nfs4"
+lock.mounts.kind = lambda descriptor: "nfs4"
 lock._boot = lambda: "of another kernel"
 elsewhere, flock = tempfile.TemporaryDirectory(), fcntl.flock
 fcntl.flock = lambda descriptor, how: flock(
@@ -243,7 +243,7 @@ fcntl.flock = lambda descriptor, how: flock(
 
 def test_two_hosts_whose_flock_holds_on_each_alone_are_kept_apart(folder: Path, holder, monkeypatch) -> None:
     """As on NFS with ``local_lock=flock``: the other one, of the same name, locks a file of its own."""
-    monkeypatch.setattr(lock, "_file_system", lambda _descriptor: "nfs4")
+    monkeypatch.setattr(mounts, "kind", lambda _descriptor: "nfs4")
     process = holder(False, OTHER_HOST)
     with pytest.raises(Problem, match=f"process {process.pid} on host") as caught, hold(folder, wait=0.1):
         pytest.fail("two owners")
@@ -257,17 +257,6 @@ def test_two_hosts_whose_flock_holds_on_each_alone_are_kept_apart(folder: Path, 
     process.wait()
     with pytest.raises(Problem), hold(folder, wait=0.1):
         pytest.fail("two owners")
-
-
-def test_the_file_system_is_the_one_of_the_open_file(tmp_path: Path) -> None:
-    kinds = {}
-    for path in (tmp_path, Path("/proc"), Path("/dev")):
-        descriptor = os.open(path, os.O_RDONLY)
-        kinds[str(path)] = lock._file_system(descriptor)
-        os.close(descriptor)
-    assert kinds["/proc"] == "proc"
-    assert all(kinds.values())
-    assert lock._file_system(-1) == ""
 
 
 def test_a_lock_that_was_removed_by_its_owner_keeps_nobody_out(folder: Path, monkeypatch) -> None:

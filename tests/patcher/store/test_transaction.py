@@ -18,7 +18,7 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import files
+from patcher.store import files, journal
 from patcher.store import transaction as store
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import Opened
@@ -248,6 +248,32 @@ def test_a_symlink_into_a_cache_is_replaced_and_put_back(root: Path, tmp_path: P
     store.commit([applying(root, b"again = 1  # rlpatch\n")])
     store.commit([reverting(root)])
     assert (picture(root), picture(cached.parent)) == (before, outside)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_of_a_symlink_into_a_cache_that_was_deleted_the_file_comes_back(
+    root: Path, tmp_path: Path, again: bool
+) -> None:
+    cached = tmp_path / "archive-v0" / "worker.py"
+    cached.parent.mkdir()
+    (root / WORKER).rename(cached)
+    (root / WORKER).symlink_to(cached)
+    age(root)
+    store.commit([applying(root)])
+    if again:
+        store.commit([applying(root, b"again = 1  # rlpatch\n")])
+    shutil.rmtree(cached.parent)
+    now = time.time_ns()
+    foreseen = store.preflight([reverting(root)])
+    done = store.commit([reverting(root)])
+    assert foreseen == done.notes
+    assert [note.detail for note in foreseen] == [f"{root / WORKER} -> {cached}"]
+    status = (root / WORKER).lstat()
+    assert (stat.S_ISREG(status.st_mode), stat.S_IMODE(status.st_mode)) == (True, 0o640)
+    assert (root / WORKER).read_bytes() == PRISTINE
+    assert status.st_mtime_ns >= now // 1_000_000_000 * 1_000_000_000  # whatever is compiled of it is compiled anew
+    assert not list((root / "pkg").rglob("worker.cpython*"))
+    assert not (root / ".rlpatch").exists()
 
 
 def test_a_failed_change_puts_the_symlink_back(root: Path, tmp_path: Path, monkeypatch) -> None:
@@ -712,6 +738,25 @@ def test_a_disk_that_fills_up_leaves_nothing(root: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "fsync", full)
     fails(Kind.ROLLED_BACK, [edit], "No space left")
     assert picture(root) == before
+
+
+def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replaced(root: Path, monkeypatch) -> None:
+    """What a power cut leaves then, has the journal: also the root, which has got the store only now."""
+    done = []
+
+    def fsync(descriptor: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def put(path: Path, *words: object) -> None:
+        done.append(f"replaces {path}")
+        real(path, *words)
+
+    real = journal.put
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(journal, "put", put)
+    store.commit([applying(root)])
+    before = done[: done.index(f"replaces {root / WORKER}")]
+    assert before[-2:] == [str(root / ".rlpatch"), str(root)]
 
 
 def test_a_file_system_that_syncs_no_folders_is_good_enough(root: Path, monkeypatch) -> None:

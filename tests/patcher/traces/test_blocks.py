@@ -198,6 +198,7 @@ def test_what_is_no_trace_is_a_problem(tmp_path: Path, data: bytes, says: str) -
         read(tmp_path / "trace.json", data)
     assert raised.value.kind is Kind.TRACE
     assert says in raised.value.cause
+    assert raised.value.hint
 
 
 TIMES = {

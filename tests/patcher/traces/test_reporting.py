@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from patcher.cli import rlpatch
+from patcher.traces import sources
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 
 
@@ -83,9 +85,25 @@ def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "<html" in page.read_text()
     assert sorted(tmp_path.iterdir()) == sorted([trace, page])
-    refused = typed("report", trace, "-o", tmp_path / "missing" / "page.html")
-    assert refused.exit_code == 5
-    assert "cannot be written" in refused.stderr
+    for name, hint in (
+        ("missing folder/page.html", f"mkdir -p '{tmp_path}/missing folder'\n"),
+        ("x" * 300, "-o FILE.html\n"),
+    ):
+        refused = typed("report", trace, "-o", tmp_path / name)
+        assert refused.exit_code == 5
+        assert "cannot be written" in refused.stderr
+        assert hint in refused.stderr
+        assert sorted(tmp_path.iterdir()) == sorted([trace, page])
+
+
+def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(sources, "read", broken)
+    result = typed("report", trace)
+    assert result.exit_code == 5
+    assert result.stderr.endswith("next: copy it to another disk, and name the copy\n")
 
 
 def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
@@ -257,6 +275,7 @@ def test_bad_input_is_a_clear_line_with_its_exit_code(
     result = typed(command, path) if command == "report" else typed(command, good, path)
     assert (result.exit_code, result.stdout) == (code, "")
     assert says in result.stderr
+    assert "  next: " in result.stderr
     assert "Traceback" not in result.stderr
 
 
