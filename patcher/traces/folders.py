@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.processes import alive
+
 WHOLE = "whole"
 CUT = "cut off"
 EMPTY = "empty"
@@ -584,17 +586,6 @@ def _tool(name: str) -> str:
 def _here(known: Mapping[str, Any]) -> bool:
     name = os.uname().nodename
     return known["host"] in (name, "".join(c if c.isalnum() else "_" for c in name))
-
-
-def alive(pid: int, since: float) -> bool:
-    """Whether this process runs and began before ``since``, so that it is not another one with its number."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        booted = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(encoding="utf-8"), re.MULTILINE)
-        began = int(fields[19]) / os.sysconf("SC_CLK_TCK") + int(booted[1] if booted else 0)
-    except (OSError, ValueError, IndexError):
-        return False
-    return fields[0] != "Z" and began <= since + 2
 
 
 def _changed(path: Path) -> float:

@@ -1,0 +1,105 @@
+"""A worker as its probe told it at the last transition: one state file in ``SAVE_PATH/.rlpatch`` for each stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from patcher.workers import forms
+
+INSTALLED, WAITING, ARMED, RECORDING = "installed", "waiting", "armed", "recording"
+SAVED, NOT_RECORDED, FAILED = "saved", "not recorded", "failed"
+STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
+"""In the order in which a worker runs through them; it ends with one of the last three."""
+
+STAGE = r"[a-z][a-z-]{0,60}"
+_LIVE = r"/dev/shm/rlpatch_[\w.-]{1,200}"  # noqa: S108  (a pattern)
+_MOST_WORDS = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """What one worker last told of one stage.
+
+    ``window`` is "" where a worker on demand has not been asked; ``number`` is that of its next unit, None where it
+    did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts. ``ranks`` are those that
+    were asked for, ``world`` how many are numbered together, 0 where it does not know. ``traces`` are the names of what
+    it has saved so far, newest last; ``request`` is the id of the last request that it took or refused.
+    """
+
+    target: str
+    release: str
+    stage: str
+    unit: str
+    backend: str
+    ranks: str
+    host: str
+    replica: str
+    dp: int | None
+    rank: int
+    world: int
+    pid: int
+    window: str
+    load: int
+    tail: int
+    context: int
+    rollout: int | None
+    step: int | None
+    role: str
+    state: str
+    why: str
+    at: float
+    number: int | None
+    traces: tuple[str, ...]
+    on_demand: bool
+    request: str
+    live: str
+
+    @property
+    def turn(self) -> int | None:
+        """The number of the rollout or training step that it is in."""
+        return self.rollout if self.step is None else self.step
+
+    @property
+    def turns(self) -> str:
+        """What it counts: rollouts or training steps."""
+        return "rollout" if self.step is None else "training step"
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Which worker of a run it is; one of the next run may be the same."""
+        return self.target, self.stage, self.role, self.host, self.replica, self.dp, self.rank
+
+    @property
+    def name(self) -> str:
+        """How it is called in messages."""
+        replica = f" replica {self.replica}" if self.replica else ""
+        return f"{self.host}{replica} rank {self.rank}"
+
+
+def read(text: bytes) -> Worker:
+    """The worker that a state file tells of; ValueError, which says why, for what is none."""
+    content = forms.loaded(text)
+    fields = forms.Fields(content)
+    state = fields.text("state")
+    if state not in STATES:
+        raise ValueError(f"its state is {forms.shown(state)}")
+    why = content.get("why", "")
+    return Worker(
+        target=fields.text("target"), release=fields.text("release", ""), stage=fields.text("stage", pattern=STAGE),
+        unit=fields.text("unit", ""), backend=fields.text("backend", ""),
+        ranks=fields.text("ranks", "", forms.RANKS, longest=100_000),
+        host=fields.text("host"), replica=fields.text("replica", ""), dp=fields.maybe("dp"),
+        rank=fields.number("rank"), world=fields.number("world", 0), pid=fields.number("pid", lowest=1),
+        window=fields.text("window", "", forms.WINDOWS, longest=100_000),
+        load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
+        rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
+        state=state, why=forms.printable(why, _MOST_WORDS) if isinstance(why, str) else "", at=fields.time("at"),
+        number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
+        on_demand=fields.flag("on_demand"), request=fields.text("request", ""), live=fields.text("live", "", _LIVE),
+    )  # fmt: skip
+
+
+def _name(path: str) -> str:
+    """The name of a trace: where its folder is mounted may differ from where the worker saw it."""
+    name = path.rstrip("/").rpartition("/")[2]
+    return "" if name.startswith(".") else name
