@@ -18,6 +18,7 @@ COMMANDS = {
     "list": ("listing", "Show targets, releases, stages and windows."),
     "explain": ("explain", "Say where the code goes in and why."),
     "recover": ("recover", "End a run that was interrupted."),
+    "watch": ("watch", "Show where every worker stands, and wait for the traces."),
     "traces": ("traces", "Say what was recorded, and whether it is whole."),
     "analyse": ("analyse", "Parse what torch_npu recorded."),
     "report": ("report", "Say where the time of the recorded units went."),
