@@ -301,8 +301,8 @@ def test_a_folder_gives_all_that_lies_below(trace: Path, tmp_path: Path) -> None
 
 
 def test_facts_beside_a_trace_are_read(trace: Path) -> None:
-    facts = {"stage": "rollout", "rank": 5, "units": [{"number": 31, "requests": 7}]}
-    (trace.parent / "host_dp0_rank0_1.rlpatch.json").write_text(json.dumps(facts))
+    facts = {"format": 1, "stage": "rollout", "rank": 0, "units": [{"number": 31, "requests": 7}]}
+    trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps(facts))
     (one,) = data(typed("report", trace, "--json"))["captures"]
     assert one["facts"] == facts
     assert [unit["requests"] for unit in one["units"]] == [None, 7, None, None]

@@ -71,14 +71,16 @@ class Saved:
         adjacent.replace(file)
         return file
 
-    def trace(self, name: str = "node1_dp0_rank0_4711.1732262400.pt.trace.json", text: str = "", **facts: Any) -> Path:
+    def trace(
+        self, name: str = "node1_dp0_rank0_4711.1732262400.pt.trace.json", text: str = "", /, **facts: Any
+    ) -> Path:
         """A trace of torch.profiler, with the facts beside it that say so."""
         path = self.path / name
         path.write_text(text or '{"traceEvents": [{"ph": "X", "name": "ProfilerStep#30", "ts": 1, "dur": 1}]}')
         self.facts(path, **facts)
         return path
 
-    def facts(self, trace: Path, units: range = range(30, 60), **more: Any) -> Path:
+    def facts(self, trace: Path, /, units: range = range(30, 60), **more: Any) -> Path:
         """The facts beside a trace: each unit decodes one token of 8 requests, whose contexts grow by 8 in all."""
         held = [
             {"number": number, "begin": 1_732_262_400_000_000_000 + at * 10_000_000, "end": 0, "clock": [0, 0],
