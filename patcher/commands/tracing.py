@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -18,10 +18,6 @@ from patcher.traces.folders import Capture, Trace
 if TYPE_CHECKING:
     from patcher.traces.parsing import Told
     from patcher.traces.recipes import Left
-
-
-MANY = 6
-"""Units that a line names."""
 
 
 class ParseOptions(NamedTuple):
@@ -84,17 +80,9 @@ def said(report: Report) -> list[str]:
         wrong = [trace for trace in row["traces"] if trace["why"]]
         lines += [Detail(f"  {number}  {Path(trace['path']).name}: {trace['why']}") for trace in wrong]
         if row["uncounted"]:
-            lines.append(f"  {number}  {between(row['uncounted'])}")
+            lines.append(f"  {number}  {telling.lying_between(row['uncounted'])}")
         lines.append(f"  {number}  next: {row['next']}" if row["next"] else f"  {number}  {_nothing(row)}")
     return lines
-
-
-def between(uncounted: Mapping[int, int]) -> str:
-    """That iterations which do not count lie between the units: how many, and before which."""
-    count = sum(uncounted.values())
-    lies = "1 uncounted iteration lies" if count == 1 else f"{count} uncounted iterations lie"
-    numbers = ", ".join(f"#{number}" for number in sorted(uncounted)[:MANY])
-    return f"{lies} between its units, before {numbers}{' …' if len(uncounted) > MANY else ''}"
 
 
 def _nothing(row: Any) -> str:
@@ -225,7 +213,7 @@ def _held(report: Report, trace: Trace) -> dict[str, Any]:
         words = ", ".join(f"{name} {telling.spread(*values)}" for name, values in held.items())
         report.lines.append(f"{trace.path.name} holds {asked}: {words}")
     if uncounted:
-        report.lines.append(f"  {between(uncounted)}")
+        report.lines.append(f"  {telling.lying_between(uncounted)}")
     return {"path": str(trace.path), "asked": asked, **held, "uncounted": uncounted, "doubts": list(trace.doubts)}
 
 

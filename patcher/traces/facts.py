@@ -22,6 +22,7 @@ HELD = ("requests", "tokens", "drafts", "longest", "context", "sequences")
 """What they may tell of a unit: of an iteration, ``longest`` and summed ``context``; ``sequences`` of a micro-batch."""
 
 _LARGEST = 1 << 28
+_MANY = 6
 _PLACES = ("host", "stage", "role", "step", "rank", "pid", "replica")
 _BACKENDS = ("npu", "torch")
 
@@ -87,7 +88,16 @@ def text(facts: Mapping[str, Any], name: str) -> str | None:
 def number(facts: Mapping[str, Any], name: str) -> int | None:
     """A whole number from 0; None where there is none."""
     value = facts.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def numbers(facts: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
+    """A few whole numbers, such as a shape; None where there are none."""
+    value = facts.get(name)
+    if not isinstance(value, list) or not 0 < len(value) <= 8:
+        return None
+    found = tuple(number({name: one}, name) for one in value)
+    return None if None in found else tuple(one for one in found if one is not None)
 
 
 def replica(facts: Mapping[str, Any]) -> int | None:
@@ -144,6 +154,25 @@ def between(facts: Mapping[str, Any] | None) -> dict[int, int]:
     return {at: count for at, count in found.items() if count}
 
 
+def lying_between(uncounted: Mapping[int, int]) -> str:
+    """That iterations which do not count lie between the units: how many, and before which."""
+    count = sum(uncounted.values())
+    lies = "1 uncounted iteration lies" if count == 1 else f"{count:,} uncounted iterations lie"
+    listed = ", ".join(f"#{at}" for at in sorted(uncounted)[:_MANY])
+    return f"{lies} between its units, before {listed}{' …' if len(uncounted) > _MANY else ''}"
+
+
+def told(facts: Mapping[str, Any] | None) -> Iterator[str]:
+    """What tells one capture from another, in words: whose, which stage, which window of which rollout or step."""
+    if not facts:
+        return
+    yield " ".join(filter(None, (text(facts, "target"), text(facts, "release"))))
+    yield " ".join(filter(None, (text(facts, "stage"), text(facts, "role"))))
+    yield " ".join(filter(None, (text(facts, "unit"), window(facts))))
+    yield from (f"{name} {number(facts, name)}" for name in ("rollout", "step") if number(facts, name) is not None)
+    yield text(facts, "host") or ""
+
+
 def doubts(facts: Mapping[str, Any], trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
     """In what they contradict the name of their trace, and the ``steps`` that are in it (None: not known)."""
     named = facts.get("trace")
@@ -154,7 +183,8 @@ def doubts(facts: Mapping[str, Any], trace: Path, form: str, steps: Sequence[int
     for name in _PLACES if known["ours"] else ():
         theirs = told.get(name)
         if theirs not in (None, "") and known.get(name) not in (None, "") and theirs != known[name]:
-            yield f"its name says {name} {known[name]}, its facts say another"
+            said = number(told, name) if isinstance(theirs, int) else text(told, name)
+            yield f"its name says {name} {known[name]}, its facts say {'another' if said is None else said}"
     backend = text(facts, "backend")
     if backend in _BACKENDS and form in _BACKENDS and backend != form:
         yield f"its facts say that {backend} recorded it"
@@ -169,7 +199,7 @@ def doubts(facts: Mapping[str, Any], trace: Path, form: str, steps: Sequence[int
 
 
 def _numbers(units: Sequence[int]) -> str:
-    if not units:
-        return "no unit"
+    if len(units) < 2:
+        return f"unit {units[0]}" if units else "no unit"
     whole = len(units) == units[-1] - units[0] + 1
     return f"{len(units)} units, {units[0]} to {units[-1]}" if whole else f"{len(units)} of {units[0]} to {units[-1]}"

@@ -120,11 +120,11 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
 THIRTY = steps(*range(30, 60))
 DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "nothing": (THIRTY, {}, []),
-    "another rank": (THIRTY, {"rank": 2}, ["its name says rank 0, its facts say another"]),
-    "another process": (THIRTY, {"pid": 1}, ["its name says pid 4711, its facts say another"]),
-    "another host": (THIRTY, {"host": "node2"}, ["its name says host node1, its facts say another"]),
-    "another stage": (THIRTY, {"stage": "update-policy"}, ["its name says stage rollout, its facts say another"]),
-    "another replica": (THIRTY, {"dp": 3}, ["its name says replica 0, its facts say another"]),
+    "another rank": (THIRTY, {"rank": 2}, ["its name says rank 0, its facts say 2"]),
+    "another process": (THIRTY, {"pid": 1}, ["its name says pid 4711, its facts say 1"]),
+    "another host": (THIRTY, {"host": "node2"}, ["its name says host node1, its facts say node2"]),
+    "another stage": (THIRTY, {"stage": "update-policy"}, ["its name says stage rollout, its facts say update-policy"]),
+    "another replica": (THIRTY, {"dp": 3}, ["its name says replica 0, its facts say 3"]),
     "another profiler": (THIRTY, {"backend": "npu"}, ["its facts say that npu recorded it"]),
     "another trace": (THIRTY, {"trace": "node1_dp0_rank0_1.2.pt.trace.json"}, ["its facts name another trace"]),
     "other units": (
