@@ -79,6 +79,8 @@ def said(report: Report) -> list[str]:
     for number, row in enumerate(rows, 1):
         wrong = [trace for trace in row["traces"] if trace["why"]]
         lines += [Detail(f"  {number}  {Path(trace['path']).name}: {trace['why']}") for trace in wrong]
+        if row["closed"] not in ("", "complete"):
+            lines.append(f"  {number}  closed early: {row['closed']}")
         if row["uncounted"]:
             lines.append(f"  {number}  {telling.lying_between(row['uncounted'])}")
         lines.append(f"  {number}  next: {row['next']}" if row["next"] else f"  {number}  {_nothing(row)}")
@@ -98,7 +100,7 @@ def _row(capture: Capture) -> dict[str, Any]:
         "target": first.target, "release": first.release, "stage": first.stage, "role": first.role,
         "rollout": first.rollout, "step": first.step, "form": first.form, "ours": first.ours,
         "asked": first.said or window(first.asked), "got": _got(capture),
-        "units": None if units is None else list(units), "uncounted": _between(capture),
+        "units": None if units is None else list(units), "uncounted": _between(capture), "closed": _closed(capture),
         "ranks": ranks(capture), "ranks_found": list(capture.found), "state": capture.state, "size": capture.size,
         "next": capture.command, "traces": [_trace(trace) for trace in capture.traces],
     }  # fmt: skip
@@ -118,6 +120,12 @@ def _got(capture: Capture) -> str:
         return got(capture.steps, capture.first.asked)
     counts = {len(trace.steps) for trace in capture.traces if trace.steps is not None}
     return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+
+
+def _closed(capture: Capture) -> str:
+    """Why the window was closed, by the facts: complete, or why the first rank that is not; "" where none tells."""
+    said = [word for trace in capture.traces if (word := telling.text(trace.facts, "closed"))]
+    return next((word for word in said if word != "complete"), said[0] if said else "")
 
 
 def _between(capture: Capture) -> dict[int, int]:

@@ -104,6 +104,14 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
     assert report.messages == ()
 
 
+def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
+    saved.trace(NAME, steps(30, 31), units=range(30, 32), end=60, closed="all requests have finished")
+    report, (row,) = told(saved)
+    assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30)")
+    assert "  1  closed early: all requests have finished" in tracing.said(report)
+    assert report.messages == ()
+
+
 def test_uncounted_iterations_are_said(saved: Saved) -> None:
     path = saved.trace(NAME, steps(30, 31, 32), units=range(30, 33))
     content = json.loads((saved.path / f"{NAME}.rlpatch.json").read_text())
