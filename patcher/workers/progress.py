@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,16 +77,17 @@ def survey(
     """
     seen = folder.read()
     living = [(worker, life.look(worker, now)) for worker in seen.workers if wanted(worker)]
-    present = [(worker, state) for worker, state in living if not _superseded(worker, state, living)]
+    newest: dict[tuple[object, ...], float] = {}
+    for worker, _ in living:
+        newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
+    present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
     rows = tuple(sorted((_row(folder, seen, one, state, now, asked) for one, state in present), key=_order))
     return Survey(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
 
 
-def _superseded(worker: Worker, state: Life, all_of_them: Iterable[tuple[Worker, Life]]) -> bool:
+def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
     """Whether it belongs to an earlier run: it is gone, or has long been silent, and another one took its place."""
-    if not state.gone and not state.silent:
-        return False
-    return any(other.place == worker.place and other.at > worker.at for other, _ in all_of_them)
+    return (state.gone or state.silent) and newest[worker.place] > worker.at
 
 
 def _order(row: Row) -> tuple[object, ...]:
@@ -97,7 +98,7 @@ def _order(row: Row) -> tuple[object, ...]:
 def _row(folder: Folder, seen: Seen, worker: Worker, state: Life, now: float, asked: Filed | None) -> Row:
     traces = tuple(Trace(*folder.trace(name)) for name in worker.traces)
     if not worker.on_demand:
-        return Row(worker, state, traces, *_outcome(worker, state, len(traces), worker.window.count(",") + 1))
+        return Row(worker, state, traces, *_outcome(worker, state, len(traces), worker.windows))
     lying = seen.requests.get(worker.stage)
     filed = asked or lying
     if filed is None or not filed.request.asks(worker.rank):

@@ -14,6 +14,8 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
 STAGE = r"[a-z][a-z-]{0,60}"
 _LIVE = r"/dev/shm/rlpatch_[\w.-]{1,200}"  # noqa: S108  (a pattern)
 _MOST_WORDS = 300
+MOST_TRACES = 16
+"""A state names no more, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,9 +23,10 @@ class Worker:
     """What one worker last told of one stage.
 
     ``window`` is "" where a worker on demand has not been asked; ``number`` is that of its next unit, None where it
-    did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts. ``ranks`` are those that
-    were asked for, ``world`` how many are numbered together, 0 where it does not know. ``traces`` are the names of what
-    it has saved so far, newest last; ``request`` is the id of the last request that it took or refused.
+    did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts; it records in ``repeat``
+    of them. ``ranks`` are those that were asked for, ``world`` how many are numbered together, 0 where it does not
+    know. ``traces`` are the names of what it has saved so far, newest last; ``request`` is the id of the last request
+    that it took or refused.
     """
 
     target: str
@@ -53,6 +56,12 @@ class Worker:
     on_demand: bool
     request: str
     live: str
+    repeat: int = 1
+
+    @property
+    def windows(self) -> int:
+        """How many traces it leaves in all, of those that a state names: one for each window of each repetition."""
+        return min((self.window.count(",") + 1) * self.repeat, MOST_TRACES)
 
     @property
     def turn(self) -> int | None:
@@ -96,6 +105,7 @@ def read(text: bytes) -> Worker:
         state=state, why=forms.printable(why, _MOST_WORDS) if isinstance(why, str) else "", at=fields.time("at"),
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand=fields.flag("on_demand"), request=fields.text("request", ""), live=fields.text("live", "", _LIVE),
+        repeat=fields.number("repeat", 1, lowest=1),
     )  # fmt: skip
 
 

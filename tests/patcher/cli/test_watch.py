@@ -70,8 +70,8 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "both stages": (
         [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
     "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
-    "an earlier run is not waited for": ([{"at": 1e9}, {"state": "saved", "pid": 2}], ["--since", "1h"], 0, "saved", ""),
-    "since a time": ([{"at": 1e9}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
+    "an earlier run is not waited for": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1h"], 0, "saved", ""),
+    "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
     "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
     "nothing was asked in time": (
         [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: nothing was asked of the workers, and the time is over"),

@@ -45,6 +45,9 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "silent elsewhere": ({"state": "recording", "at": NOW - 10_000}, AT_WORK, ""),
     "one of two windows": ({"state": "saved", **TWO, "traces": ["/t/a.json"]}, AT_WORK, ""),
     "both windows": ({"state": "saved", **TWO, "traces": ["/t/a.json", "/t/b.json"]}, DONE, ""),
+    "the first of two rollouts": ({"state": "saved", "repeat": 2, "traces": ["/t/a.json"]}, AT_WORK, ""),
+    "two rollouts": ({"state": "saved", "repeat": 2, "traces": ["/t/a.json", "/t/b.json"]}, DONE, ""),
+    "more rollouts than a state names": ({"state": "saved", "repeat": 99, "traces": ["/t/a.json"] * 16}, DONE, ""),
     "one of two windows, then gone": (
         {"state": "saved", **TWO, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
         f"it saved 1 of 2 windows; process {GONE} has ended; its last word was saved",
