@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from patcher import tables
 from patcher.commands import tracing
 from patcher.report import Report
-from patcher.traces import facts
+from patcher.traces import attribution, facts, findings, sources
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, Saved
+from tests.patcher.workers.test_folder import VALUES
 
 NAME = "node1_dp0_rank0_4711.1732262400.pt.trace.json"
 
@@ -196,3 +200,20 @@ def test_what_would_move_the_cursor_is_not_taken(saved: Saved) -> None:
     saved.trace(NAME, THIRTY, target="a\x1b[2J", release=3, window="\x1b[2J", first=None)
     _, (row,) = told(saved)
     assert (row["target"], row["release"], row["asked"]) == ("", "", "")
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, data: st.DataObject) -> None:
+    keys = (*ROLLOUT, "first", "end", "closed", "trace", "uncounted", "units", "step", "role")
+    changed = {data.draw(st.sampled_from(keys)): data.draw(VALUES) for _ in range(3)}
+    unit = {name: data.draw(VALUES) for name in ("number", "requests", "padded", "uncounted", "context")}
+    trace = saved.trace(NAME, steps(30))
+    content = {**ROLLOUT, "first": 30, "end": 31, "closed": "complete", "units": [unit, {"number": 30}], **changed}
+    trace.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps({**content, "format": 1}))
+    report, _ = told(saved)
+    lines = [*tables.captures(report.data), *tracing.said(report), *report.messages]
+    assert all(line.isprintable() for line in lines)
+    read = sources.read(trace)
+    capture = findings.checked(read, attribution.attributed(read))
+    assert json.dumps(findings.reported(findings.labelled([capture])).as_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -9,7 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from patcher.workers import request as requests
+from patcher.workers import worker as workers
 from patcher.workers.folder import Folder
 from patcher.workers.request import Request
 from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
@@ -238,3 +243,23 @@ def test_the_maker_writes_what_the_format_says(saved: Saved) -> None:
     assert saved.state(**ON_DEMAND).name == "rollout_node1_dp0_rank0_4711.json"
     assert saved.state(step=1).name == "update-policy_node1_rank0_4711.json"
     assert saved.state(replica="3").name == "rollout_node1_replica3_dp0_rank0_4711.json"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("base", [STATE, {**TRAINING, "state": "saved", "at": 1, "traces": ["/a"]}, REQUEST])
+@settings(max_examples=200)
+@given(data=st.data())
+def test_nothing_that_lies_there_ends_in_a_traceback(base: dict[str, object], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(base)))
+    text = json.dumps({**base, name: data.draw(VALUES)}).encode()
+    at = data.draw(st.integers(0, len(text)))
+    for content in (text, text[:at], text[:at] + data.draw(st.binary(max_size=4)) + text[at:]):
+        for read in (workers.read, requests.read):
+            with contextlib.suppress(ValueError):
+                read(content)
