@@ -14,7 +14,7 @@ from typing import NamedTuple
 from patcher.capture import UNITS, Rollout, Window, kind_of
 from patcher.commands import watching
 from patcher.commands.watching import Shown, WatchOptions
-from patcher.errors import Kind, Problem, refused
+from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.workers import life, progress
 from patcher.workers.folder import Filed, Folder
@@ -243,11 +243,13 @@ def _written(folder: Folder, stage: str, request: Request) -> Filed:
     try:
         file = folder.write(stage, request)
         return Filed(request, os.lstat(file).st_mtime)
-    except PermissionError as error:
-        raise refused(error) from None
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
-        raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), "nothing was asked") from None
+        closed = "ask as the user of the run, or let yours write there"
+        hint = (
+            closed if isinstance(error, PermissionError) else "nothing was asked: make room for it, and the same again"
+        )
+        raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
 def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> list[str]:

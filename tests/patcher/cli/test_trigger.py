@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from fixtures.cache import REPOSITORY
 from patcher.commands import watching
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
@@ -236,11 +239,47 @@ def test_a_folder_in_the_place_of_the_request(run: Run, waiting: Saved) -> None:
     assert "the request cannot be written: Is a directory" in done.stderr
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_folder_that_cannot_be_written(run: Run, waiting: Saved) -> None:
-    waiting.folder.chmod(0o500)
-    assert run("trigger", "--decode", "1:2", code=5)
-    waiting.folder.chmod(0o700)
+STRANGER = """
+import contextlib, io, os, sys, textwrap
+from patcher.cli import rlpatch
+for words in ("trigger --decode 1:2 -n", "watch --once"):  # loads what may lie where only root gets
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            rlpatch(words.split())
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+rlpatch(sys.argv[1:])
+"""
+
+
+CLOSED: dict[str, tuple[str, int, str, int, str]] = {
+    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request cannot be written: Permission denied"),
+    "not to be listed": (".rlpatch", 0o311, "watch --once", 5, ".rlpatch cannot be read: permission denied"),
+    "not to be listed, and asked": (".rlpatch", 0o311, "trigger --decode 1:2", 5, ".rlpatch cannot be read: permission denied"),
+    "not to be searched": (".", 0o644, "watch --once", 5, "the folder rlpatch_traces may not be searched"),
+    "one state is closed": (".rlpatch/rollout_node1_dp0_rank0_4711.json", 0, "watch --once -v", 3, "json: Permission denied"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("closed", "mode", "words", "code", "said"), CLOSED.values(), ids=CLOSED)
+def test_what_another_user_may_not_do(
+    saved: Saved, closed: str, mode: int, words: str, code: int, said: str, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if os.geteuid() == 0 and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    saved.state("waiting", **ON_DEMAND)
+    (saved.path / closed).chmod(mode)
+    command = [sys.executable, "-c", STRANGER, *words.split()]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True
+    )
+    (saved.path / closed).chmod(0o755)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert not list(saved.folder.glob("*.request"))
 
 
 # ---------------------------------------------------------------- waiting
