@@ -178,7 +178,7 @@ def _of_stage(rows: Sequence[Row], options: TriggerOptions) -> list[Row]:
         units = sorted({row.worker.unit for row in of_stage if row.worker.unit in UNITS})
         stage = options.stage or " and ".join(stages)
         cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
-        hint = " or ".join(f"--{unit} {options.window}" for unit in units)
+        hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
         raise Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
     able = [row for row in fitting if row.worker.on_demand] or fitting
     several = sorted({row.worker.stage for row in able})
@@ -186,6 +186,13 @@ def _of_stage(rows: Sequence[Row], options: TriggerOptions) -> list[Row]:
         cause = f"{options.words}: {' and '.join(several)} count this unit"
         raise Problem(Kind.USAGE, cause, hint=" or ".join(f"--stage {stage}" for stage in several))
     return [row for row in fitting if row.worker.stage == several[0]]
+
+
+def _moved(window: str, first: int) -> str:
+    """The window ``A:B``, if it has to begin later, as far as that lets it be one."""
+    begin, _, end = window.partition(":")
+    begins = max(int(begin), first)
+    return f"{begins}:{max(int(end), begins + 1) if end else ''}"
 
 
 # ---------------------------------------------------------------- the request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -166,6 +166,7 @@ def _row(row: Row, sizes: _Sizes) -> dict[str, Any]:
         "host": worker.host, "replica": worker.replica, "dp": worker.dp, "rank": worker.rank, "world": worker.world,
         "pid": worker.pid, "ranks": worker.ranks, "unit": worker.unit, "window": worker.window, "load": worker.load,
         "tail": worker.tail, "context": worker.context, "rollout": worker.rollout, "step": worker.step,
+        "turns": worker.turns,
         "state": worker.state, "why": row.why or worker.why, "at": worker.at, "age": round(row.life.age, 1),
         "number": worker.number, "live": row.life.number, "here": row.life.here, "alive": row.life.alive,
         "life": row.life.words, "on_demand": worker.on_demand, "request": worker.request, "outcome": row.outcome,
@@ -211,8 +212,8 @@ def nobody(folder: Folder, stages: Sequence[str] = ()) -> Problem:
 
 
 def said(data: dict[str, Any]) -> list[str]:
-    """The lines below the table: of each worker why it has no trace, and where those lie that there are."""
-    lines: list[str] = []
+    """The lines below the table: requests to be served, of each worker why it has no trace, and the traces."""
+    lines = list(_pending(data))
     for number, row in enumerate(data["workers"], 1):
         if row["why"]:
             lines.append(f"  {number}  {row['why']}")
@@ -220,6 +221,17 @@ def said(data: dict[str, Any]) -> list[str]:
             gone = "" if trace["size"] is not None else ", which is no longer there"
             lines.append(f"  {number}  {Path(trace['path']).name}{gone}")
     return lines
+
+
+def _pending(data: dict[str, Any]) -> Iterator[str]:
+    """The requests that a worker is yet to serve."""
+    at_work = {row["stage"]: row for row in data["workers"] if row["on_demand"] and row["outcome"] == AT_WORK}
+    for stage, request in data["requests"].items():
+        if stage in at_work:
+            conditions = (f" at {name} {request[name]}" for name in ("load", "tail", "context") if request[name])
+            ranks = "all ranks" if request["ranks"] == "all" else f"rank {request['ranks']}"
+            turn = f"{at_work[stage]['turns']} {request['at']}"
+            yield f"  asked for {request['window']}{''.join(conditions)} in {turn}, on {ranks}"
 
 
 def _summary(found: Survey, options: WatchOptions) -> str:

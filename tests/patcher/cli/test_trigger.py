@@ -164,6 +164,8 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--stage update-policy: no worker of this stage writes there", "--stage rollout"),
     "another unit": (
         [DEMAND], "--iterations 5:9", 2, "--iterations 5:9: the workers of rollout were patched to count decode", "--decode 5:9"),
+    "another unit, and a step that it does not have": (
+        [DEMAND], "--prefill 0:1", 2, "the workers of rollout were patched to count decode", "--decode 1:2"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
         "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob or --stage update-policy"),

@@ -174,6 +174,14 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     assert "note: 1 left out that ended before others took their places" in done.stderr
 
 
+def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **maker.ON_DEMAND)
+    saved.request(window="0:10", tail=8, at=3, ranks="all")
+    assert "  asked for 0:10 at tail 8 in rollout 3, on all ranks\n" in run("watch", "--once", code=3).stdout
+    saved.state("saved", **maker.ON_DEMAND, rollout=3, request="abc123")
+    assert "asked for" not in run("watch", "--once").stdout
+
+
 def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     from patcher.traces import folders
 
