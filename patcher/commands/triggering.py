@@ -85,6 +85,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
         return report
     filed = _written(folder, stage, request)
     report.done.append(f"wrote {folder.file(stage)}")
+    _look_again(report, folder, rows, request)
     if wait is None:
         report.lines.append(f"next: rlpatch watch {watching.quoted(folder.save_path)}")
     else:
@@ -257,6 +258,17 @@ def _written(folder: Folder, stage: str, request: Request) -> Filed:
             closed if isinstance(error, PermissionError) else "nothing was asked: make room for it, and the same again"
         )
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
+
+
+def _look_again(report: Report, folder: Folder, rows: Sequence[Row], request: Request) -> None:
+    """Say who has begun the rollout that is meant before the request was there: such a worker looks no more in it."""
+    taking = {(row.worker.place, row.worker.pid) for row in rows}
+    now = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
+    late = [one for one in now if one.turn is not None and one.turn >= request.at and one.request != request.id]
+    if late:
+        names = ", ".join(one.name for one in late[: watching.MANY])
+        begun = f"{late[0].turns} {request.at} began meanwhile on {names}"
+        report.warn(begun, "who looked before the request was there leaves no trace: --replace asks for the next one")
 
 
 def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> list[str]:
