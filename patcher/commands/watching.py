@@ -215,7 +215,7 @@ def said(data: dict[str, Any]) -> list[str]:
     """The lines below the table: requests to be served, of each worker why it has no trace, and the traces."""
     lines = list(_pending(data))
     for number, row in enumerate(data["workers"], 1):
-        if row["why"]:
+        if row["why"] and row["outcome"] != DONE:  # of a window that was saved it says what the traces say
             lines.append(f"  {number}  {row['why']}")
         for trace in row["traces"]:
             gone = "" if trace["size"] is not None else ", which is no longer there"

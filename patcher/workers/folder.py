@@ -18,8 +18,8 @@ NAME = ".rlpatch"
 FACTS = ".rlpatch.json"
 """How the file of facts beside a trace ends."""
 
-LARGEST = 1 << 18
-"""Bytes of a file of ours: a state names at most 16 traces."""
+LARGEST = 1 << 26
+"""Bytes of a file of ours: a state may tell of every unit of its last window."""
 
 
 class Skipped(NamedTuple):
@@ -139,5 +139,5 @@ def content(file: Path, largest: int = LARGEST) -> bytes:
             raise ValueError("it is no regular file")
         text = stream.read(largest + 1)
     if len(text) > largest:
-        raise ValueError(f"it is larger than {largest // 1024} kB")
+        raise ValueError(f"it is larger than {largest >> 20} MB")
     return text

@@ -49,6 +49,14 @@ class Fields:
             raise self._wrong(name)
         return value
 
+    def listed(self, name: str, pattern: str) -> str:
+        """A text of words with commas between them, which may be a list of them; "" where it is absent."""
+        value = self.content.get(name, "")
+        text = ",".join(map(str, value)) if isinstance(value, list) and len(value) < LONGEST**2 else value
+        if not isinstance(text, str) or not re.fullmatch(f"({pattern})?", text, re.ASCII):
+            raise self._wrong(name)
+        return text
+
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
         """A whole number, at least ``lowest``."""
         value = self._of(name, default)

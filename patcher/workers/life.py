@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ SILENT_S = 3600.0
 """After so long without a word a worker elsewhere may be gone: longer than nearly every rollout."""
 
 _NUMBER = struct.Struct("=Q")
+_NAMELESS = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
 
 
 class Life(NamedTuple):
@@ -61,9 +63,11 @@ def look(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
 
 
 def _number(live: str) -> int | None:
-    """The number that a worker keeps in a file of 8 bytes in memory."""
+    """The number that a worker keeps in a file of 8 bytes in memory, which may have no name but in its process."""
+    file = Path(live)
     try:
-        text = content(Path(live), _NUMBER.size)
+        nameless = file.parts[1] == "proc" and _NAMELESS.fullmatch(str(file.readlink()))
+        text = file.read_bytes() if nameless and file.stat().st_size == _NUMBER.size else content(file, _NUMBER.size)
     except (OSError, ValueError):
         return None
     return int(_NUMBER.unpack(text)[0]) if len(text) == _NUMBER.size else None

@@ -98,7 +98,7 @@ def _order(row: Row) -> tuple[object, ...]:
 def _row(folder: Folder, seen: Seen, worker: Worker, state: Life, now: float, asked: Filed | None) -> Row:
     traces = tuple(Trace(*folder.trace(name)) for name in worker.traces)
     if not worker.on_demand:
-        return Row(worker, state, traces, *_outcome(worker, state, len(traces), worker.windows))
+        return Row(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
     lying = seen.requests.get(worker.stage)
     filed = asked or lying
     if filed is None or not filed.request.asks(worker.rank):
@@ -114,6 +114,8 @@ def _on_demand(worker: Worker, state: Life, traces: Sequence[Trace], filed: File
     request = filed.request
     late = worker.turn is not None and worker.turn > request.at
     if worker.request != request.id:
+        if worker.why.startswith("request refused") and worker.at > filed.written:  # it could not even read the id
+            return LOST, worker.why
         if state.gone:
             return (LOST, _gone(worker)) if worker.at > filed.written else (IDLE, "")
         if late:
@@ -125,20 +127,27 @@ def _on_demand(worker: Worker, state: Life, traces: Sequence[Trace], filed: File
             return DONE, ""
         if late:
             return LOST, f"{worker.turns} {request.at} has passed, and it saved {fresh} of {request.windows} windows"
-    return _outcome(worker, state, fresh, request.windows)
+    more = worker.state == SAVED and 0 < fresh < request.windows
+    return _outcome(worker, state, fresh, more=more)
 
 
-def _outcome(worker: Worker, state: Life, saved: int, windows: int) -> tuple[str, str]:
-    """What comes of a worker by its state, of whose windows some are ``saved``."""
-    if worker.state in (FAILED, NOT_RECORDED):
-        return LOST, worker.why or worker.state
-    if worker.state == SAVED and (saved >= windows or windows == 1):
+def _more(worker: Worker) -> bool:
+    """Whether a worker that has saved, or could not, is to record once more: as it says itself, else by its traces."""
+    if worker.done is not None:
+        return not worker.done
+    return worker.state == SAVED and 1 < worker.windows > len(worker.traces)
+
+
+def _outcome(worker: Worker, state: Life, saved: int, *, more: bool) -> tuple[str, str]:
+    """What comes of a worker by its state; it has ``saved`` some windows, and there may be ``more`` to come."""
+    if worker.state == SAVED and not more:
         return DONE, ""
+    if worker.state == FAILED or (worker.state == NOT_RECORDED and not more):
+        return LOST, worker.why or worker.state
     if not state.gone:
         return AT_WORK, ""
-    if worker.state == SAVED:
-        return LOST, f"it saved {saved} of {windows} windows; {_gone(worker)}"
-    return LOST, _gone(worker)
+    windows = f"it saved {saved} {'window' if saved == 1 else 'windows'}, and more were to come; " if saved else ""
+    return LOST, f"{windows}{_gone(worker)}"
 
 
 def _gone(worker: Worker) -> str:

@@ -24,9 +24,10 @@ class Worker:
 
     ``window`` is "" where a worker on demand has not been asked; ``number`` is that of its next unit, None where it
     did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts; it records in ``repeat``
-    of them. ``ranks`` are those that were asked for, ``world`` how many are numbered together, 0 where it does not
-    know. ``traces`` are the names of what it has saved so far, newest last; ``request`` is the id of the last request
-    that it took or refused.
+    of them. ``done`` tells whether it will record no more, None where it does not say. ``ranks`` are those that were
+    asked for, ``world`` how many are numbered together, 0 where it does not know. ``traces`` are the names of what it
+    has saved so far, newest last; ``request`` is the id of the last request that it took or refused. ``live`` is where
+    it keeps the number of its next unit, if it does.
     """
 
     target: str
@@ -57,6 +58,7 @@ class Worker:
     request: str
     live: str
     repeat: int = 1
+    done: bool | None = None
 
     @property
     def windows(self) -> int:
@@ -92,21 +94,30 @@ def read(text: bytes) -> Worker:
     state = fields.text("state")
     if state not in STATES:
         raise ValueError(f"its state is {forms.shown(state)}")
-    why = content.get("why", "")
+    why, pid, done = content.get("why", ""), fields.number("pid", lowest=1), content.get("done")
     return Worker(
         target=fields.text("target"), release=fields.text("release", ""), stage=fields.text("stage", pattern=STAGE),
         unit=fields.text("unit", ""), backend=fields.text("backend", ""),
-        ranks=fields.text("ranks", "", forms.RANKS, longest=100_000),
+        ranks=fields.listed("ranks", forms.RANKS),
         host=fields.text("host"), replica=fields.text("replica", ""), dp=fields.maybe("dp"),
-        rank=fields.number("rank"), world=fields.number("world", 0), pid=fields.number("pid", lowest=1),
+        rank=fields.number("rank"), world=fields.number("world", 0), pid=pid,
         window=fields.text("window", "", forms.WINDOWS, longest=100_000),
         load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
         rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
         state=state, why=forms.printable(why, _MOST_WORDS) if isinstance(why, str) else "", at=fields.time("at"),
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
-        on_demand=fields.flag("on_demand"), request=fields.text("request", ""), live=fields.text("live", "", _LIVE),
+        on_demand=fields.flag("on_demand") or bool(content.get("unit") and content.get("window") == "")
+        or bool(content.get("request")),
+        request=fields.text("request", ""), live=_live(fields, pid), done=done if isinstance(done, bool) else None,
         repeat=fields.number("repeat", 1, lowest=1),
     )  # fmt: skip
+
+
+def _live(fields: forms.Fields, pid: int) -> str:
+    """Where the number lies: a file in memory, or one without a name that the process holds open."""
+    if isinstance(fields.content.get("live"), int):
+        return f"/proc/{pid}/fd/{fields.number('live')}"
+    return fields.text("live", "", _LIVE)
 
 
 def _name(path: str) -> str:

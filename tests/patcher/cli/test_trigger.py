@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
         ([{"rank": 1, "rollout": 9, **here(pid=GONE)}], 3, ""),
         ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 may be gone: silent "),
         ([{"rank": 0, "rollout": 90, "at": 1e9, "pid": 8, **here(pid=GONE)}], 3, ""),
-        ([{"rank": 1, "rollout": 9, "on_demand": False}], 3, ""),
+        ([{"rank": 1, "rollout": 9, "on_demand": False, "window": "1:2"}], 3, ""),
         ([{"rank": 1, "step": 9}], 3, ""),
     ],
 )
@@ -267,18 +268,24 @@ CLOSED: dict[str, tuple[str, int, str, int, str]] = {
 }  # fmt: skip
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that others may search: pytest closes its own again whenever another run begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize(("closed", "mode", "words", "code", "said"), CLOSED.values(), ids=CLOSED)
 def test_what_another_user_may_not_do(
-    saved: Saved, closed: str, mode: int, words: str, code: int, said: str, tmp_path: Path
+    open_folder: Path, closed: str, mode: int, words: str, code: int, said: str
 ) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if os.geteuid() == 0 and folder != Path("/tmp"):
-            folder.chmod(folder.stat().st_mode | 0o055)
+    saved = Saved(open_folder / "rlpatch_traces")
     saved.state("waiting", **ON_DEMAND)
     (saved.path / closed).chmod(mode)
     command = [sys.executable, "-c", STRANGER, *words.split()]
     done = subprocess.run(
-        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True
+        command, cwd=open_folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True
     )
     (saved.path / closed).chmod(0o755)
     assert done.returncode == code, done.stderr

@@ -66,7 +66,6 @@ WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
     "no object": ([STATE], "it is no JSON object"),
     "of another tool": ({"version": 3}, "its format is null, and this rlpatch reads 1"),
     "of a later release": ({**STATE, "format": 2}, "its format is 2, and this rlpatch reads 1"),
-    "huge": ({**STATE, "why": "x" * (1 << 19)}, "it is larger than 256 kB"),
     "an unknown state": ({**STATE, "state": "happy"}, 'its state is "happy"'),
     "no rank": ({name: value for name, value in STATE.items() if name != "rank"}, "it has no rank"),
     "a rank that is none": ({**STATE, "rank": "0"}, 'its rank is "0"'),
@@ -96,6 +95,28 @@ def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: obj
     ((skipped, said),) = seen.skipped
     assert skipped == file
     assert said.startswith(why)
+
+
+def test_what_is_huge_is_not_read(saved: Saved) -> None:
+    os.truncate(saved.state(), (1 << 26) + 1)
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is larger than 64 MB"]
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks", "on_demand"),
+    [
+        ({"ranks": ["0", "3"]}, "0,3", False),
+        ({"ranks": ["all"]}, "all", False),
+        ({"ranks": [0, 3]}, "0,3", False),
+        ({"window": "", "on_demand": None}, "0", True),
+        ({"request": "abc", "on_demand": None}, "0", True),
+        ({"unit": None, "window": None, "on_demand": None}, "0", False),  # a stage that is recorded as a whole
+    ],
+)
+def test_other_words_for_the_same(saved: Saved, told: dict[str, object], ranks: str, on_demand: bool) -> None:
+    saved.state(**told)
+    (worker,) = Folder(saved.path).read().workers
+    assert (worker.ranks, worker.on_demand) == (ranks, on_demand)
 
 
 def _link(file: Path) -> None:

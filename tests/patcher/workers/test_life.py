@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,6 +98,22 @@ def test_the_unit_that_a_worker_is_at_is_seen_live(tmp_path: Path) -> None:
         assert looked_at(tmp_path, **maker.here(live=str(file))).number == 2**40 + 7
     finally:
         file.unlink()
+
+
+@shm
+def test_the_number_may_lie_in_a_file_without_a_name(tmp_path: Path) -> None:
+    with tempfile.TemporaryFile(dir=SHM) as file:
+        file.write(struct.pack("=Q", 77))
+        file.flush()
+        assert looked_at(tmp_path, **maker.here(live=file.fileno())).number == 77
+
+
+@pytest.mark.parametrize("content", [b"12345678", b"123"])
+def test_no_other_file_that_a_process_holds_open_is_read(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    with (tmp_path / "secret").open() as file:
+        assert looked_at(tmp_path, **maker.here(live=file.fileno())).number is None
+    assert looked_at(tmp_path / "closed", **maker.here(live=987)).number is None
 
 
 @shm

@@ -48,9 +48,17 @@ STATES: dict[str, tuple[dict[str, Any], str, str]] = {
     "the first of two rollouts": ({"state": "saved", "repeat": 2, "traces": ["/t/a.json"]}, AT_WORK, ""),
     "two rollouts": ({"state": "saved", "repeat": 2, "traces": ["/t/a.json", "/t/b.json"]}, DONE, ""),
     "more rollouts than a state names": ({"state": "saved", "repeat": 99, "traces": ["/t/a.json"] * 16}, DONE, ""),
+    "saved, and says that it is done": ({"state": "saved", **TWO, "done": True, "traces": ["/t/b.json"]}, DONE, ""),
+    "saved, and says that it is not": ({"state": "saved", "done": False, "traces": ["/t/a.json"]}, AT_WORK, ""),
+    "not recorded in this rollout": ({"state": "not recorded", "done": False}, AT_WORK, ""),
+    "not recorded in the last one": ({"state": "not recorded", "done": True, "why": "no disk"}, LOST, "no disk"),
+    "not done, and gone": (
+        {"state": "saved", "done": False, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
+        f"it saved 1 window, and more were to come; process {GONE} has ended; its last word was saved",
+    ),
     "one of two windows, then gone": (
         {"state": "saved", **TWO, "traces": ["/t/a.json"], **here(pid=GONE)}, LOST,
-        f"it saved 1 of 2 windows; process {GONE} has ended; its last word was saved",
+        f"it saved 1 window, and more were to come; process {GONE} has ended; its last word was saved",
     ),
     "on demand, and not asked": ({"state": "waiting", **ON_DEMAND}, IDLE, ""),
     "on demand, not asked, and gone": ({"state": "waiting", **ON_DEMAND, **here(pid=GONE)}, IDLE, ""),
@@ -84,6 +92,13 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "taken, recording": ({"state": "recording", **TOOK, "rollout": 2}, AT_WORK, ""),
     "taken, saved": ({"state": "saved", **TOOK, "rollout": 2, "traces": ["/t/new.json"]}, DONE, ""),
     "refused": ({"state": "not recorded", **TOOK, "why": "request refused: window"}, LOST, "request refused: window"),
+    "refused unread": (
+        {"state": "not recorded", "why": "request refused: window is 'x'", "at": NOW + 1}, LOST, "request refused: window is 'x'",
+    ),
+    "another was refused unread": ({"state": "not recorded", "why": "request refused: window is 'x'"}, AT_WORK, ""),
+    "saved, and never done": (
+        {"state": "saved", **TOOK, "rollout": 2, "done": False, "traces": ["/t/new.json"]}, DONE, "",
+    ),
     "served, and waiting again": ({"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json", "/t/new.json"]}, DONE, ""),
     "waiting again without a trace": (
         {"state": "waiting", **TOOK, "rollout": 3, "traces": ["/t/old.json"]}, LOST,
