@@ -124,7 +124,7 @@ def _got(capture: Capture) -> str:
 
 def _closed(capture: Capture) -> str:
     """Why the window was closed, by the facts: complete, or why the first rank that is not; "" where none tells."""
-    said = [word for trace in capture.traces if (word := telling.text(trace.facts, "closed"))]
+    said = [word for trace in capture.traces if (word := telling.closed(trace.facts))]
     return next((word for word in said if word != "complete"), said[0] if said else "")
 
 

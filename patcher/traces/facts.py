@@ -80,8 +80,10 @@ def beside(trace: Path, every: Iterable[Facts] | None = None) -> Facts | None:
 
 
 def text(facts: Mapping[str, Any], name: str) -> str | None:
-    """A text that can be shown as it is; None where there is none."""
+    """A text that can be shown as it is, of a list its words with commas between them; None where there is none."""
     value = facts.get(name)
+    if isinstance(value, list) and len(value) < 10_000:
+        value = ",".join(map(str, value))
     return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else None
 
 
@@ -107,12 +109,31 @@ def replica(facts: Mapping[str, Any]) -> int | None:
 
 
 def span(facts: Mapping[str, Any]) -> tuple[int, int | None] | None:
-    """The numbers of the units that were asked for, where the window came to lie; None as the end of one without."""
+    """The numbers of the units that were asked for, where the window came to lie; None as the end of one without.
+
+    Where that is not told, it is what was typed, of several windows the one that the units lie in.
+    """
     first, end = number(facts, "first"), number(facts, "end")
-    if first is None or end is None:
-        asked = re.fullmatch(r"(\d{1,9}):(\d{0,9})", text(facts, "window") or "", re.ASCII)
-        return (int(asked[1]), int(asked[2]) if asked[2] else None) if asked and not _conditions(facts) else None
-    return first, None if end >= NEVER else end
+    if first is not None and end is not None:
+        return first, None if end >= NEVER else end
+    windows = [_typed(one) for one in (text(facts, "window") or "").split(",")]
+    recorded = min(units(facts), default=None)
+    fitting = [
+        one for one in windows
+        if one and (len(windows) == 1 or (recorded is not None and one[0] <= recorded < (one[1] or NEVER)))
+    ]  # fmt: skip
+    return fitting[0] if fitting and not _conditions(facts) else None
+
+
+def _typed(window: str) -> tuple[int, int | None] | None:
+    asked = re.fullmatch(r"(\d{1,9}):(\d{0,9})", window, re.ASCII)
+    return (int(asked[1]), int(asked[2]) if asked[2] else None) if asked else None
+
+
+def closed(facts: Mapping[str, Any]) -> str:
+    """Why the window was closed: complete, or what ended it before; "" where it is not told."""
+    told = text(facts, "closed")
+    return told if told is not None else (text(facts, "why") or "").partition(", recorded")[0]
 
 
 def _conditions(facts: Mapping[str, Any]) -> str:
@@ -130,10 +151,20 @@ def window(facts: Mapping[str, Any]) -> str:
 
 
 def units(facts: Mapping[str, Any] | None) -> dict[int, Mapping[str, Any]]:
-    """What they say of each unit, by its number."""
+    """What they say of each unit, by its number; ``uncounted`` iterations are those between the unit before and it.
+
+    A probe writes those, or all since the window was opened. The two are told apart by the sum of all, which stands
+    beside the units; where it does not, it is the second.
+    """
     listed = (facts or {}).get("units")
     known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    return {found: one for one in known if (found := number(one, "number")) is not None}
+    found = {at: one for one in known if (at := number(one, "number")) is not None}
+    told = [number(found[at], "uncounted") for at in sorted(found)]
+    counts = [count or 0 for count in told]
+    if sum(counts) != number(facts or {}, "uncounted"):
+        counts = [max(count - before, 0) for count, before in zip(counts, [0, *counts], strict=False)]
+    between = (None if said is None else count for said, count in zip(told, counts, strict=True))
+    return {at: {**found[at], "uncounted": count} for at, count in zip(sorted(found), between, strict=True)}
 
 
 def held(facts: Mapping[str, Any] | None) -> dict[str, list[int]]:
@@ -192,7 +223,7 @@ def doubts(facts: Mapping[str, Any], trace: Path, form: str, steps: Sequence[int
     if steps is not None and recorded and recorded != sorted(steps):
         yield f"its facts tell of {_numbers(recorded)}, and it holds {_numbers(sorted(steps))}"
     lies = span(facts)
-    if facts.get("closed") == "complete" and "units" in facts and lies and lies[1] is not None:
+    if closed(facts) == "complete" and "units" in facts and lies and lies[1] is not None:
         asked = lies[1] - lies[0]
         if len(recorded) < asked:
             yield f"its facts call it complete, with {len(recorded)} of {asked} units"

@@ -84,6 +84,29 @@ def test_the_window_that_was_asked_for(more: dict[str, Any], words: str, span: o
     assert (facts.window(content), facts.span(content)) == (words, span)
 
 
+SINCE_IT_OPENED = [{"number": at, "uncounted": count} for at, count in ((30, 0), (31, 2), (32, 2), (33, 5))]
+
+
+@pytest.mark.parametrize(
+    ("more", "between"),
+    [({}, {31: 2, 33: 3}), ({"uncounted": 5}, {31: 2, 33: 3}), ({"uncounted": 9}, {31: 2, 32: 2, 33: 5})],
+)
+def test_uncounted_iterations_are_told_for_each_unit_or_since_the_window_was_opened(
+    more: dict[str, int], between: dict[int, int]
+) -> None:
+    assert facts.between({"units": SINCE_IT_OPENED, **more}) == between
+
+
+def test_what_a_probe_says_in_other_words() -> None:
+    told = {
+        "window": "30:60,100:110", "ranks": ["0", "3"], "units": [{"number": at} for at in range(100, 104)],
+        "why": "all requests have finished, recorded 4 of 10 units with 0 uncounted iterations between them: /t/a",
+    }  # fmt: skip
+    assert (facts.span(told), facts.window(told), facts.text(told, "ranks")) == ((100, 110), "100:110", "0,3")
+    assert facts.closed(told) == "all requests have finished"
+    assert facts.closed({"closed": "complete", "why": "or not, recorded"}) == "complete"
+
+
 def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_one(saved: Saved) -> None:
     for first, end in ((30, 60), (100, 110)):
         name = f"node1_dp0_rank0_4711.{first}.pt.trace.json"
@@ -121,7 +144,7 @@ def test_uncounted_iterations_are_said(saved: Saved) -> None:
     content = json.loads((saved.path / f"{NAME}.rlpatch.json").read_text())
     for unit, count in zip(content["units"], (5, 0, 2), strict=True):
         unit["uncounted"] = count
-    path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps(content))
+    path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps({**content, "uncounted": 7}))
     report, (row,) = told(saved)
     assert row["uncounted"] == {30: 5, 32: 2}
     assert "  1  7 uncounted iterations lie between its units, before #30, #32" in tracing.said(report)

@@ -318,7 +318,7 @@ def facts_beside(trace: Path, **more: Any) -> None:
     ]  # fmt: skip
     facts = {
         **ROLLOUT, "window": "0:4", "tail": 8, "first": 30, "end": 34, "rollout": 2, "host": "host", "pid": 1,
-        "closed": "complete", "units": units, **more,
+        "closed": "complete", "units": units, "uncounted": sum(unit["uncounted"] for unit in units), **more,
     }  # fmt: skip
     trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps(facts))
 
@@ -354,7 +354,9 @@ def test_the_json_of_a_unit_has_what_it_held(trace: Path) -> None:
 
 def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     facts_beside(
-        trace, units=[{"number": at, "sequences": 4, "padded": [4, 1024], "uncounted": 1} for at in range(30, 34)]
+        trace,
+        uncounted=4,
+        units=[{"number": at, "sequences": 4, "padded": [4, 1024], "uncounted": 1} for at in range(30, 34)],
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
