@@ -121,7 +121,7 @@ def window_of(options: TriggerOptions) -> str:
 def _living(folder: Folder, found: Survey, options: TriggerOptions) -> list[Row]:
     """The workers that take requests for the unit, all of one stage; Problem where there is none."""
     if not found.rows:
-        raise watching.nobody(folder)
+        raise watching.nobody(folder, found)
     rows = [row for row in found.rows if _of_target(row.worker, options.target)]
     if not rows:
         there = ", ".join(sorted({row.worker.target for row in found.rows}))

@@ -184,7 +184,7 @@ def _tell(report: Report, screen: Screen, folder: Folder, found: Survey, options
     if found.earlier:
         report.note(f"{found.earlier} left out that ended before others took their places")
     if not found.rows:
-        report.problems.append(nobody(folder, options.stages))
+        report.problems.append(nobody(folder, found, options.stages))
         return
     report.lines += [*screen.table(report.data), *said(report.data)]
     report.lines.append(_summary(found, options))
@@ -201,14 +201,15 @@ def _tell(report: Report, screen: Screen, folder: Folder, found: Survey, options
     report.problems.append(Problem(kind, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more)))
 
 
-def nobody(folder: Folder, stages: Sequence[str] = ()) -> Problem:
+def nobody(folder: Folder, found: Survey, stages: Sequence[str] = ()) -> Problem:
     """That no worker is there to be watched, or to be asked."""
     of = f" of {', '.join(stages)}" if stages else ""
     cause = f"no worker{of} has written its state into {folder.path}"
     if not folder.save_path.exists():
         cause = f"{folder.save_path} does not exist"
     hint = "it writes from the first call of its probe on; the log of the run and `rlpatch status` name the folder"
-    return Problem(Kind.NO_WORKER, cause, hint=hint)
+    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in found.skipped[:MANY])
+    return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
 def said(data: dict[str, Any]) -> list[str]:

@@ -197,6 +197,12 @@ def test_what_nobody_could_take_is_refused(
     assert not list(saved.folder.glob("*.request"))
 
 
+def test_states_that_cannot_be_read_are_said_where_nobody_is_left(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **ON_DEMAND, format=2)
+    said = run("trigger", "--decode", "1:2", code=3).stderr
+    assert "left out rollout_node1_dp0_rank0_4711.json: its format is 2, and this rlpatch reads 1" in said
+
+
 def test_a_rank_that_is_not_there_is_said(run: Run, waiting: Saved) -> None:
     assert "warning: rank 7 does not wait for a request" in run("trigger", "--decode", "1:2", "--ranks", "0,7").stderr
 
