@@ -44,7 +44,8 @@ def workers(data: dict[str, Any], width: int | None = None) -> list[str]:
         rank = f"{row['replica']}/{row['rank']}" if row["replica"] else str(row["rank"])
         unit = row["number"] if row["live"] is None else row["live"]
         counted = "" if unit is None else str(unit)
-        window = f"{counted} of {row['window']}" if counted and row["window"] else counted or row["window"]
+        asked = row["window"] if row["outcome"] != "done" or row["state"] == "saved" else ""  # what was asked before
+        window = f"{counted} of {asked}" if counted and asked else counted or asked
         step = "" if row["step"] is None else f"step {row['step']}"
         turn = "" if row["rollout"] is None else str(row["rollout"])
         sizes = [trace["size"] for trace in row["traces"] if trace["size"] is not None]

@@ -182,6 +182,17 @@ def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -
     assert "asked for" not in run("watch", "--once").stdout
 
 
+def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Run, saved: Saved) -> None:
+    saved.request(window="10:14", at=1)
+    trace = saved.trace()
+    for state, rollout, shown in (("saved", 1, "33 of 10:14"), ("installed", 2, "33 ")):
+        told = {"request": "abc123", "window": "10:14", "number": 33, "traces": [str(trace)]}
+        saved.state(state, rollout=rollout, on_demand=True, **told)
+        (line,) = [line for line in run("watch").stdout.splitlines() if "rollout" in line]
+        assert shown in line
+        assert ("10:14" in line) is (state == "saved")
+
+
 def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     from patcher.traces import folders
 
