@@ -41,6 +41,12 @@ class Facts(NamedTuple):
         return trace.name.removesuffix(".gz") == beside or (isinstance(named, str) and Path(named).name == trace.name)
 
 
+def trace_of(path: Path) -> Path:
+    """The trace of the facts at ``path``, as a shell names them beside it; any other path as it is."""
+    trace = path.with_name(path.name.removesuffix(SUFFIX))
+    return trace if path.name != trace.name and trace.exists() else path
+
+
 def read(file: Path) -> Facts:
     """The facts in a file; without content, and with the reason, where it holds none that are understood."""
     try:

@@ -203,6 +203,7 @@ def _order(trace: Trace) -> tuple[int, str, str]:
 
 def find(folder: Path) -> list[Path]:
     """The paths of everything below ``folder`` that is a trace of some tool; nothing inside another trace."""
+    folder = telling.trace_of(folder)
     if not folder.is_dir() or folder.name.endswith("_ascend_pt"):
         return [folder]
     found = []

@@ -28,7 +28,8 @@ def find(path: Path) -> list[Path]:
     if not path.exists():
         raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
     if not path.is_dir():
-        return [path]
+        named = facts.trace_of(path)
+        return [path] if named == path else find(named)
     output = _output(path)
     if output is not None:
         return [_parsed(output)]

@@ -381,6 +381,19 @@ def test_facts_that_contradict_the_trace_are_said_at_the_top(trace: Path, more: 
     assert doubt in " ".join(result.stdout.partition("\n\n")[0].split())
 
 
+def test_facts_that_a_shell_names_beside_their_trace_are_no_trace(trace: Path) -> None:
+    facts_beside(trace)
+    beside = trace.with_name(f"{trace.name}.rlpatch.json")
+    for words in ((trace, beside), (beside,)):
+        result = typed("report", *words, "--json")
+        assert [one["source"] for one in data(result)["captures"]] == [str(trace)]
+    assert [row["traces"][0]["path"] for row in data(typed("traces", beside, "--json"))["captures"]] == [str(trace)]
+    folder = replace(steps(4), rank=1).text(trace.parent / "deep" / "rank1_ascend_pt")
+    beside.rename(folder.with_name(f"{folder.name}.rlpatch.json"))
+    result = typed("report", folder.with_name(f"{folder.name}.rlpatch.json"), "--json")
+    assert [one["source"] for one in data(result)["captures"]] == [str(folder)]
+
+
 def test_analyse_says_what_the_units_held(trace: Path) -> None:
     facts_beside(trace, rank=3)
     result = typed("analyse", trace.parent, "--json")
