@@ -210,7 +210,7 @@ def _request(report: Report, rows: Sequence[Row], options: TriggerOptions, now: 
     following = max(turns, default=begin - 1) + 1
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: it is too late, for a worker has begun {worker.turns} {following - 1}"
+        cause = f"--at {at}: it is too late, for a worker is in {worker.turns} {following - 1}"
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
     if turns and min(turns) < max(turns):
         report.note(f"the workers are at {worker.turns}s {min(turns)} to {max(turns)}")
@@ -274,7 +274,7 @@ def _look_again(report: Report, folder: Folder, rows: Sequence[Row], request: Re
 def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> list[str]:
     worker = rows[0].worker
     of = f"{worker.turns} {request.at}"
-    after = f", the next one: {worker.turns} {request.at - 1} has begun" if options.at is None and request.at else ""
+    after = ", the one after the furthest that a worker is in" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
     return [

@@ -89,7 +89,7 @@ def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
     host = here()["host"]
     asked = request(waiting)
     assert done.stdout.splitlines() == [
-        "asked for --decode 0:10 --at-tail 8 in rollout 3, the next one: rollout 2 has begun",
+        "asked for --decode 0:10 --at-tail 8 in rollout 3, the one after the furthest that a worker is in",
         f"  of {host} rank 0, {host} rank 1, vllm 0.32.0",
         f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
         f"next: rlpatch watch {waiting.path}",
@@ -100,9 +100,7 @@ def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
 def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
     saved.state("waiting", **ON_DEMAND, step=4)
     saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
-    assert (
-        "in training step 5, the next one: training step 4 has begun" in run("trigger", "--micro-batch", "0:1").stdout
-    )
+    assert "in training step 5, the one after the furthest" in run("trigger", "--micro-batch", "0:1").stdout
     assert request(saved, "update-policy")["at"] == 5
     assert not (saved.folder / "rollout.request").exists()
 
@@ -179,7 +177,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "no such rank": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
     "too late": (
-        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: it is too late, for a worker has begun rollout 5", "--at 6"),
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: it is too late, for a worker is in rollout 5", "--at 6"),
     "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout without --wait", "--wait --timeout SECONDS"),
 }  # fmt: skip
 
