@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     ROLLBACK_INCOMPLETE = (7, "rollback incomplete")
     TRACE = (4, "trace not recognised")
     NO_TRACE = (3, "no trace")
+    NO_WORKER = (3, "no worker")
     NOT_COMPARABLE = (4, "not comparable")
     PROFILER_ON = (8, "another profiler is switched on")
     INTERRUPTED = (130, "interrupted, everything as before")

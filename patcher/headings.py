@@ -7,6 +7,7 @@ PLACE = "Where it is looked for"
 PROFILERS = "Other profilers"
 PARSED = "How it is parsed"
 READ = "What of it is read"
+WAITED = "Whom it waits for"
 OUTPUT = "Output"
 
-HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, READ, OUTPUT)
+HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, READ, WAITED, OUTPUT)

@@ -164,3 +164,14 @@ def _has_another(package: Path, search: Sequence[str], sites: Sequence[Path]) ->
             return True
     copies = {os.path.realpath(site / package.name) for site in sites if (site / package.name).is_dir()}
     return bool(copies) and str(package) not in copies
+
+
+def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
+    """Whether this process runs and began before ``since``, so that it is not another one with its number."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        booted = re.search(r"^btime (\d+)", (proc / "stat").read_text(encoding="utf-8"), re.MULTILINE)
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK") + int(booted[1] if booted else 0)
+    except (OSError, ValueError, IndexError):
+        return False
+    return fields[0] not in ("Z", "X") and began <= since + 2

@@ -37,6 +37,31 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
 
 
+def workers(data: dict[str, Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch watch`` shows, from the data of its report; ``width`` as above."""
+    rows = []
+    for number, row in enumerate(data["workers"], 1):
+        rank = f"{row['replica']}/{row['rank']}" if row["replica"] else str(row["rank"])
+        unit = row["number"] if row["live"] is None else row["live"]
+        counted = "" if unit is None else str(unit)
+        asked = row["window"] if row["outcome"] != "done" or row["state"] == "saved" else ""  # what was asked before
+        window = f"{counted} of {asked}" if counted and asked else counted or asked
+        step = "" if row["step"] is None else f"step {row['step']}"
+        turn = "" if row["rollout"] is None else str(row["rollout"])
+        sizes = [trace["size"] for trace in row["traces"] if trace["size"] is not None]
+        trace = f"{len(sizes)}: " if len(sizes) > 1 else ""
+        trace += _bytes(sum(sizes)) if sizes else "moved" if row["traces"] else ""
+        rows.append(
+            (
+                str(number), " ".join(filter(None, (row["target"], row["release"]))),
+                " ".join(filter(None, (row["stage"], row["role"], step, turn))), row["host"], rank, row["state"],
+                window, row["life"], trace,
+            )
+        )  # fmt: skip
+    heads = ("", "target", "stage", "host", "rank", "state", "unit", "seen", "trace")
+    return _drawn(heads, rows, width)
+
+
 def _bytes(count: int) -> str:
     """A size as people read it, with at most three figures before its unit."""
     size, unit = float(count), "B"
@@ -53,11 +78,28 @@ def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | Non
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0) if width else (0, 1))
-    for name in heads:
-        table.add_column(name, overflow="fold")
-    for row in rows:
+    padding = (0, 1, 0, 0) if width else (0, 1)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=not width, padding=padding)
+    cells = list(rows)
+    for name, wide in zip(heads, _widths([heads, *cells], (width or 1000) - 2 * len(heads) + 2), strict=True):
+        table.add_column(name, overflow="fold", width=wide)
+    for row in cells:
         table.add_row(*map(Text, row))  # a name is no markup
     drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
     Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
     return [line.rstrip() for line in drawn.getvalue().splitlines()]
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """How wide each column is so that no word of it is broken; None where they would not fit into ``room``.
+
+    What is left over lets the column whose lines lack least of it be whole.
+    """
+    columns = [*zip(*rows, strict=True)]
+    widths = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    if sum(widths) > room:
+        return [None] * len(columns)
+    whole = [max(map(len, column)) for column in columns]
+    for at in sorted(range(len(columns)), key=lambda at: whole[at] - widths[at]):
+        widths[at] = min(whole[at], widths[at] + room - sum(widths))
+    return [*widths]

@@ -20,7 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.engine",),
     ("patcher.anchors",),
     ("patcher.recipe",),
-    ("patcher.guards", "patcher.targets", "patcher.traces"),
+    ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
     ("patcher.store", "patches.switches"),
     ("patcher", "patches.probes"),
 )

@@ -18,6 +18,8 @@ COMMANDS = {
     "list": ("listing", "Show targets, releases, stages and windows."),
     "explain": ("explain", "Say where the code goes in and why."),
     "recover": ("recover", "End a run that was interrupted."),
+    "watch": ("watch", "Show where every worker stands, and wait for the traces."),
+    "trigger": ("trigger", "Ask workers that run for a window."),
     "traces": ("traces", "Say what was recorded, and whether it is whole."),
     "analyse": ("analyse", "Parse what torch_npu recorded."),
     "report": ("report", "Say where the time of the recorded units went."),

@@ -226,6 +226,7 @@ def _capture(capture: model.Capture) -> Iterator[str]:
             f", 95th percentile {_ms(capture.percentile95_ns)}, slowest #{slowest.number} with {ratio:.2f} times that"
         )
     yield from _wrapped(text)
+    yield from _held(capture)
     if not capture.total_ns:
         host = sorted(unit.host_ns for unit in capture.units)[(len(numbers) - 1) // 2]
         yield f"  nothing ran on a device; median on the host {_ms(host)}"
@@ -240,17 +241,45 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     if whole:
         shares = ", ".join(f"{phase} {_percent(ns / whole)}" for phase, ns in phases.items())
         yield from _wrapped(f"kernel time: {shares}")
-    for unit in capture.units:
-        yield Detail(
-            f"  #{unit.number} {_ms(unit.device_ns)}, host {_ms(unit.host_ns)}, {unit.kernels:,} kernels{_load(unit)}"
-        )
+    yield from _units(capture)
     for check in capture.checks:
         yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
-def _load(unit: model.Unit) -> str:
-    known = {"requests": unit.requests, "tokens": unit.tokens, "context": unit.context}
-    return "".join(f", {name} {value:,}" for name, value in known.items() if value is not None)
+def _held(capture: model.Capture) -> Iterator[str]:
+    """What the facts tell of the capture and its units, over those that are reported."""
+    from patcher.traces import facts
+
+    if not capture.facts:
+        return
+    yield from _wrapped(" · ".join(filter(None, facts.told(capture.facts))))
+    every = {name: [getattr(unit, name) for unit in capture.units] for name in facts.HELD}
+    known = {name: [value for value in values if value is not None] for name, values in every.items()}
+    ranges = [f"{name} {facts.spread(min(values), max(values))}" for name, values in known.items() if any(values)]
+    if ranges:
+        yield from _wrapped(f"its units held {', '.join(ranges)}")
+    uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
+    if uncounted:
+        yield from _wrapped(facts.lying_between(uncounted))
+
+
+def _units(capture: model.Capture) -> Iterator[Detail]:
+    """Each unit on a line, with columns of what not every one of them held alike."""
+    from patcher.traces import facts
+
+    names = [name for name in (*facts.HELD, "uncounted") if len({getattr(unit, name) for unit in capture.units}) > 1]
+    if not names:
+        for unit in capture.units:
+            yield Detail(f"  #{unit.number} {_ms(unit.device_ns)}, host {_ms(unit.host_ns)}, {unit.kernels:,} kernels")
+        return
+    rows = [("unit", "ms", "host ms", "kernels", *names)]
+    for unit in capture.units:
+        held = ("" if (value := getattr(unit, name)) is None else f"{value:,}" for name in names)
+        rows.append((f"#{unit.number}", _millis(unit.device_ns), _millis(unit.host_ns), f"{unit.kernels:,}", *held))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+    for row in rows:
+        yield Detail("  " + gap.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
 def _finding(finding: model.Finding) -> Iterator[str]:
@@ -354,6 +383,10 @@ def _cut(name: str, room: int) -> str:
 
 def _ms(ns: float) -> str:
     return f"{ns / 1_000_000:,.2f} ms"
+
+
+def _millis(ns: float) -> str:
+    return f"{ns / 1_000_000:,.3f}"
 
 
 def _percent(share: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.errors import Kind, Problem
 from patcher.report import Detail, Report
+from patcher.traces import facts as telling
 from patcher.traces import folders
 from patcher.traces.folders import Capture, Trace
 
@@ -50,7 +51,15 @@ def traces(folder: Path) -> Report:
     report = Report("traces", data={"folder": str(folder), "captures": [_row(capture) for capture in found]})
     if not found:
         report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
+    for trace in (trace for capture in found for trace in capture.traces):
+        _doubt(report, trace)
     return report
+
+
+def _doubt(report: Report, trace: Trace) -> None:
+    """Say in what the facts beside a trace contradict it."""
+    for doubt in trace.doubts:
+        report.warn(f"{trace.path.name}: {doubt}", str(trace.path))
 
 
 def recorded(folder: Path) -> list[Capture]:
@@ -70,6 +79,10 @@ def said(report: Report) -> list[str]:
     for number, row in enumerate(rows, 1):
         wrong = [trace for trace in row["traces"] if trace["why"]]
         lines += [Detail(f"  {number}  {Path(trace['path']).name}: {trace['why']}") for trace in wrong]
+        if row["closed"] not in ("", "complete"):
+            lines.append(f"  {number}  closed early: {row['closed']}")
+        if row["uncounted"]:
+            lines.append(f"  {number}  {telling.lying_between(row['uncounted'])}")
         lines.append(f"  {number}  next: {row['next']}" if row["next"] else f"  {number}  {_nothing(row)}")
     return lines
 
@@ -86,7 +99,8 @@ def _row(capture: Capture) -> dict[str, Any]:
     return {
         "target": first.target, "release": first.release, "stage": first.stage, "role": first.role,
         "rollout": first.rollout, "step": first.step, "form": first.form, "ours": first.ours,
-        "asked": window(first.asked), "got": got(units, first.asked), "units": None if units is None else list(units),
+        "asked": first.said or window(first.asked), "got": _got(capture),
+        "units": None if units is None else list(units), "uncounted": _between(capture), "closed": _closed(capture),
         "ranks": ranks(capture), "ranks_found": list(capture.found), "state": capture.state, "size": capture.size,
         "next": capture.command, "traces": [_trace(trace) for trace in capture.traces],
     }  # fmt: skip
@@ -96,8 +110,27 @@ def _trace(trace: Trace) -> dict[str, Any]:
     return {
         "path": str(trace.path), "state": trace.state, "why": trace.why, "size": trace.size, "host": trace.host,
         "replica": trace.replica, "rank": trace.rank, "pid": trace.pid, "exports": list(trace.exports),
-        "ended": trace.ended, "facts": dict(trace.facts),
+        "ended": trace.ended, "facts": dict(trace.facts), "doubts": list(trace.doubts),
     }  # fmt: skip
+
+
+def _got(capture: Capture) -> str:
+    """The units that are there. Behind a condition each replica's lie elsewhere: then only their number is common."""
+    if len({trace.asked for trace in capture.traces}) == 1:
+        return got(capture.steps, capture.first.asked)
+    counts = {len(trace.steps) for trace in capture.traces if trace.steps is not None}
+    return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+
+
+def _closed(capture: Capture) -> str:
+    """Why the window was closed, by the facts: complete, or why the first rank that is not; "" where none tells."""
+    said = [word for trace in capture.traces if (word := telling.closed(trace.facts))]
+    return next((word for word in said if word != "complete"), said[0] if said else "")
+
+
+def _between(capture: Capture) -> dict[int, int]:
+    """How many uncounted iterations lie before which unit, in the rank that has most of them."""
+    return max((telling.between(trace.facts) for trace in capture.traces), key=lambda found: sum(found.values()))
 
 
 def window(asked: tuple[int, int | None] | None) -> str:
@@ -133,7 +166,8 @@ def ranks(capture: Capture) -> str:
     text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
     asked, world = capture.first.ranks, capture.first.world
     if asked and asked != "all":
-        missing = {int(rank) for rank in asked.split(",") if rank.isdigit()} - set(numbers)
+        listed = {int(rank) for rank in asked.split(",") if rank.isdecimal() and len(rank) < 10}
+        missing = {rank for rank in listed if not world or rank < world} - set(numbers)
         return f"{text or 'none'} of {asked}" if missing else text
     if world and world > len(numbers):
         return f"{text or 'none'} of {world}"
@@ -169,11 +203,26 @@ def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractCon
         "parsed": [{**one._asdict(), "path": str(one.path), "exports": folders.exported(one.path)} for one in told],
         "recipes": [{**one._asdict(), "files": [str(file) for file in one.files]} for one in left],
         "opens": list(_opened(report, [*after, *torch])),
+        "held": [_held(report, trace) for trace in (*after, *torch)],
     }
     if after or torch:
         ready = folders.common(trace.path for trace in [*after, *torch])
         report.lines.append(f"next: rlpatch report {_quoted(ready)}")
     return report
+
+
+def _held(report: Report, trace: Trace) -> dict[str, Any]:
+    """What the facts of a trace that can be read now tell of its units; said, as is in what they contradict it."""
+    _doubt(report, trace)
+    held = {name: [min(values), max(values)] for name, values in telling.held(trace.facts).items()}
+    uncounted = telling.between(trace.facts)
+    asked = trace.said or window(trace.asked)
+    if held:
+        words = ", ".join(f"{name} {telling.spread(*values)}" for name, values in held.items())
+        report.lines.append(f"{trace.path.name} holds {asked}: {words}")
+    if uncounted:
+        report.lines.append(f"  {telling.lying_between(uncounted)}")
+    return {"path": str(trace.path), "asked": asked, **held, "uncounted": uncounted, "doubts": list(trace.doubts)}
 
 
 def _quoted(path: Path) -> str:

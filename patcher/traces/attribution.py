@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from patcher.traces import facts
 from patcher.traces.model import (
     COMMUNICATION,
     COMPUTE,
@@ -149,7 +150,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
     ]  # fmt: skip
     hosts = _Hosts(found, segments, owner, chosen)
-    told = _told_units(found.facts)
+    told = facts.units(found.facts)
     units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at), told) for at in chosen)
     kernels, launches, prompt = _kernels(found, owner, set(chosen))
     capture = Capture(
@@ -278,26 +279,17 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
             parts[5] += until - handed
 
 
-def _told_units(facts: Mapping[str, Any] | None) -> dict[int, Mapping[str, Any]]:
-    """What the facts beside a trace say of each unit, by its number."""
-    units = (facts or {}).get("units")
-    known = [unit for unit in units if isinstance(unit, Mapping)] if isinstance(units, list) else []
-    return {unit["number"]: unit for unit in known if isinstance(unit.get("number"), int)}
-
-
 def _unit(window: Window, parts: Sequence[int], phases: dict[str, int], told: Mapping[int, Mapping[str, Any]]) -> Unit:
     begin, end, mark = window.segment
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
-
-    def load(name: str, marked: int | None) -> int | None:
-        said = told.get(number, {}).get(name)
-        return said if isinstance(said, int) and not isinstance(said, bool) else marked
-
+    own = told.get(number, {})
+    marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
+    held: dict[str, Any] = {name: facts.number(own, name) for name in (*facts.HELD, "uncounted")}
+    held |= {name: value for name, value in marked.items() if held[name] is None}
     return Unit(
         number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
-        begin_ns=window.begin, requests=load("requests", mark.requests), tokens=load("tokens", mark.tokens),
-        context=load("context", mark.context), **dict(zip(PARTS, parts, strict=True)),
+        begin_ns=window.begin, padded=facts.numbers(own, "padded"), **held, **dict(zip(PARTS, parts, strict=True)),
     )  # fmt: skip
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from patcher.traces import facts
 from patcher.traces.model import FORMS, PARTS, Capture, Change, Comparison, Kernel, Module, Part, Side, Unit
 from patcher.traces.sources import stage_of
 
@@ -15,6 +17,9 @@ RESAMPLES = 2000
 
 ALIKE = 0.05
 """A kernel that is called, or takes, less than this share more or less is not said to have changed."""
+
+LOADED = 0.10
+"""Units that hold more than this share more are said not to do the same work."""
 
 
 def compared(before: Sequence[Capture], after: Sequence[Capture], *, force: bool = False) -> Comparison:
@@ -83,8 +88,7 @@ def _reasons(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[st
 
 def _window(capture: Capture) -> str:
     """The window of a capture: as its facts say, else the numbers of its units; "" where these mean nothing."""
-    said = (capture.facts or {}).get("window")
-    if isinstance(said, str) and said:
+    if said := facts.window(capture.facts or {}):
         return said
     numbers = [unit.number for unit in capture.units]
     if not numbers or capture.marks not in ("ProfilerStep#", "mark"):
@@ -106,9 +110,27 @@ def _notes(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]
     if len(forms) > 1:
         told = " and ".join(sorted({FORMS[capture.form].partition(",")[0] for capture in (*before, *after)}))
         yield f"The sides come from {told}: their kernels have other names, so compare parts, not kernels."
+    yield from _loads(before, after)
     for side, captures in (("Before", before), ("After", after)):
         for capture in captures:
+            uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
+            if uncounted:
+                yield f"{side}, {capture.label or capture.source}: {facts.lying_between(uncounted)}."
             yield from (f"{side}, {capture.label or capture.source}: {check.evidence}." for check in capture.failed)
+
+
+def _loads(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]:
+    """That the units of one side held more than those of the other, where marks or facts tell: they do other work."""
+    told = []
+    for name in facts.HELD:
+        sides = [[getattr(unit, name) for one in side for unit in one.units] for side in (before, after)]
+        known = [[value for value in values if value is not None] for values in sides]
+        if all(known):
+            first, second = (statistics.median_low(values) for values in known)
+            if abs(second - first) > LOADED * max(first, second):
+                told.append(f"{name} {first:,} before, {second:,} after")
+    if told:
+        yield f"The median units did not hold the same: {'; '.join(told)}."
 
 
 def _samples(captures: Sequence[Capture]) -> int:

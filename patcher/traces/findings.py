@@ -88,6 +88,8 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield _alone_check(units, made)
     yield _exposed_check(made.capture)
     yield _overlap_check(made)
+    if found.facts or found.doubts:
+        yield Check("facts", not found.doubts, "; ".join(found.doubts) or "they agree with the trace")
     if found.unknown:
         types = ", ".join(map(_short, sorted(found.unknown)[:5]))
         yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())

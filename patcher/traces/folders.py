@@ -13,9 +13,15 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from patcher.processes import alive
+from patcher.traces import facts as telling
+from patcher.traces import names
+from patcher.traces.facts import NEVER, SUFFIX, Facts
+from patcher.traces.names import Name
 
 WHOLE = "whole"
 CUT = "cut off"
@@ -46,21 +52,8 @@ BEFORE = f"{OUTPUT}.before"
 LOCK = "analyse.lock"
 STORE = ".rlpatch"
 
-_ROLLOUT = re.compile(
-    r"(?P<host>\w+?)(?P<capture>_graph_capture)?(_replica(?P<told>\d+))?_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
-    re.ASCII,
-)
-_TRAINING = re.compile(
-    r"(?P<host>\w+)_(?P<stage>compute_log_prob|update_policy|compute_values|update_critic)"
-    r"_(?P<role>[a-z]+)_step(?P<step>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
-    re.ASCII,
-)
-_NPU = re.compile(r"(?P<worker>.+?)(_(?P<pid>\d+))?_(?P<time>\d{14,17})_ascend_pt")
-_TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(?P<gz>\.gz)?(?P<tmp>\.tmp)?")
 _STEP = re.compile(rb"ProfilerStep#(\d{1,12})\b")
 _LONGEST_STEP = len(b"ProfilerStep#") + 13
-_FACTS = ".rlpatch.json"
-_NEVER = 10**9  # units: the end that the probe gives the profiler for a window without one
 
 OTHER_TOOLS = {
     ".nsys-rep": "Nsight Systems", ".qdrep": "Nsight Systems", ".ncu-rep": "Nsight Compute",
@@ -79,7 +72,7 @@ class Trace:
 
     ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they were not to be had;
     ``asked`` is the window, with None as the end of one that has none; ``raw`` tells whether what torch_npu recorded
-    is there, to be parsed.
+    is there, to be parsed. ``said`` is the window in the words of the facts, ``doubts`` are what these contradict.
     What nobody wrote down is None or "".
     """
 
@@ -107,6 +100,8 @@ class Trace:
     exports: tuple[str, ...] = ()
     raw: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    said: str = ""
+    doubts: tuple[str, ...] = ()
 
 
 class Capture(NamedTuple):
@@ -171,11 +166,11 @@ def captures(folder: Path, told: Callable[[Path], None] = lambda _path: None) ->
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    facts = _all_facts(folder)
+    known = telling.below(folder)
 
     def looked_at(path: Path) -> Trace:
         told(path)
-        return look(path, facts.get(path.parent, ()))
+        return look(path, known.get(path.parent, ()))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib, which does most of the work, lets the others run
         return grouped(pool.map(looked_at, find(folder)))
@@ -186,7 +181,9 @@ def grouped(traces: Iterable[Trace]) -> list[Capture]:
     found: dict[object, list[list[Trace]]] = {}
     for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
         alone = trace.path if not trace.ours or trace.rank is None else None
-        known = (trace.form, trace.stage, trace.role, trace.step, trace.rollout, trace.asked, trace.target)
+        # Behind a condition each replica's window lies elsewhere.
+        window = trace.said or trace.asked
+        known = (trace.form, trace.stage, trace.role, trace.step, trace.rollout, window, trace.target)
         groups = found.setdefault((alone, trace.path.parent, *known), [])
         if not groups or any(_who(one) == _who(trace) for one in groups[-1]):
             groups.append([])
@@ -206,6 +203,7 @@ def _order(trace: Trace) -> tuple[int, str, str]:
 
 def find(folder: Path) -> list[Path]:
     """The paths of everything below ``folder`` that is a trace of some tool; nothing inside another trace."""
+    folder = telling.trace_of(folder)
     if not folder.is_dir() or folder.name.endswith("_ascend_pt"):
         return [folder]
     found = []
@@ -213,8 +211,8 @@ def find(folder: Path) -> list[Path]:
         inside = {name for name in folders if name.endswith("_ascend_pt") or name.startswith("PROF_")}
         folders[:] = [name for name in folders if name not in inside and name != STORE]
         found += [Path(place, name) for name in inside]
-        paths = (Path(place, name) for name in files if not name.endswith(_FACTS))
-        found += [path for path in paths if _TORCH.fullmatch(path.name) or _tool(path.name) or _chrome(path)]
+        paths = (Path(place, name) for name in files if not name.endswith(SUFFIX))
+        found += [path for path in paths if names.is_torch(path.name) or _tool(path.name) or _chrome(path)]
     return sorted(found)
 
 
@@ -239,18 +237,16 @@ def _raised(top: Path) -> Callable[[OSError], None]:
     return heard
 
 
-def look(path: Path, facts: Iterable[Mapping[str, Any]] = ()) -> Trace:
-    """One trace; ``facts`` are those of the files that lie beside it."""
+def look(path: Path, known: Iterable[Facts] | None = None) -> Trace:
+    """One trace; ``known`` are the facts that lie in its folder, if they were read already."""
     if path.is_dir() and path.name.endswith("_ascend_pt"):
         trace = _npu(path)
     elif _tool(path.name) or path.is_dir():
         trace = Trace(path, "other", FOREIGN, size(path), f"a trace of {_tool(path.name) or 'CANN, without torch_npu'}")
     else:
         trace = _torch(path)
-    for one in facts:
-        if _belongs(one, path):
-            return _with(trace, one)
-    return trace
+    own = telling.beside(path, known)
+    return _with(trace, own) if own else trace
 
 
 def size(path: Path) -> int:
@@ -271,23 +267,19 @@ def size(path: Path) -> int:
 
 
 def _npu(path: Path) -> Trace:
-    name = _NPU.fullmatch(path.name)
-    worker, pid, stamp = (name["worker"], name["pid"], name["time"]) if name else (path.name, None, "")
-    known = _named(worker, pid)
-    if pid and not known["ours"]:  # 2.1 writes no process of its own behind the name
-        whole = _named(f"{worker}_{pid}", pid)
-        known = whole if whole["ours"] else known
+    name = names.of(path)
+    known = name.known
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
     settings = _json(info) if info else None
     steps = npu_steps(path)
     exports = exported(path)
-    state, why = _npu_state(path, known, info, settings, steps)
+    state, why = _npu_state(path, name, info, settings, steps)
     raw = (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
     about: dict[str, Any] = {
         "exports": exports,
         "raw": raw,
         "steps": steps,
-        "ended": _stamp(stamp) or _changed(path),
+        "ended": name.ended or _changed(path),
         **known,
     }
     if settings:
@@ -300,13 +292,14 @@ def _npu(path: Path) -> Trace:
 
 
 def _npu_state(
-    path: Path, known: Mapping[str, Any], info: Path | None, settings: Any, steps: tuple[int, ...] | None
+    path: Path, name: Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
     if parsing(path):
         return WRITING, "it is being parsed"
     if info is None:
-        if known["pid"] and _here(known) and alive(known["pid"], _changed(path)):
-            return WRITING, f"process {known['pid']} records it"
+        pid = name.known["pid"]
+        if pid and name.here and alive(pid, _changed(path)):
+            return WRITING, f"process {pid} records it"
         if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
             return EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
         return KILLED, "there is no profiler_info.json"
@@ -400,7 +393,7 @@ def _scheduled(settings: Any) -> tuple[int, int | None] | None:
         end = first + int(schedule["active"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
-    return first, None if end >= _NEVER else end
+    return first, None if end >= NEVER else end
 
 
 def parsing(path: Path) -> bool:
@@ -429,11 +422,10 @@ def _locked(path: Path) -> bool:
 
 
 def _torch(path: Path) -> Trace:
-    name = _TORCH.fullmatch(path.name)
-    worker, stamp = (name["worker"], name["time"] or "") if name else (path.name, "")
-    known = _named(worker, None)
+    name = names.of(path)
+    known = name.known
     total = path.stat().st_size
-    about: dict[str, Any] = {"ended": _stamp(stamp) or _changed(path), **known}
+    about: dict[str, Any] = {"ended": name.ended or _changed(path), **known}
     if not total:
         return Trace(path, "torch", EMPTY, 0, "it has 0 bytes", **about)
     read = _json_text(path)
@@ -442,8 +434,8 @@ def _torch(path: Path) -> Trace:
         about["rank"] = read.rank
     if read.wrong:
         pid, recent = known["pid"], time.time() - _changed(path) < _RECENT_S
-        writes = pid and _here(known) and alive(pid, _changed(path))
-        if (name and name["tmp"] and writes) or (recent and (writes or (pid and not _here(known)))):
+        writes = pid and name.here and alive(pid, _changed(path))
+        if (name.temporary and writes) or (recent and (writes or (pid and not name.here))):
             return Trace(path, "torch", WRITING, total, f"process {pid} writes it", **about)
         return Trace(path, "torch", CUT, total, read.wrong, **about)
     if not read.events:
@@ -554,47 +546,11 @@ def _numbers(blocks: Iterable[bytes]) -> Iterator[int]:
     yield from found
 
 
-# ---------------------------------------------------------------- names, facts, processes
-
-
-def _named(worker: str, pid: str | None) -> dict[str, Any]:
-    """What a probe of ours writes into the name of a trace, or what torch writes: ``HOST_PID``."""
-    for pattern in (_TRAINING, _ROLLOUT):
-        match = pattern.fullmatch(worker)
-        if match:
-            words = match.groupdict()
-            stage = "graph-capture" if words.get("capture") else (words.get("stage") or "rollout").replace("_", "-")
-            # Which engine verl says that it is tells more than the place among those that know of each other.
-            replica = words.get("told") or words.get("replica")
-            return {
-                "ours": True, "host": words["host"], "stage": stage, "role": words.get("role", ""),
-                "rank": int(words["rank"]), "pid": int(words["pid"]),
-                "replica": None if replica is None else int(replica),
-                "step": int(words["step"]) if "step" in words else None,
-            }  # fmt: skip
-    host, _, number = worker.rpartition("_")
-    known = pid or (number if number.isdigit() else "")
-    return {"ours": False, "host": worker if pid else host, "pid": int(known) if known else None}
+# ---------------------------------------------------------------- tools, times, facts
 
 
 def _tool(name: str) -> str:
     return next((tool for end, tool in OTHER_TOOLS.items() if name.endswith(end)), "")
-
-
-def _here(known: Mapping[str, Any]) -> bool:
-    name = os.uname().nodename
-    return known["host"] in (name, "".join(c if c.isalnum() else "_" for c in name))
-
-
-def alive(pid: int, since: float) -> bool:
-    """Whether this process runs and began before ``since``, so that it is not another one with its number."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        booted = re.search(r"^btime (\d+)", Path("/proc/stat").read_text(encoding="utf-8"), re.MULTILINE)
-        began = int(fields[19]) / os.sysconf("SC_CLK_TCK") + int(booted[1] if booted else 0)
-    except (OSError, ValueError, IndexError):
-        return False
-    return fields[0] != "Z" and began <= since + 2
 
 
 def _changed(path: Path) -> float:
@@ -603,18 +559,6 @@ def _changed(path: Path) -> float:
     if path.is_dir():
         times += [file.stat().st_mtime for file in path.glob("*")]
     return max(times)
-
-
-def _stamp(text: str) -> float:
-    """Seconds since the epoch for what profilers write into names: milliseconds or more of them, or a date."""
-    if not text:
-        return 0.0
-    if re.match(r"20\d\d[01]\d[0-3]\d", text) and len(text) in (14, 17):
-        try:
-            return time.mktime(time.strptime(text[:14], "%Y%m%d%H%M%S")) + int(text[14:] or 0) / 1000
-        except ValueError:
-            return 0.0
-    return float(int(text) / 10 ** max(len(text) - 10, 0))
 
 
 def _json(path: Path) -> Any:
@@ -632,42 +576,18 @@ def _closed(path: Path) -> bool:
         return ended(head, file.read())
 
 
-def _all_facts(folder: Path) -> dict[Path, list[Mapping[str, Any]]]:
-    """The facts of the probes by folder; the longest names first, so that one is not taken for the start of another."""
-    found: dict[Path, list[Mapping[str, Any]]] = {}
-    top = folder if folder.is_dir() and not folder.name.endswith("_ascend_pt") else folder.parent
-    for file in sorted(top.rglob(f"*{_FACTS}"), key=lambda file: -len(file.name)):
-        facts = _json(file)
-        if facts is not None:
-            found.setdefault(file.parent, []).append({**facts, "_beside": file.name.removesuffix(_FACTS)})
-    return found
-
-
-def _belongs(facts: Mapping[str, Any], path: Path) -> bool:
-    named = facts.get("trace")
-    if isinstance(named, str) and named:
-        return Path(named).name == path.name
-    return path.name.startswith(str(facts["_beside"]))
-
-
-def _with(trace: Trace, facts: Mapping[str, Any]) -> Trace:
+def _with(trace: Trace, found: Facts) -> Trace:
     """The trace with what its facts say, where they say it in the form that is asked for."""
-    import dataclasses
-
-    def of(name: str, kind: type) -> Any:
-        value = facts.get(name)
-        return value if isinstance(value, kind) and not isinstance(value, bool) else getattr(trace, name, None)
-
-    texts = {name: of(name, str) for name in ("target", "release", "stage", "role", "host", "ranks")}
-    numbers = {name: of(name, int) for name in ("rollout", "step", "replica", "rank", "pid")}
-    if isinstance(facts.get("training_step"), int):
-        numbers["step"] = facts["training_step"]
-    units = facts.get("units")
-    steps = trace.steps
-    if steps is None and isinstance(units, list):
-        steps = tuple(one["number"] for one in units if isinstance(one, dict) and isinstance(one.get("number"), int))
-    window = re.fullmatch(r"(\d+):(\d*)", str(facts.get("window", "")))
-    asked = (int(window[1]), int(window[2]) if window[2] else None) if window else trace.asked
-    kept = {name: value for name, value in facts.items() if name != "_beside"}
-    words = {name: value for name, value in texts.items() if value is not None}
-    return dataclasses.replace(trace, ours=True, **words, **numbers, asked=asked, steps=steps, facts=kept)
+    facts = found.content
+    if found.why:
+        return replace(trace, doubts=(found.why,))
+    words = {name: telling.text(facts, name) for name in ("target", "release", "stage", "role", "host", "ranks")}
+    numbers = {name: telling.number(facts, name) for name in ("rollout", "step", "rank", "pid", "world")}
+    told: dict[str, Any] = {name: value for name, value in {**words, **numbers}.items() if value is not None}
+    replica, lies, units = telling.replica(facts), telling.span(facts), telling.units(facts)
+    return replace(
+        trace, ours=True, facts=facts, said=telling.window(facts), asked=lies or trace.asked,
+        replica=trace.replica if replica is None else replica,
+        steps=tuple(sorted(units)) if trace.steps is None and units else trace.steps,
+        doubts=tuple(telling.doubts(facts, trace.path, trace.form, trace.steps)), **told,
+    )  # fmt: skip

@@ -48,7 +48,8 @@ class Unit:
     the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
     on the host. ``kernels`` counts the tasks that it launched, wherever they ran. ``phases`` is the time of these in
     forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and ``context`` are None where neither its
-    mark nor the facts beside the trace tell.
+    mark nor the facts beside the trace tell; ``drafts``, ``longest`` (the longest context), ``sequences`` and their
+    ``padded`` shape where the facts do not. ``uncounted`` iterations lie between the unit before and this one.
     """
 
     number: int
@@ -65,6 +66,11 @@ class Unit:
     requests: int | None = None
     tokens: int | None = None
     context: int | None = None
+    drafts: int | None = None
+    longest: int | None = None
+    sequences: int | None = None
+    padded: tuple[int, ...] | None = None
+    uncounted: int | None = None
     name: str = ""
     begin_ns: int = 0
 
@@ -88,7 +94,9 @@ class Unit:
         return {
             "number": self.number, "host_ns": self.host_ns, "device_ns": self.device_ns, "kernels": self.kernels,
             **self.parts, "phases": dict(self.phases),
-            "requests": self.requests, "tokens": self.tokens, "context": self.context,
+            "requests": self.requests, "tokens": self.tokens, "context": self.context, "drafts": self.drafts,
+            "longest": self.longest, "sequences": self.sequences,
+            "padded": None if self.padded is None else list(self.padded), "uncounted": self.uncounted,
         }  # fmt: skip
 
 

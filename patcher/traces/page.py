@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.traces import facts
 from patcher.traces.markup import Content, Markup, literal, tag
 from patcher.traces.model import (
     FORMS,
@@ -131,24 +132,12 @@ def _head(title: str, captures: Sequence[Capture]) -> Content:
 
 def _about(capture: Capture) -> str:
     form = FORMS.get(capture.form, capture.form)
-    words = (capture.source, form, capture.device, _ranked(capture), *_told(capture.facts))
+    words = (capture.source, form, capture.device, _ranked(capture), *facts.told(capture.facts))
     return " · ".join(filter(None, words))
 
 
 def _ranked(capture: Capture) -> str:
     return "" if capture.rank is None else f"rank {capture.rank}"
-
-
-def _told(facts: Mapping[str, object] | None) -> Iterable[str]:
-    """Of the facts what tells one run from another."""
-    for name in ("target", "release", "stage", "role", "unit", "window", "rollout", "step", "training_step", "host"):
-        value = (facts or {}).get(name)
-        if isinstance(value, str) and value:
-            yield (
-                value if name in ("target", "release", "stage", "role", "unit") else f"{name.replace('_', ' ')} {value}"
-            )
-        elif isinstance(value, int):
-            yield f"{name.replace('_', ' ')} {value}"
 
 
 def _withdrawn(report: Report) -> Content:
@@ -266,6 +255,7 @@ def _capture(capture: Capture, room: _Room, *, opened: bool, alone: bool = False
         _kernels(capture, room),
         _operators(capture, room),
         _modules(capture, room),
+        _held(capture, room),
         _checks(capture),
         _vendor(capture, room),
     )
@@ -517,6 +507,28 @@ def _table(
         tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="table"),
         left > 0 and tag("p", f"{left:,} more rows are left out here: `--json` has them.", class_="faint"),
     )
+
+
+def _held(capture: Capture, room: _Room) -> Content:
+    """What each unit held, as the facts beside the trace tell."""
+    told = [name for name in (*facts.HELD, "uncounted") if any(getattr(unit, name) for unit in capture.units)]
+    padded = any(unit.padded for unit in capture.units)
+    if not capture.facts or not (told or padded):
+        return None
+    heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in told), *["padded to"] * padded]
+
+    def row(unit: Unit) -> list[object]:
+        counts = [_Cell("" if (value := getattr(unit, name)) is None else f"{value:,}", value) for name in told]
+        shape = [_Cell(" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())))] * padded
+        times = (_timed(unit.device_ns), _timed(unit.host_ns))
+        return [_Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape]
+
+    uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
+    about = f"{facts.lying_between(uncounted)}." if uncounted else ""
+    return _table("Units one by one", heads, [row(unit) for unit in capture.units], room, about, names=0)
+
+
+_HEADS = {"longest": "longest context", "context": "context, summed", "uncounted": "uncounted before"}
 
 
 def _kernels(capture: Capture, room: _Room) -> Content:

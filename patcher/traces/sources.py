@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces import ascend
+from patcher.traces import ascend, facts
 from patcher.traces.timeline import Timeline
 
-FACTS = ".rlpatch.json"
 _JSON = (".json", ".json.gz")
+_NUMBERED = "ProfilerStep#"
+"""Marks that carry the number of a unit as the probe counts it."""
 _STAGES = re.compile(
     r"_(compute_log_prob|update_policy|compute_values|update_critic)_|_dp\d+_rank\d+_|_(graph_capture)"
 )
@@ -27,7 +28,8 @@ def find(path: Path) -> list[Path]:
     if not path.exists():
         raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
     if not path.is_dir():
-        return [path]
+        named = facts.trace_of(path)
+        return [path] if named == path else find(named)
     output = _output(path)
     if output is not None:
         return [_parsed(output)]
@@ -66,36 +68,33 @@ def read(path: Path) -> Timeline:
     place = path.parent.parent if path.parent.name == ascend.OUTPUT else path
     if place != path:
         found.source = str(place)
-    found.facts = facts_of(place)
-    if found.facts is not None and found.rank is None and isinstance(found.facts.get("rank"), int):
-        found.rank = found.facts["rank"]
+    _tell(found, place)
     return found
 
 
-def facts_of(trace: Path) -> Mapping[str, Any] | None:
-    """What the probe left beside ``trace``, or within its folder; None where it did not."""
-    beside = sorted(trace.parent.glob(f"*{FACTS}"), key=lambda file: -len(file.name))
-    inside = sorted(trace.glob(f"*{FACTS}")) if trace.is_dir() else []
-    for file in (*inside, *beside):
-        content = ascend.mapping(ascend.loaded(file))
-        named = content.get("trace")
-        of = Path(named).name if isinstance(named, str) and named else None
-        if content and (file in inside or of == trace.name or (of is None and _begins(trace.name, file.name))):
-            return content
-    return None
+def _tell(found: Timeline, place: Path) -> None:
+    """Put into the timeline what the facts beside its trace say, and in what they contradict it."""
+    own = facts.beside(place)
+    if own is None:
+        return
+    if own.why:
+        found.doubts = (own.why,)
+        return
+    steps = sorted({mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED})
+    form = "torch" if found.form == "torch" else "npu"
+    found.facts = own.content
+    found.doubts = tuple(facts.doubts(own.content, place, form, steps or None))
+    if found.rank is None:
+        found.rank = facts.number(own.content, "rank")
 
 
-def stage_of(source: str, facts: Mapping[str, Any] | None) -> str:
+def stage_of(source: str, told: Mapping[str, Any] | None) -> str:
     """The stage of a capture: from its facts, else from the name that our probe gives; "" where neither tells."""
-    said = (facts or {}).get("stage")
-    if isinstance(said, str):
+    said = facts.text(told or {}, "stage")
+    if said is not None:
         return said
     found = _STAGES.search(Path(source).name)
     return (found[1] or found[2] or "rollout").replace("_", "-") if found else ""
-
-
-def _begins(trace: str, facts: str) -> bool:
-    return trace.startswith(facts.removesuffix(FACTS))
 
 
 def _output(folder: Path) -> Path | None:
@@ -132,7 +131,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _is_trace(file: Path) -> bool:
-    if file.name.endswith(FACTS):
+    if file.name.endswith(facts.SUFFIX):
         return False
     if file.name.endswith(_JSON):
         return file.name.endswith((".pt.trace.json", ".pt.trace.json.gz")) or _says_events(file)

@@ -218,7 +218,8 @@ class Timeline:
     ``operators`` and ``modules`` hold the ranges of each thread, ``backward`` the threads on which autograd runs, and
     ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
     that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
-    ``lost`` counts what could not be read, ``unknown`` names types of tasks that nobody has told us of.
+    ``lost`` counts what could not be read, ``unknown`` names types of tasks that nobody has told us of. ``doubts`` are
+    what the facts beside the trace contradict in it.
     """
 
     def __init__(self, source: str, form: str) -> None:
@@ -236,6 +237,7 @@ class Timeline:
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None
         self.facts: Mapping[str, Any] | None = None
+        self.doubts: tuple[str, ...] = ()
         self.cut = ""
         self.lost = 0
         self.unknown: set[str] = set()

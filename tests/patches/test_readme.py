@@ -14,6 +14,7 @@ from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
 from patches.projects import projects
 from tests.patcher.traces.recorded import steps
+from tests.patcher.workers.maker import ON_DEMAND, Saved
 from tests.patches.test_releases import run
 
 PAGES = (*REPOSITORY.glob("README*.md"), REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md"))
@@ -35,8 +36,9 @@ APPLIED = [
     if line.startswith("apply")
 ]
 OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", "report", "compare") and " " in line]
-NAMES_ALONE = ("apply", "check", "demo", "explain", "traces", "analyse", "report", "compare")
-LOOKS = [line for line in LINES if line not in (*COMMANDS, *OF_TRACES, *NAMES_ALONE)]
+OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") and " " in line]
+NAMES_ALONE = ("apply", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
+LOOKS = [line for line in LINES if line not in (*COMMANDS, *OF_TRACES, *OF_WORKERS, *NAMES_ALONE)]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -93,6 +95,19 @@ def test_what_the_docs_do_with_traces(command: str, tmp_path: Path, monkeypatch:
         words = words[:1]
     assert run(*words).output
     assert all(Path(word).is_file() for word in words if word.endswith(".html"))
+
+
+@pytest.mark.parametrize("command", OF_WORKERS)
+def test_what_the_docs_do_with_workers(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("/data/", "") for word in shlex.split(command)]
+    saved = Saved(Path("rlpatch_traces"))
+    for told in ({}, {"step": 1}):
+        saved.state("saved", **told) if words[0] == "watch" else saved.state("waiting", **ON_DEMAND, **told)
+    if "--wait" in words:  # nobody serves it
+        words[words.index("--timeout") + 1] = "0.1"
+    done = run(*words, code=3 if "--wait" in words else 0)
+    assert ("2 saved" if words[0] == "watch" else "asked for --") in done.stdout
 
 
 @pytest.mark.parametrize("command", [line for line in COMMANDS if line.startswith("check vllm-ascend")])

@@ -16,7 +16,7 @@ import pytest
 from patcher import cli
 from patcher.cli.apply import command as apply
 from patcher.cli.command import Command
-from patcher.headings import HEADINGS, PARSED, READ
+from patcher.headings import HEADINGS, PARSED, READ, WAITED
 from patcher.request import OPTIONS
 from patches.projects import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
@@ -155,7 +155,7 @@ def test_the_help_fits_the_terminal(run, name: str, columns: int) -> None:
 def test_the_options_of_apply_stand_below_their_headings_each_once(run) -> None:
     said = run("apply", "--help").stdout
     found = [line.rstrip(":") for line in said.splitlines() if line.rstrip(":") in HEADINGS]
-    assert found == [heading for heading in HEADINGS if heading not in (PARSED, READ)]  # those of traces
+    assert found == [heading for heading in HEADINGS if heading not in (PARSED, READ, WAITED)]  # of traces
     for option in OPTIONS.values():
         rows = [line for line in said.splitlines() if line.lstrip().startswith((f"{option.flag} ", f"{option.flag}\n"))]
         assert len(rows) == 1, option.flag

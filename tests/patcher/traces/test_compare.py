@@ -98,6 +98,15 @@ REFUSED = {
     "another window by the facts": (
         capture(1, 2, facts={"window": "30:60"}), capture(1, 2, facts={"window": "30:61"}), "other window: 30:60 before, 30:61 after",
     ),
+    "another one of several windows": (
+        capture(1, 2, facts={"window": "30:32,90:92", "first": 30, "end": 32}),
+        capture(1, 2, facts={"window": "30:32,90:92", "first": 90, "end": 92}), "other window: 30:32 before, 90:92 after",
+    ),
+    "another condition": (
+        capture(1, 2, facts={"window": "0:2", "tail": 8, "first": 30, "end": 32}),
+        capture(1, 2, facts={"window": "0:2", "load": 256, "first": 30, "end": 32}),
+        "other window: 0:2 at tail 8 before, 0:2 at load 256 after",
+    ),
     "another stage by the name": (
         capture(1, 2), capture(1, 2, source="/traces/a_update_policy_actor_step1_rank0_9"), "other stage: rollout before, update-policy after",
     ),
@@ -155,3 +164,34 @@ def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     assert list(told["kernels"][0]) == [
         "name", "kind", "state", "before_calls", "after_calls", "before_ns", "after_ns", "change_ns"
     ]  # fmt: skip
+
+
+def loaded(*held: dict[str, int], **more: object) -> Capture:
+    made = capture(*[MS] * len(held), **more)
+    units = tuple(replace(unit, **loads) for unit, loads in zip(made.units, held, strict=True))
+    return replace(made, units=units)
+
+
+def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
+    sides = [capture(1, 2, facts={"window": "0:2", "tail": 8, "first": at, "end": at + 2}) for at in (1999, 2063)]
+    assert compared(sides[:1], sides[1:]).refused == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"requests": 256}, {"requests": 8}, "The median units did not hold the same: requests 256 before, 8 after."),
+        (
+            {"requests": 8, "context": 9000}, {"requests": 8, "context": 65_000},
+            "The median units did not hold the same: context 9,000 before, 65,000 after.",
+        ),
+        ({"requests": 100}, {"requests": 95}, None),
+        ({"requests": 100}, {}, None),
+        ({}, {"uncounted": 2}, "After, /traces/a_dp0_rank0_1: 2 uncounted iterations lie between its units, before #30."),
+    ],
+)  # fmt: skip
+def test_units_that_held_something_else_are_said(
+    before: dict[str, int], after: dict[str, int], said: str | None
+) -> None:
+    notes = compared([loaded(before, before)], [loaded(after, {})]).notes
+    assert (said in notes) if said else not any("hold" in note or "uncounted" in note for note in notes)

@@ -280,6 +280,11 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         "requests",
         "tokens",
         "context",
+        "drafts",
+        "longest",
+        "sequences",
+        "padded",
+        "uncounted",
     ]
     assert all(row["device_ns"] == sum(row[part] for part in PARTS) for row in one["units"])
     assert list(one["kernels"][0]) == ["name", "kind", "calls", "ns"]

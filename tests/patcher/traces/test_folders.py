@@ -395,8 +395,9 @@ def test_units_are_those_that_every_rank_has() -> None:
     assert Capture(traces[2:]).steps is None
 
 
+NAME = "h_dp0_rank0_7.1.pt.trace.json"
 FACTS = {
-    "target": "vllm", "release": "0.11.0", "stage": "rollout", "window": "3:9", "rollout": 4, "rank": 2, "host": "h",
+    "format": 1, "target": "vllm", "release": "0.11.0", "stage": "rollout", "window": "3:9", "rollout": 4, "rank": 2, "host": "h",
     "ranks": "2,6", "pid": True, "replica": "seven", "units": [{"number": 3}, {"number": "x"}, 4],
 }  # fmt: skip
 
@@ -404,14 +405,16 @@ FACTS = {
 @pytest.mark.parametrize(
     ("name", "facts", "taken"),
     [
-        ("h_dp0_rank0_7", FACTS, True),
-        ("another", {**FACTS, "trace": "/else/where/h_dp0_rank0_7.1.pt.trace.json"}, True),
+        (NAME, FACTS, True),
+        ("another", {**FACTS, "trace": f"/else/where/{NAME}"}, True),
         ("another", FACTS, False),
-        ("h_dp0_rank0_7", [FACTS], False),
+        (NAME, [FACTS], False),
+        (NAME, {**FACTS, "format": 2}, False),
+        ("h_dp0_rank0_7", FACTS, False),  # of which of its traces?
     ],
 )
 def test_facts_beside_a_trace(tmp_path: Path, name: str, facts: object, taken: bool) -> None:
-    (tmp_path / "h_dp0_rank0_7.1.pt.trace.json").write_text('{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}]}')
+    (tmp_path / NAME).write_text('{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}]}')
     (tmp_path / f"{name}.rlpatch.json").write_text(json.dumps(facts))
     (row,) = rows(tmp_path)
     if not taken:

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from patcher.cli import rlpatch
 from patcher.traces import sources
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+from tests.patcher.workers.maker import ROLLOUT
 
 
 def typed(*words: str | Path) -> Result:
@@ -320,11 +321,111 @@ def test_a_folder_gives_all_that_lies_below(trace: Path, tmp_path: Path) -> None
 
 
 def test_facts_beside_a_trace_are_read(trace: Path) -> None:
-    facts = {"stage": "rollout", "rank": 5, "units": [{"number": 31, "requests": 7}]}
-    (trace.parent / "host_dp0_rank0_1.rlpatch.json").write_text(json.dumps(facts))
+    facts = {"format": 1, "stage": "rollout", "rank": 0, "units": [{"number": 31, "requests": 7}]}
+    trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps(facts))
     (one,) = data(typed("report", trace, "--json"))["captures"]
     assert one["facts"] == facts
     assert [unit["requests"] for unit in one["units"]] == [None, 7, None, None]
+
+
+def facts_beside(trace: Path, **more: Any) -> None:
+    """Facts of the four decode steps of ``trace``, before the third of which two iterations did not count."""
+    units = [
+        {"number": 30 + at, "uncounted": 2 * (at == 2), "requests": 8 - at, "tokens": 16, "drafts": 8,
+         "longest": 2000 + at, "context": 9000 + at}
+        for at in range(4)
+    ]  # fmt: skip
+    facts = {
+        **ROLLOUT, "window": "0:4", "tail": 8, "first": 30, "end": 34, "rollout": 2, "host": "host", "pid": 1,
+        "closed": "complete", "units": units, "uncounted": sum(unit["uncounted"] for unit in units), **more,
+    }  # fmt: skip
+    trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps(facts))
+
+
+def test_a_report_says_what_the_units_held(trace: Path) -> None:
+    facts_beside(trace)
+    said = typed("report", trace, "-v").stdout
+    assert "  vllm 0.32.0 · rollout · decode 0:4 at tail 8 · rollout 2 · host\n" in said
+    held = "its units held requests 5 to 8, tokens 16, drafts 8, longest 2,000 to 2,003, context 9,000 to 9,003"
+    assert held in " ".join(said.split())
+    assert "  2 uncounted iterations lie between its units, before #32\n" in said
+    lines = [line.split() for line in said.splitlines()]
+    at = lines.index(["unit", "ms", "host", "ms", "kernels", "requests", "longest", "context", "uncounted"])
+    assert lines[at + 3] == ["#32", "15.000", "15.000", "10", "6", "2,002", "9,002", "2"]
+    assert "ok facts: they agree with the trace" in said
+    assert max(map(len, said.splitlines())) <= max(80, len(str(trace)))
+
+
+def test_only_the_units_that_are_reported_count(trace: Path) -> None:
+    facts_beside(trace)
+    said = typed("report", trace, "--units", "30:32").stdout
+    assert "requests 7 to 8" in said
+    assert "uncounted" not in said
+
+
+def test_the_json_of_a_unit_has_what_it_held(trace: Path) -> None:
+    facts_beside(trace)
+    unit = data(typed("report", trace, "--json"))["captures"][0]["units"][2]
+    held = {"requests": 6, "tokens": 16, "context": 9002, "drafts": 8, "longest": 2002, "sequences": None, "padded": None,
+            "uncounted": 2}  # fmt: skip
+    assert {name: unit[name] for name in held} == held
+
+
+def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
+    facts_beside(
+        trace,
+        uncounted=4,
+        units=[{"number": at, "sequences": 4, "padded": [4, 1024], "uncounted": 1} for at in range(30, 34)],
+    )
+    typed("report", trace, "-o", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    for said in ("Units one by one", "sequences", "padded to", "4 \N{MULTIPLICATION SIGN} 1024", "uncounted before", "decode 0:4 at tail 8",
+                 "4 uncounted iterations lie between its units, before #30, #31, #32, #33."):  # fmt: skip
+        assert said in page, said
+
+
+@pytest.mark.parametrize(
+    ("more", "doubt"),
+    [
+        ({"rank": 3}, "its name says rank 0, its facts say 3"),
+        ({"backend": "npu"}, "its facts say that npu recorded it"),
+        ({"units": [{"number": 7}]}, "its facts tell of unit 7, and it holds 4 units, 30 to 33"),
+        ({"format": 9}, "the format of the facts beside it is 9, and this rlpatch reads 1"),
+    ],
+)
+def test_facts_that_contradict_the_trace_are_said_at_the_top(trace: Path, more: dict[str, Any], doubt: str) -> None:
+    facts_beside(trace, **more)
+    result = typed("report", trace)
+    assert result.exit_code == 0
+    assert doubt in " ".join(result.stdout.partition("\n\n")[0].split())
+
+
+def test_facts_that_a_shell_names_beside_their_trace_are_no_trace(trace: Path) -> None:
+    facts_beside(trace)
+    beside = trace.with_name(f"{trace.name}.rlpatch.json")
+    for words in ((trace, beside), (beside,)):
+        result = typed("report", *words, "--json")
+        assert [one["source"] for one in data(result)["captures"]] == [str(trace)]
+    assert [row["traces"][0]["path"] for row in data(typed("traces", beside, "--json"))["captures"]] == [str(trace)]
+    folder = replace(steps(4), rank=1).text(trace.parent / "deep" / "rank1_ascend_pt")
+    beside.rename(folder.with_name(f"{folder.name}.rlpatch.json"))
+    result = typed("report", folder.with_name(f"{folder.name}.rlpatch.json"), "--json")
+    assert [one["source"] for one in data(result)["captures"]] == [str(folder)]
+
+
+def test_analyse_says_what_the_units_held(trace: Path) -> None:
+    facts_beside(trace, rank=3)
+    result = typed("analyse", trace.parent, "--json")
+    (held,) = data(result)["held"]
+    assert held == {
+        "path": str(trace), "asked": "0:4 at tail 8", "requests": [5, 8], "tokens": [16, 16], "drafts": [8, 8],
+        "longest": [2000, 2003], "context": [9000, 9003], "uncounted": {"32": 2},
+        "doubts": ["its name says rank 0, its facts say 3"],
+    }  # fmt: skip
+    said = typed("analyse", trace.parent)
+    assert f"{trace.name} holds 0:4 at tail 8: requests 5 to 8, tokens 16, " in said.stdout
+    assert "  2 uncounted iterations lie between its units, before #32" in said.stdout
+    assert f"warning: {trace.name}: its name says rank 0" in said.stderr
 
 
 # ---------------------------------------------------------------- compare

@@ -1,0 +1,143 @@
+"""``SAVE_PATH/.rlpatch``: the states that workers keep there, and the requests to them. Anybody may write into it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from patcher.workers import request as requests
+from patcher.workers import worker as workers
+from patcher.workers.request import Request
+from patcher.workers.worker import Worker
+
+NAME = ".rlpatch"
+FACTS = ".rlpatch.json"
+"""How the file of facts beside a trace ends."""
+
+LARGEST = 1 << 26
+"""Bytes of a file of ours: a state may tell of every unit of its last window."""
+
+
+class Skipped(NamedTuple):
+    """A file that is no state and no request, and why."""
+
+    file: Path
+    why: str
+
+
+class Filed(NamedTuple):
+    """A request that lies there, and when it was written, by the clock of the file system."""
+
+    request: Request
+    written: float
+
+
+class Seen(NamedTuple):
+    """What lies in the folder; ``requests`` by stage."""
+
+    workers: tuple[Worker, ...] = ()
+    requests: Mapping[str, Filed] = {}
+    skipped: tuple[Skipped, ...] = ()
+
+
+class Folder:
+    """The folder of states below ``save_path``. A file is read again only when another one has taken its place."""
+
+    def __init__(self, save_path: Path) -> None:
+        self.save_path, self.path = save_path, save_path / NAME
+        self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
+
+    def read(self) -> Seen:
+        """What lies there now, nothing where there is no such folder; OSError where it cannot be read."""
+        try:
+            with os.scandir(self.path) as entries:
+                names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+        except FileNotFoundError:
+            return Seen()
+        known, self._known = self._known, {}
+        found: list[Worker] = []
+        asked: dict[str, Filed] = {}
+        skipped = []
+        for name in names:
+            read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
+            value = read and self._value(name, read, known.get(name))
+            if isinstance(value, Worker):
+                found.append(value)
+            elif isinstance(value, Filed):
+                asked[name.removesuffix(requests.SUFFIX)] = value
+            elif value is not None:
+                skipped.append(Skipped(self.path / name, value))
+        return Seen(tuple(found), asked, tuple(skipped))
+
+    def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
+        """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
+        try:
+            status = os.lstat(self.path / name)
+            key = (status.st_ino, status.st_mtime_ns, status.st_size)
+            value = known[1] if known and known[0] == key else read(content(self.path / name), status.st_mtime)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error.strerror or str(error)
+        except ValueError as error:
+            value = str(error)
+        self._known[name] = key, value
+        return value
+
+    def trace(self, name: str) -> tuple[Path, float | None]:
+        """Where a trace is that a worker names, and when it was closed; None where it is no longer there.
+
+        Its facts are written once, but a folder of torch_npu is parsed later.
+        """
+        path = self.save_path / name
+        for file in (self.save_path / f"{name}{FACTS}", path):
+            with contextlib.suppress(OSError):
+                status = os.lstat(file)
+                if not stat.S_ISLNK(status.st_mode) and os.path.lexists(path):
+                    return path, status.st_mtime
+        return path, None
+
+    def file(self, stage: str) -> Path:
+        """The request to a stage."""
+        return self.path / f"{stage}{requests.SUFFIX}"
+
+    def write(self, stage: str, request: Request) -> Path:
+        """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
+        file = self.file(stage)
+        adjacent = file.with_name(f".{file.name}.{os.getpid()}")
+        adjacent.unlink(missing_ok=True)  # of a process that was killed, and had the same number
+        try:
+            with open(os.open(adjacent, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:  # noqa: PTH123
+                stream.write(request.text)
+                stream.flush()
+                os.fsync(stream.fileno())
+            adjacent.replace(file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                adjacent.unlink()
+            raise
+        return file
+
+
+_READERS: Mapping[str, Callable[[bytes, float], Any]] = {
+    ".json": lambda text, _written: workers.read(text),
+    requests.SUFFIX: lambda text, written: Filed(requests.read(text), written),
+}
+
+
+def content(file: Path, largest: int = LARGEST) -> bytes:
+    """The bytes of a regular file; OSError where it cannot be read, ValueError where it is something else."""
+    if not stat.S_ISREG(os.lstat(file).st_mode):
+        raise ValueError("it is no regular file")
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no regular file")
+        text = stream.read(largest + 1)
+    if len(text) > largest:
+        raise ValueError(f"it is larger than {largest >> 20} MB")
+    return text

@@ -1,0 +1,113 @@
+"""Values in the files of probes: anything may lie there, and what has not its form is said."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+FORMAT = 1
+"""Of states and requests; a file of another one is not read."""
+
+LONGEST = 200
+"""Characters of a text, but for a path and the words of a state."""
+MOST = 2**63 - 1
+
+WINDOWS = r"\d{1,12}:\d{0,12}(,\d{1,12}:\d{0,12})*"
+RANKS = r"all|\d{1,9}(,\d{1,9})*"
+
+
+def loaded(text: bytes) -> Mapping[str, Any]:
+    """The object in ``text``, of our format; ValueError, which says what it is, for anything else."""
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON, or not all of it") from None
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON object")  # noqa: TRY004  (as for any file that is none of ours)
+    if content.get("format") != FORMAT:
+        raise ValueError(f"its format is {shown(content.get('format'))}, and this rlpatch reads {FORMAT}")
+    return content
+
+
+class Fields:
+    """The values of an object by their names; ValueError, which names the value, for one that has not its form.
+
+    What is absent is the default; without a default it has to be there.
+    """
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+
+    def text(self, name: str, default: str | None = None, pattern: str = "", longest: int = LONGEST) -> str:
+        """A text that can be shown as it is, and has the ``pattern`` if there is one, or is the default."""
+        value = self._of(name, default)
+        if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+            raise self._wrong(name)
+        if pattern and value != default and not re.fullmatch(pattern, value, re.ASCII):
+            raise self._wrong(name)
+        return value
+
+    def listed(self, name: str, pattern: str) -> str:
+        """A text of words with commas between them, which may be a list of them; "" where it is absent."""
+        value = self.content.get(name, "")
+        text = ",".join(map(str, value)) if isinstance(value, list) and len(value) < LONGEST**2 else value
+        if not isinstance(text, str) or not re.fullmatch(f"({pattern})?", text, re.ASCII):
+            raise self._wrong(name)
+        return text
+
+    def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
+        """A whole number, at least ``lowest``."""
+        value = self._of(name, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value <= MOST:
+            raise self._wrong(name)
+        return value
+
+    def maybe(self, name: str) -> int | None:
+        """A whole number from 0, or None where it is absent."""
+        return None if self.content.get(name) is None else self.number(name)
+
+    def time(self, name: str) -> float:
+        """Seconds since the epoch."""
+        value = self._of(name, None)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1e11:
+            raise self._wrong(name)
+        return float(value)
+
+    def flag(self, name: str) -> bool:
+        """Yes or no; no where it is absent."""
+        value = self.content.get(name, False)
+        if not isinstance(value, bool):
+            raise self._wrong(name)
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; none where it is absent."""
+        value = self.content.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(one, str) and one.isprintable() for one in value):
+            raise self._wrong(name)
+        return tuple(value)
+
+    def _of(self, name: str, default: object) -> object:
+        if name not in self.content and default is None:
+            raise ValueError(f"it has no {name}")
+        return self.content.get(name, default)
+
+    def _wrong(self, name: str) -> ValueError:
+        return ValueError(f"its {name} is {shown(self.content.get(name))}")
+
+
+def shown(value: object) -> str:
+    """Any value on one line, as far as it has to be seen to be recognised."""
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):  # json reads more nested lists than it writes, and longer numbers
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else f"{text[:40]}…"
+
+
+def printable(text: str, longest: int) -> str:
+    """``text`` on one line without what a terminal would obey."""
+    words = "".join(one if one.isprintable() else " " for one in text[: longest + 1])
+    return words if len(text) <= longest else f"{words[: longest - 1]}…"

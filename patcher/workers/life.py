@@ -1,0 +1,81 @@
+"""Whether a worker lives: on this host its process tells, of another host only how long it has been silent."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher import processes
+from patcher.workers.folder import content
+from patcher.workers.worker import Worker
+
+SILENT_S = 3600.0
+"""After so long without a word a worker elsewhere may be gone: longer than nearly every rollout."""
+
+_NUMBER = struct.Struct("=Q")
+_NAMELESS = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
+
+
+class Life(NamedTuple):
+    """``alive`` is None of a worker elsewhere; ``age`` is how many seconds ago it wrote, ``number`` its next unit now.
+
+    ``number`` is None where the worker does not keep it in the memory of this host.
+    """
+
+    here: bool
+    alive: bool | None
+    age: float
+    number: int | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is sure that the process has ended."""
+        return self.alive is False
+
+    @property
+    def silent(self) -> bool:
+        """Whether it may be gone, by the age of its state: nothing else is known of another host."""
+        return self.alive is None and self.age > SILENT_S
+
+    @property
+    def words(self) -> str:
+        """How it is shown."""
+        if self.alive is not None:
+            return "alive" if self.alive else "gone"
+        return f"silent {duration(self.age)}" if self.silent else f"{duration(self.age)} ago"
+
+
+def host() -> str:
+    """The name of this host, as probes write it."""
+    return "".join(letter if letter.isalnum() else "_" for letter in os.uname().nodename)
+
+
+def look(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
+    """What is known of a worker at the time ``now``."""
+    age = max(now - worker.at, 0.0)
+    if worker.host != host() or not (proc / "self" / "stat").exists():
+        return Life(worker.host == host(), None, age)
+    alive = processes.alive(worker.pid, worker.at, proc)
+    return Life(True, alive, age, _number(worker.live) if alive and worker.live else None)
+
+
+def _number(live: str) -> int | None:
+    """The number that a worker keeps in a file of 8 bytes in memory, which may have no name but in its process."""
+    file = Path(live)
+    try:
+        nameless = file.parts[1] == "proc" and _NAMELESS.fullmatch(str(file.readlink()))
+        text = file.read_bytes() if nameless and file.stat().st_size == _NUMBER.size else content(file, _NUMBER.size)
+    except (OSError, ValueError):
+        return None
+    return int(_NUMBER.unpack(text)[0]) if len(text) == _NUMBER.size else None
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 12 s, 5 min, 3 h, 2 days."""
+    for limit, unit in ((120, "s"), (7200, "min"), (172_800, "h")):
+        if seconds < limit:
+            return f"{seconds / {'s': 1, 'min': 60, 'h': 3600}[unit]:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"

@@ -1,0 +1,177 @@
+"""How far the workers are with what was asked of them: who has saved, who never will, and for whom to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.workers import life
+from patcher.workers.folder import Filed, Folder, Seen, Skipped
+from patcher.workers.life import Life
+from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
+
+DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
+"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was asked of it."""
+
+
+class Trace(NamedTuple):
+    """A trace that a worker saved; ``written`` is None where it is no longer there."""
+
+    path: Path
+    written: float | None
+
+
+class Row(NamedTuple):
+    """A worker, whether it lives, what comes of it, and ``why`` where that is no trace."""
+
+    worker: Worker
+    life: Life
+    traces: tuple[Trace, ...]
+    outcome: str
+    why: str = ""
+
+
+class Missing(NamedTuple):
+    """Ranks of a stage that were asked for and have not said a word; ``lost`` where nobody is left to say one."""
+
+    target: str
+    stage: str
+    replica: str
+    ranks: tuple[int, ...]
+    lost: bool
+
+
+class Survey(NamedTuple):
+    """All workers of the present runs. Of those before only the number is told: ``earlier``."""
+
+    rows: tuple[Row, ...]
+    missing: tuple[Missing, ...]
+    requests: dict[str, Filed]
+    skipped: tuple[Skipped, ...]
+    earlier: int
+
+    @property
+    def asked(self) -> tuple[Row, ...]:
+        """The workers of whom something was asked."""
+        return tuple(row for row in self.rows if row.outcome != IDLE)
+
+    @property
+    def settled(self) -> bool:
+        """Whether something was asked and nobody is to be waited for."""
+        waiting = any(row.outcome == AT_WORK for row in self.rows) or any(not one.lost for one in self.missing)
+        return bool(self.asked) and not waiting
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that were asked have saved."""
+        return bool(self.asked) and not self.missing and all(row.outcome == DONE for row in self.asked)
+
+
+def survey(
+    folder: Folder, now: float, *, wanted: Callable[[Worker], bool] = lambda _worker: True, asked: Filed | None = None
+) -> Survey:
+    """How far the ``wanted`` workers are; those on demand with what was ``asked``, else with the request that is there.
+
+    Raises OSError where the folder cannot be read.
+    """
+    seen = folder.read()
+    living = [(worker, life.look(worker, now)) for worker in seen.workers if wanted(worker)]
+    newest: dict[tuple[object, ...], float] = {}
+    for worker, _ in living:
+        newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
+    present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
+    rows = tuple(sorted((_row(folder, seen, one, state, now, asked) for one, state in present), key=_order))
+    return Survey(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
+
+
+def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
+    """Whether it belongs to an earlier run: it is gone, or has long been silent, and another one took its place."""
+    return (state.gone or state.silent) and newest[worker.place] > worker.at
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    worker = row.worker
+    return worker.target, worker.stage, worker.replica, worker.rank, worker.host, worker.role, worker.pid
+
+
+def _row(folder: Folder, seen: Seen, worker: Worker, state: Life, now: float, asked: Filed | None) -> Row:
+    traces = tuple(Trace(*folder.trace(name)) for name in worker.traces)
+    if not worker.on_demand:
+        return Row(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
+    lying = seen.requests.get(worker.stage)
+    filed = asked or lying
+    if filed is None or not filed.request.asks(worker.rank):
+        return Row(worker, state, traces, IDLE)
+    if worker.request != filed.request.id and (lying is None or lying.request.id != filed.request.id):
+        why = "another request took its place" if lying else "the request was removed before it was taken"
+        return Row(worker, state, traces, LOST, why)
+    return Row(worker, state, traces, *_on_demand(worker, state, traces, filed, now))
+
+
+def _on_demand(worker: Worker, state: Life, traces: Sequence[Trace], filed: Filed, now: float) -> tuple[str, str]:
+    """What comes of a worker on demand that a request asks."""
+    request = filed.request
+    late = worker.turn is not None and worker.turn > request.at
+    if worker.request != request.id:
+        if worker.why.startswith("request refused") and worker.at > filed.written:  # it could not even read the id
+            return LOST, worker.why
+        if state.gone:
+            return (LOST, _gone(worker)) if worker.at > filed.written else (IDLE, "")
+        if late:
+            return LOST, f"{worker.turns} {request.at} was asked for, and it is at {worker.turn}"
+        return (LOST, "the request has expired") if request.expires < now else (AT_WORK, "")
+    fresh = sum(trace.written is None or trace.written >= filed.written for trace in traces)
+    if worker.state not in (SAVED, NOT_RECORDED, FAILED, ARMED, RECORDING):  # it waits: before the window or behind it
+        if fresh >= request.windows:
+            return DONE, ""
+        if late:
+            return LOST, f"{worker.turns} {request.at} has passed, and it saved {fresh} of {request.windows} windows"
+    more = worker.state == SAVED and 0 < fresh < request.windows
+    return _outcome(worker, state, fresh, more=more)
+
+
+def _more(worker: Worker) -> bool:
+    """Whether a worker that has saved, or could not, is to record once more: as it says itself, else by its traces."""
+    if worker.done is not None:
+        return not worker.done
+    return worker.state == SAVED and 1 < worker.windows > len(worker.traces)
+
+
+def _outcome(worker: Worker, state: Life, saved: int, *, more: bool) -> tuple[str, str]:
+    """What comes of a worker by its state; it has ``saved`` some windows, and there may be ``more`` to come."""
+    if worker.state == SAVED and not more:
+        return DONE, ""
+    if worker.state == FAILED or (worker.state == NOT_RECORDED and not more):
+        return LOST, worker.why or worker.state
+    if not state.gone:
+        return AT_WORK, ""
+    windows = f"it saved {saved} {'window' if saved == 1 else 'windows'}, and more were to come; " if saved else ""
+    return LOST, f"{windows}{_gone(worker)}"
+
+
+def _gone(worker: Worker) -> str:
+    return f"process {worker.pid} has ended; its last word was {worker.state}"
+
+
+def _missing(rows: Sequence[Row]) -> Iterable[Missing]:
+    """Of each stage the ranks that were asked for and wrote nothing; a worker on demand is asked by requests alone."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        if not row.worker.on_demand:
+            groups.setdefault((row.worker.target, row.worker.stage, row.worker.replica), []).append(row)
+    for (target, stage, replica), group in groups.items():
+        asked: set[int] = set()
+        for worker in (row.worker for row in group):
+            if worker.ranks == "all":
+                asked |= set(range(min(worker.world, _MOST_RANKS)))
+            elif worker.ranks:
+                listed = {int(rank) for rank in worker.ranks.split(",")}
+                asked |= {rank for rank in listed if not worker.world or rank < worker.world}
+        left = sorted(asked - {row.worker.rank for row in group})
+        if left:
+            yield Missing(target, stage, replica, tuple(left), all(row.life.gone for row in group))
+
+
+_MOST_RANKS = 1_000_000
+"""A world of more is none: a doctored file could name any number."""

@@ -1,0 +1,58 @@
+"""What workers on demand are asked to record: one small file for each stage, which they look for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from patcher.workers import forms
+
+SUFFIX = ".request"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A window that is to be taken in the rollout, or training step, ``at``; conditions that are 0 are none.
+
+    ``ranks`` and ``window`` are as they are typed, ``expires`` is in seconds since the epoch. Workers tell by the
+    ``id`` which request they took.
+    """
+
+    id: str
+    window: str
+    ranks: str
+    at: int
+    load: int = 0
+    tail: int = 0
+    context: int = 0
+    expires: float
+
+    @property
+    def windows(self) -> int:
+        """How many windows it asks for; each of them leaves a trace."""
+        return self.window.count(",") + 1
+
+    def asks(self, rank: int) -> bool:
+        """Whether it asks for this rank."""
+        return self.ranks == "all" or str(rank) in self.ranks.split(",")
+
+    def as_json(self) -> dict[str, Any]:
+        """What lies in the file."""
+        return {"format": forms.FORMAT, **asdict(self)}
+
+    @property
+    def text(self) -> bytes:
+        """The file."""
+        return f"{json.dumps(self.as_json())}\n".encode()
+
+
+def read(text: bytes) -> Request:
+    """The request in a file; ValueError, which says why, for what is none."""
+    fields = forms.Fields(forms.loaded(text))
+    return Request(
+        id=fields.text("id", pattern=r"[0-9a-f]{1,64}"), window=fields.text("window", pattern=forms.WINDOWS),
+        ranks=fields.text("ranks", pattern=forms.RANKS, longest=100_000), at=fields.number("at"),
+        load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
+        expires=fields.time("expires"),
+    )  # fmt: skip

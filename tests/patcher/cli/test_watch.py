@@ -1,0 +1,285 @@
+"""`rlpatch watch`: how it ends, what it says, and what is seen of it on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fixtures.cache import REPOSITORY
+from patcher import tables
+from patcher.commands import watching
+from tests.patcher.workers import maker
+from tests.patcher.workers.maker import Saved, here
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "POLL_S", 0.02)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    """The default folder, for the tests run in the folder above it."""
+    return Saved(tmp_path / "rlpatch_traces")
+
+
+def result(done: Result) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(done.stdout)["result"]
+    return found
+
+
+ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
+    "all have saved": (
+        [{"state": "saved"}, {"state": "saved", "rank": 1, "pid": 2, "ranks": "0,1"}], [], 0, "saved", ""),
+    "all have saved, looked at once": ([{"state": "saved"}], ["--once"], 0, "saved", ""),
+    "one failed": (
+        [{"state": "saved"}, {"state": "failed", "rank": 1, "pid": 2, "why": "it is full"}], [], 3, "lost",
+        "no trace: 1 of 2 workers left no trace"),
+    "one was not recorded": (
+        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: 1 of 1 workers left no trace"),
+    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: 1 of 1 workers left no trace"),
+    "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: 1 of 1 not saved in time"),
+    "one failed, and the time is over": (
+        [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
+        "no trace: 1 of 2 workers left no trace, and 1 of 2 not saved in time"),
+    "looked at once": ([{}], ["--once"], 3, "at work", "no trace: 1 of 1 not saved yet"),
+    "a rank is missing": (
+        [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work", "no trace: 1 of 2 not saved yet"),
+    "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
+    "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
+    "nobody of the stage": (
+        [{"state": "saved"}], ["--once", "--stage", "update_policy"], 3, "at work",
+        "no worker: no worker of update-policy has written its state into "),
+    "one of two stages": (
+        [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work", "no trace: nobody of update-policy"),
+    "both stages": (
+        [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
+    "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
+    "an earlier run is not waited for": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1h"], 0, "saved", ""),
+    "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
+    "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
+    "nothing was asked in time": (
+        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: nothing was asked of the workers, and the time is over"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("states", "words", "code", "ended", "said"), ENDS.values(), ids=ENDS)
+def test_how_it_ends(
+    run: Run, saved: Saved, states: list[dict[str, Any]], words: list[str], code: int, ended: str, said: str
+) -> None:
+    for told in states:
+        saved.state(**told)
+    done = run("watch", *words, "--json", code=code)
+    assert result(done)["ended"] == ended
+    assert json.loads(done.stdout)["exit_code"] == code
+    assert f"Error: {said}" in done.stderr if said else "Error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--since", "yesterday"), 2, "--since yesterday: neither seconds since the epoch nor a time ago"),
+        (("--stage", "rolout"), 3, "no worker of rolout has written"),  # a recipe may have a stage of its own
+        (("--timeout", "-1"), 2, "Invalid value for '--timeout'"),
+        (("nowhere", "--once"), 3, "no worker: nowhere does not exist"),
+        (("file", "--once"), 3, "no trace: file is no folder"),
+    ],
+)
+def test_what_cannot_be_watched(run: Run, tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "rlpatch_traces").mkdir()
+    done = run("watch", *words, *(() if "--once" in words else ("--once",)), code=code)
+    assert said in done.stderr.replace(f"{tmp_path}/", "")
+
+
+def test_it_waits_until_the_last_one_has_saved(run: Run, saved: Saved) -> None:
+    def work() -> None:
+        for state in ("waiting", "armed", "recording", "recording", "saved"):
+            time.sleep(0.1)
+            saved.state(state, **here(ranks="0,1", world=2))
+        saved.state("saved", **here(rank=1, ranks="0,1", world=2, traces=[str(trace)]))
+
+    trace = saved.trace()
+    worker = threading.Thread(target=work)
+    worker.start()
+    done = run("watch")
+    worker.join()
+    lines = [line.partition(": ")[2] for line in done.stderr.splitlines() if "rank 0" in line]
+    assert lines == ["waiting, unit 17", "armed, unit 17", "recording, unit 17", "saved, unit 17"]
+    assert "2 saved\nnext: rlpatch traces " in done.stdout
+
+
+def test_it_waits_for_a_folder_that_is_to_come(run: Run, tmp_path: Path) -> None:
+    timer = threading.Timer(0.2, lambda: Saved(tmp_path / "later").state("saved"))
+    timer.start()
+    assert "1 saved" in run("watch", "later").stdout
+    timer.join()
+
+
+def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
+    trace = saved.trace()
+    at = time.time() - 5
+    saved.state("saved", number=60, at=at, traces=[f"/mounted/elsewhere/{trace.name}", "/mounted/elsewhere/moved.json"])
+    saved.write("rollout_b.json", "{")
+    found = result(run("watch", "--json"))
+    (row,) = found["workers"]
+    told = {"target": "vllm", "release": "0.32.0", "stage": "rollout", "host": "node1", "rank": 0, "pid": 4711,
+            "state": "saved", "number": 60, "live": None, "window": "30:60", "at": at, "outcome": "done"}  # fmt: skip
+    assert {name: row[name] for name in told} == told
+    assert 5 <= row["age"] < 60
+    assert row["traces"] == [
+        {"path": str(trace), "size": trace.stat().st_size},
+        {"path": str(saved.path / "moved.json"), "size": None},
+    ]
+    assert found["skipped"] == [
+        {"file": str(saved.folder / "rollout_b.json"), "why": "it is no JSON, or not all of it"}
+    ]
+    assert found["folder"] == str(saved.path)
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Saved) -> None:
+    file = maker.live("watch", 45)
+    try:
+        saved.state("recording", **here(number=31, live=str(file)))
+        done = run("watch", "--once", code=3)
+        assert "45 of 30:60" in done.stdout
+        (row,) = result(run("watch", "--once", "--json", code=3))["workers"]
+        assert (row["number"], row["live"]) == (31, 45)
+    finally:
+        file.unlink()
+
+
+def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
+    saved.write("rollout_b.json", "{")
+    saved.state("recording", **here(pid=maker.ended(), at=time.time() - 60))
+    saved.state("saved", **here())
+    done = run("watch", "-v")
+    assert f"{saved.folder}/rollout_b.json: it is no JSON, or not all of it" in " ".join(done.stderr.split())
+    assert "note: 1 left out that ended before others took their places" in done.stderr
+
+
+def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
+    saved.state("waiting", **maker.ON_DEMAND)
+    saved.request(window="0:10", tail=8, at=3, ranks="all")
+    assert "  asked for 0:10 at tail 8 in rollout 3, on all ranks\n" in run("watch", "--once", code=3).stdout
+    saved.state("saved", **maker.ON_DEMAND, rollout=3, request="abc123")
+    assert "asked for" not in run("watch", "--once").stdout
+
+
+def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Run, saved: Saved) -> None:
+    saved.request(window="10:14", at=1)
+    trace = saved.trace()
+    for state, rollout, shown in (("saved", 1, "33 of 10:14"), ("installed", 2, "33 ")):
+        told = {"request": "abc123", "window": "10:14", "number": 33, "traces": [str(trace)]}
+        saved.state(state, rollout=rollout, on_demand=True, **told)
+        (line,) = [line for line in run("watch").stdout.splitlines() if "rollout" in line]
+        assert shown in line
+        assert ("10:14" in line) is (state == "saved")
+
+
+def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    from patcher.traces import folders
+
+    measured = []
+    monkeypatch.setattr(folders, "size", lambda path: measured.append(path) or 7)
+    saved.state("saved", traces=[str(saved.trace())])
+    saved.state("recording", rank=1, pid=2, ranks="0,1")
+    run("watch", "--timeout", "0.3", code=3)
+    assert len(measured) == 1
+
+
+def test_a_folder_that_is_none(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rlpatch_traces").mkdir()
+    (tmp_path / "rlpatch_traces" / ".rlpatch").touch()
+    assert ".rlpatch cannot be read: Not a directory" in run("watch", "--once", code=5).stderr
+
+
+def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
+    saved.state("recording")
+    done = run("watch", "-q", "--timeout", "0.1", code=3)
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: no trace: 1 of 1 not saved in time")
+
+
+# ---------------------------------------------------------------- a terminal
+
+LINES = [
+    {"target": "vllm-ascend", "release": "0.11.0rc1", "state": "not recorded", "why": "no more"},
+    {"stage": "compute-log-prob", "role": "ref", "step": 12, "host": "node12"},
+    {"rank": 127, "pid": 3, "state": "saved", "ranks": "0,127", "at": 1e9},
+    {**maker.ON_DEMAND, "rank": 8, "pid": 9, "replica": "3"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, width: int) -> None:
+    for told in LINES:
+        saved.state(**told)
+    data = result(run("watch", "--once", "--json", code=3))
+    lines = tables.workers(data, width)
+    assert max(map(len, lines)) <= width
+    if width >= 80:
+        assert all(
+            word in "\n".join(lines)
+            for word in ("vllm-ascend", "0.11.0rc1", "compute-log-prob", "node12", "silent", "3/8")
+        )
+    assert len(tables.workers(data)) == len(LINES) + 4  # each row is a line, in a pipe
+
+
+def on_a_terminal(*words: object, columns: int = 80, lines: int = 24) -> tuple[subprocess.Popen[bytes], int]:
+    leader, follower = pty.openpty()
+    subprocess.run(["stty", "cols", str(columns), "rows", str(lines)], stdin=follower, check=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "patcher", *map(str, words)], stdin=follower, stdout=follower, stderr=follower,
+        cwd=REPOSITORY, start_new_session=True, env={**os.environ, "TERM": "xterm"},
+    )  # fmt: skip
+    os.close(follower)
+    return process, leader
+
+
+def read(leader: int, until: Callable[[str], bool] = lambda _text: False) -> str:
+    """What the terminal got until the process has ended, or ``until``."""
+    text = b""
+    while not until(text.decode(errors="replace")):
+        try:
+            part = os.read(leader, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        text += part
+    return text.decode()
+
+
+def test_on_a_terminal_the_table_is_drawn_again_only_where_it_changed(saved: Saved) -> None:
+    for rank in range(30):
+        saved.state("recording", **here(rank=rank, ranks="all", world=30), replica=str(rank))
+    process, leader = on_a_terminal("watch", saved.path)
+    drawn = read(leader, lambda text: "more lines" in text)
+    time.sleep(2.5)  # nothing changes meanwhile
+    process.send_signal(signal.SIGINT)
+    drawn += read(leader)
+    os.close(leader)
+    assert process.wait() == 130
+    live, _, after = drawn.partition("Error: ")
+    assert live.count("target") == 2  # once, and as rich leaves
+    assert max(len(line) for line in re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", live).splitlines()) <= 80
+    assert "stopped by the keyboard; the run goes on" in after
+    assert "30 at work" in after
+    assert live.partition("more lines")[0].count("\n") <= 24

@@ -1,0 +1,286 @@
+"""States and requests as they lie in a folder that anybody may write into."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patcher.workers import request as requests
+from patcher.workers import worker as workers
+from patcher.workers.folder import Folder
+from patcher.workers.request import Request
+from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
+
+STATE = {**ROLLOUT, "state": "waiting", "at": 1.0}
+REQUEST = {"format": 1, "id": "ab12", "window": "30:60", "ranks": "0", "at": 1, "expires": 2e9}
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    return Saved(tmp_path / "traces")
+
+
+def test_a_state_is_what_was_written(saved: Saved) -> None:
+    saved.state(
+        "saved", rank=3, world=8, ranks="0,3", replica="2", number=60, traces=["/a/b/one.json", "/a/two_ascend_pt/"]
+    )
+    saved.state("waiting", step=4, role="ref", stage="compute-log-prob", number=None, more="a key of a later release")
+    trained, rolled = Folder(saved.path).read().workers
+    assert (rolled.target, rolled.release, rolled.unit, rolled.window) == ("vllm", "0.32.0", "decode", "30:60")
+    assert (rolled.rank, rolled.world, rolled.ranks, rolled.replica, rolled.dp) == (3, 8, "0,3", "2", 0)
+    assert (rolled.traces, rolled.number) == (("one.json", "two_ascend_pt"), 60)
+    assert (rolled.turns, rolled.turn, rolled.name) == ("rollout", 0, "node1 replica 2 rank 3")
+    assert (trained.stage, trained.role, trained.dp, trained.number) == ("compute-log-prob", "ref", None, None)
+    assert (trained.turns, trained.turn, trained.name) == ("training step", 4, "node1 rank 0")
+
+
+def test_what_the_engine_does_not_tell_may_be_absent(saved: Saved) -> None:
+    least = {
+        "format": 1,
+        "target": "vllm",
+        "stage": "rollout",
+        "host": "h",
+        "rank": 0,
+        "pid": 1,
+        "state": "failed",
+        "at": 5,
+    }
+    saved.write("least.json", least)
+    (worker,) = Folder(saved.path).read().workers
+    assert (worker.release, worker.window, worker.world, worker.turn, worker.on_demand) == ("", "", 0, None, False)
+
+
+WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
+    "nothing in it": ("", "it is no JSON, or not all of it"),
+    "half written": (json.dumps(STATE)[:-20], "it is no JSON, or not all of it"),
+    "lists without end": ("[" * 100_000, "it is no JSON, or not all of it"),
+    "a number without end": (f'{{"format": {"1" * 5000}}}', "it is no JSON, or not all of it"),
+    "no object": ([STATE], "it is no JSON object"),
+    "of another tool": ({"version": 3}, "its format is null, and this rlpatch reads 1"),
+    "of a later release": ({**STATE, "format": 2}, "its format is 2, and this rlpatch reads 1"),
+    "an unknown state": ({**STATE, "state": "happy"}, 'its state is "happy"'),
+    "no rank": ({name: value for name, value in STATE.items() if name != "rank"}, "it has no rank"),
+    "a rank that is none": ({**STATE, "rank": "0"}, 'its rank is "0"'),
+    "yes as a rank": ({**STATE, "rank": True}, "its rank is true"),
+    "a rank below 0": ({**STATE, "rank": -1}, "its rank is -1"),
+    "a process that is all of them": ({**STATE, "pid": 0}, "its pid is 0"),
+    "no time": ({**STATE, "at": float("nan")}, "its at is NaN"),
+    "a time without end": ({**STATE, "at": 1e300}, "its at is 1e+300"),
+    "a path as a stage": ({**STATE, "stage": "../../etc/passwd"}, 'its stage is "../../etc/passwd"'),
+    "a host that moves the cursor": ({**STATE, "host": "a\x1b[2J"}, 'its host is "a\\u001b[2J"'),
+    "a host that turns the line": ({**STATE, "host": "a\u202eb"}, 'its host is "a\\u202eb"'),
+    "ranks that are none": ({**STATE, "ranks": "0,,3"}, 'its ranks is "0,,3"'),
+    "a window that is none": ({**STATE, "window": "30-60"}, 'its window is "30-60"'),
+    "a number elsewhere in memory": ({**STATE, "live": "/dev/shm/rlpatch_/../../etc/passwd"}, "its live is"),
+    "a number that is no file of ours": ({**STATE, "live": "/etc/passwd"}, 'its live is "/etc/passwd"'),
+    "traces that are none": ({**STATE, "traces": "all"}, 'its traces is "all"'),
+    "a trace that moves the cursor": ({**STATE, "traces": ["/a/\x1b[2J"]}, "its traces is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "why"), WRONG.values(), ids=WRONG)
+def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: object, why: str) -> None:
+    saved.state(rank=1)
+    file = saved.write("rollout_node1_dp0_rank0_1.json", content)
+    seen = Folder(saved.path).read()
+    assert [worker.rank for worker in seen.workers] == [1]
+    ((skipped, said),) = seen.skipped
+    assert skipped == file
+    assert said.startswith(why)
+
+
+def test_what_is_huge_is_not_read(saved: Saved) -> None:
+    os.truncate(saved.state(), (1 << 26) + 1)
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is larger than 64 MB"]
+
+
+@pytest.mark.parametrize(
+    ("told", "ranks", "on_demand"),
+    [
+        ({"ranks": ["0", "3"]}, "0,3", False),
+        ({"ranks": ["all"]}, "all", False),
+        ({"ranks": [0, 3]}, "0,3", False),
+        ({"window": "", "on_demand": None}, "0", True),
+        ({"request": "abc", "on_demand": None}, "0", True),
+        ({"unit": None, "window": None, "on_demand": None}, "0", False),  # a stage that is recorded as a whole
+    ],
+)
+def test_other_words_for_the_same(saved: Saved, told: dict[str, object], ranks: str, on_demand: bool) -> None:
+    saved.state(**told)
+    (worker,) = Folder(saved.path).read().workers
+    assert (worker.ranks, worker.on_demand) == (ranks, on_demand)
+
+
+def _link(file: Path) -> None:
+    real = file.with_name("real.txt")
+    real.write_text(json.dumps(STATE))
+    file.symlink_to(real)
+
+
+KINDS: dict[str, Callable[[Path], object]] = {"folder": Path.mkdir, "pipe": os.mkfifo, "link": _link}
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+def test_only_regular_files_are_read(saved: Saved, make: Callable[[Path], object]) -> None:
+    make(saved.folder / "rollout_x.json")
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is no regular file"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_is_closed_is_left_out(saved: Saved) -> None:
+    saved.state().chmod(0)
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["Permission denied"]
+
+
+def test_what_others_keep_there_is_theirs(saved: Saved) -> None:
+    saved.write("analyse.lock", "x")
+    saved.write(".rollout_x.json.77", "half a st")
+    assert Folder(saved.path).read() == ((), {}, ())
+    assert Folder(saved.path / "nowhere").read() == ((), {}, ())
+
+
+def test_words_that_a_probe_took_from_others_are_shown_on_one_line(saved: Saved) -> None:
+    saved.state("failed", why="RuntimeError: a\nb\x1b[2J" + "x" * 1000)
+    (worker,) = Folder(saved.path).read().workers
+    assert worker.why.startswith("RuntimeError: a b [2Jx")
+    assert worker.why.isprintable()
+    assert len(worker.why) == 300
+
+
+def test_a_file_is_read_again_when_another_one_has_taken_its_place(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from patcher.workers import folder as module
+
+    read: list[str] = []
+    monkeypatch.setattr(module, "content", lambda file, inner=module.content: (read.append(file.name), inner(file))[1])
+    folder = Folder(saved.path)
+    saved.state("armed", rank=0)
+    saved.state("armed", rank=1)
+    for state in ("armed", "recording", "recording", "saved"):
+        saved.state(state, rank=1)
+        assert {worker.state for worker in folder.read().workers} == {"armed", state}
+        folder.read()
+    assert [name.split("_")[3] for name in read].count("rank0") == 1
+    assert [name.split("_")[3] for name in read].count("rank1") == 4
+
+
+# ---------------------------------------------------------------- traces
+
+
+def test_a_trace_is_looked_for_in_the_folder_whatever_path_the_worker_saw(saved: Saved) -> None:
+    trace = saved.trace()
+    folder = Folder(saved.path)
+    os.utime(saved.path / f"{trace.name}.rlpatch.json", (7, 7))
+    assert folder.trace(trace.name) == (trace, 7.0)
+    trace.unlink()
+    assert folder.trace(trace.name) == (trace, None)
+    (saved.path / "link").symlink_to("/")
+    assert folder.trace("link") == (saved.path / "link", None)
+
+
+@pytest.mark.parametrize("path", ["/", "/a/..", "..", "/a/.rlpatch", ""])
+def test_a_trace_has_a_name_of_its_own(saved: Saved, path: str) -> None:
+    saved.state(traces=[path])
+    assert Folder(saved.path).read().workers[0].traces == ()
+
+
+# ---------------------------------------------------------------- requests
+
+
+def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
+    request = Request(id="ab12", window="30:60,100:110", ranks="0,3", at=3, tail=8, expires=2e9)
+    folder = Folder(saved.path)
+    file = folder.write("rollout", request)
+    assert json.loads(file.read_text()) == {
+        "format": 1, "id": "ab12", "window": "30:60,100:110", "ranks": "0,3", "at": 3, "load": 0, "tail": 8, "context": 0,
+        "expires": 2e9,
+    }  # fmt: skip
+    assert folder.read().requests["rollout"].request == request
+    assert abs(folder.read().requests["rollout"].written - time.time()) < 60
+    assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
+    assert (request.windows, request.asks(3), request.asks(1)) == (2, True, False)
+
+
+def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:
+    saved.write(f".rollout.request.{os.getpid()}", "half a requ")
+    folder = Folder(saved.path)
+    folder.write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert folder.read().requests["rollout"].request.asks(77)
+
+
+def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
+    folder = Folder(saved.path)
+    folder.file("rollout").mkdir()
+    with pytest.raises(IsADirectoryError):
+        folder.write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"id": "; rm -rf /"}, 'its id is "; rm -rf /"'),
+        ({"id": ""}, 'its id is ""'),
+        ({"window": "30:60;1:2"}, 'its window is "30:60;1:2"'),
+        ({"window": ""}, 'its window is ""'),
+        ({"ranks": ""}, 'its ranks is ""'),
+        ({"at": -1}, "its at is -1"),
+        ({"expires": "never"}, 'its expires is "never"'),
+        ({"tail": 1.5}, "its tail is 1.5"),
+    ],
+)
+def test_what_is_no_request(saved: Saved, more: dict[str, object], why: str) -> None:
+    saved.write("rollout.request", {**REQUEST, **more})
+    seen = Folder(saved.path).read()
+    assert (dict(seen.requests), [one.why for one in seen.skipped]) == ({}, [why])
+
+
+def test_the_maker_writes_what_the_format_says(saved: Saved) -> None:
+    keys = {
+        "target",
+        "release",
+        "stage",
+        "unit",
+        "backend",
+        "ranks",
+        "host",
+        "replica",
+        "rank",
+        "world",
+        "pid",
+        "window",
+    }
+    assert keys <= ROLLOUT.keys()
+    assert keys <= TRAINING.keys()
+    assert saved.state(**ON_DEMAND).name == "rollout_node1_dp0_rank0_4711.json"
+    assert saved.state(step=1).name == "update-policy_node1_rank0_4711.json"
+    assert saved.state(replica="3").name == "rollout_node1_replica3_dp0_rank0_4711.json"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@pytest.mark.parametrize("base", [STATE, {**TRAINING, "state": "saved", "at": 1, "traces": ["/a"]}, REQUEST])
+@settings(max_examples=200)
+@given(data=st.data())
+def test_nothing_that_lies_there_ends_in_a_traceback(base: dict[str, object], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(base)))
+    text = json.dumps({**base, name: data.draw(VALUES)}).encode()
+    at = data.draw(st.integers(0, len(text)))
+    for content in (text, text[:at], text[:at] + data.draw(st.binary(max_size=4)) + text[at:]):
+        for read in (workers.read, requests.read):
+            with contextlib.suppress(ValueError):
+                read(content)
