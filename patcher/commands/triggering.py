@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import secrets
 import time
 from collections.abc import Sequence
@@ -104,15 +103,17 @@ def _look(folder: Folder, taking: Worker, filed: Filed) -> Survey:
 
 
 def window_of(options: TriggerOptions) -> str:
-    """The window as it goes into the request; Problem (USAGE) for none. Lists of windows will be read here, too.
+    """The window, or several, as it goes into the request; Problem (USAGE) for none.
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
     if options.conditions and kind_of(options.unit) is not Rollout:
         cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
         raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
-    from_zero = options.conditions and re.match(r"\s*0+:", options.window)
-    return str(Window.parse("iterations" if from_zero else options.unit, options.window))
+    window = Window.parse(options.unit, options.window)
+    if not options.conditions:
+        window.check()
+    return str(window)
 
 
 # ---------------------------------------------------------------- who takes it

@@ -187,7 +187,7 @@ class Recorder(Facts):
         self.windows = windows.split(",")
 
     def aim(self, origin: int) -> None:
-        """Take the next window; its numbers count from ``origin``, before which one unit can warm up."""
+        """Take the next window; its numbers count from ``origin``."""
         self.window, self.origin = self.coming.pop(0), origin
         self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
         self.open_at = max(self.first - self.WARMUP, 0)

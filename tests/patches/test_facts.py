@@ -399,7 +399,7 @@ def test_what_the_first_window_took_decides_on_the_next(
         ({"RELATIVE": True, "BY_TAIL": True, "AT_TAIL": "8"}, {"tail": 8}),
         (
             {
-                **{name: True for name in ("ON_DEMAND", "SEVERAL", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT")},
+                **dict.fromkeys(("ON_DEMAND", "SEVERAL", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"), True),
                 "AT_LOAD": "0",
             },
             {"on_demand": True, "load": 0, "tail": 0, "context": 0},
