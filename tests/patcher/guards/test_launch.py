@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tree_sitter
 
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
@@ -538,9 +539,23 @@ def test_a_sourced_file_that_is_not_text_may_set_anything(tmp_path: Path) -> Non
     assert {one.variables["*"][0].text for one in read({}, tmp_path / "run.sh")} == {None}
 
 
-def test_emoji_are_read_though_their_parser_dies_of_them(tmp_path: Path) -> None:
+def test_emoji_are_read_though_their_parser_dies_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bytes] = []
+
+    class Recording:
+        def __init__(self, language: tree_sitter.Language) -> None:
+            self.parser = parser(language)
+
+        def parse(self, source: bytes) -> tree_sitter.Tree:
+            given.append(source)
+            return self.parser.parse(source)
+
+    parser = tree_sitter.Parser
+    monkeypatch.setattr(tree_sitter, "Parser", Recording)
     text = "# \U0001f680\nA=\U0001f680x\nexport PROFILING_MODE=$A\necho \U0001f680; vllm serve \U0001f680$A\n"
     (tmp_path / "run.sh").write_text(text * 50)
     *_, started = read({}, tmp_path / "run.sh")
     assert started.argv == ("vllm", "serve", "\U0001f680\U0001f680x")
     assert [one.text for one in started.variables["PROFILING_MODE"]] == ["\U0001f680x"]
+    assert given
+    assert all(ord(sign) <= 0xFFFF for source in given for sign in source.decode())
