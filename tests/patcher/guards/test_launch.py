@@ -194,6 +194,9 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("import ray\nray.init(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\n", ON, "run.py:2"),
         ("subprocess.run(['python', 'a'], env=dict(os.environ, PROFILING_MODE='true'))\n", ON, "run.py:1"),
         ("import os\nos.system('PROFILING_MODE=true python a')\n", ON, "run.py:1"),
+        ("import os\nos.environ['PROFILING_MODE'] = '0'\nos.environ['PROFILING_MODE'] += '1'\n", UNKNOWN, "run.py:3"),
+        ("import os\nM = '0'\nM += '1'\nos.environ['PROFILING_MODE'] = M\n", UNKNOWN, "run.py:4"),
+        ("@ray.remote(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\ndef f(): ...\nf()\n", ON, "run.py:1"),
         ("# os.environ['PROFILING_MODE'] = 'true'\nprint('PROFILING_MODE=true')\n", OFF, ""),
         ("print 'python two'\nos.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:2"),
     ],
@@ -465,6 +468,10 @@ def test_words_of_a_branch_are_marked(tmp_path: Path) -> None:
         ("A=1 B=2\npython $A$B", "python 12"),
         ('C="a=${A:-1} ${B:-b=2} $Z"\npython $C', "python a=1 b=2 …"),
         ("while [[ $# -gt 0 ]]; do A=$1; shift; done\npython ${A:-a}", "python a"),
+        (
+            'D=$(d)\ncase $D in a) L=(uv run python);; b) L=(python);; *) exit;; esac\ncase $D in [ab]) E=1; esac\n"${L[@]}" e=$E',
+            "python e=1",
+        ),
     ],
 )
 def test_what_a_person_can_decide_is_decided(
@@ -504,6 +511,8 @@ def test_the_line_of_a_word_is_where_its_value_is_set(tmp_path: Path, text: str,
         ("python a \\ \n b", "a blank behind a backslash"),
         ("for i in 1; do break 2x; done\npython a", "several loops"),
         ("case x in a) b ;& c) d ;; esac", "fall through"),
+        ("exec -a b python a", "exec with an option"),
+        ("A=1\n" * 10_001, "too long to follow"),
     ],
 )
 def test_what_is_not_understood_says_so(tmp_path: Path, text: str, reason: str) -> None:
