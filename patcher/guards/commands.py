@@ -107,7 +107,7 @@ class Commands(Statements):
 
     def _one_variable_assignment(self, node: Node, scope: Scope) -> Ways:
         self.evaluated(node, scope)(scope, False)
-        scope.status, scope.hoped = None if b"$(" in (node.text or b"") or b"`" in (node.text or b"") else True, True
+        scope.status, scope.hoped = None if re.search(r"\$\(|`", self.text(node)) else True, True
         return [scope]
 
     def _on_variable_assignments(self, node: Node, scopes: Ways) -> Ways:
@@ -152,7 +152,7 @@ class Commands(Statements):
             answer, scope.meant = self._tested(words[1:], scope, double), None
             return None if answer is None else not answer
         compared = len(words) == 3 and signs[1] in {"=", "==", "!="}
-        if compared and signs[1] != "!=":
+        if compared and signs[1] != "!=" and (double or signs[0][0] == '"'):
             self.means(words[0], words[2], scope)
         if compared and double:
             answer = self.pattern(words[2], scope)(self.scalar(words[0], scope))

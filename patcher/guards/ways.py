@@ -160,9 +160,8 @@ def collapsed(ways: Sequence[Sequence[Argument]]) -> tuple[list[Argument], list[
             if tag == "equal":
                 kept += one
             elif all(keys) and keys == [_key(word) for word in other]:
-                kept += [
-                    Placed(key + RUN_TIME, getattr(word, "where", "")) for key, word in zip(keys, other, strict=True)
-                ]
+                places = [getattr(word, "where", "") for word in other]
+                kept += [Placed(key + RUN_TIME, where) for key, where in zip(keys, places, strict=True)]
             else:
                 perhaps |= dict.fromkeys(word for word in (*one, *other) if word is not None)
                 # Also at places where something else may be expected, such as the value of the option before.

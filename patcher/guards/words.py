@@ -269,11 +269,8 @@ class Expander:
         if kind == "parenthesized_expression":
             return self._number(children[1], scope) if len(children) == 3 else None
         if kind == "binary_expression" and len(children) == 3:
-            left, right, sign = (
-                self._number(children[0], scope),
-                self._number(children[2], scope),
-                self.text(children[1]),
-            )
+            left, right = (self._number(children[at], scope) for at in (0, 2))
+            sign = self.text(children[1])
             if left is None or right is None or abs(left) >= 1 << 31 or abs(right) >= 1 << 31:
                 return None
             if sign in {"/", "%"} and left >= 0 and right > 0:
@@ -346,7 +343,7 @@ class Expander:
         if last.where and not any(one.where for one in pieces[:-1]) and (not before or before.endswith("=")):
             here = last.where
         open_ended = set(text) == {RUN_TIME} and not all(one.quoted for one in pieces)
-        if open_ended or (is_file_name(pieces, text, scope)):
+        if open_ended or is_file_name(pieces, text, scope):
             return Placed(MANY, here)
         return Placed(text, here)
 
