@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,9 @@ _RUNS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.(s
 def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
     """Follow the statements; a text that is no Python leaves every variable that it names unknown."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the script, say, which is not ours
+            tree = ast.parse(text)
         _Python(reading, scope, name, line, folder, tree).run()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         for number, row in enumerate(text.split("\n"), line):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,14 @@ def test_python(tmp_path: Path, text: str, expected: State, where: str) -> None:
     assert found[0] is expected
     if "os.system" not in text:
         assert found[1] == where
+
+
+def test_python_does_not_warn_of_a_script_that_is_just_read(tmp_path: Path) -> None:
+    script = write(tmp_path, "run.py", "import os\nos.environ['PROFILING_MODE'] = '\\d'\nif 1 is 1: 0x1for\n")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        state(script)
+    assert warned == []
 
 
 ENGINE_CALLS = [
