@@ -12,7 +12,18 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from patcher.guards.pieces import Parameter, Piece, changed, elements_of, is_file_name, joined, literal, many, matching
+from patcher.guards.pieces import (
+    Parameter,
+    Piece,
+    changed,
+    elements_of,
+    is_file_name,
+    joined,
+    literal,
+    many,
+    matching,
+    splits_oddly,
+)
 from patcher.guards.scope import MANY, MOST_TEXT, MOST_WORDS, RUN_TIME, Placed, Scope, Words
 from patcher.guards.ways import merged
 
@@ -165,7 +176,7 @@ class Expander:
 
     def _plain(self, name: str, scope: Scope, quoted: bool) -> Piece:
         if name in {"@", "*"}:
-            return elements_of(scope.args or (), name, quoted)
+            return elements_of(scope.args or (), name, quoted, scope)
         return Piece(self.value(name, scope), quoted, where=self.parameter(name, scope).where)
 
     def _expansion(self, node: Node, scope: Scope, quoted: bool) -> list[Piece]:
@@ -203,7 +214,7 @@ class Expander:
         if index in {"@", "*"}:
             if prefix == "#":
                 return Piece(RUN_TIME if lost else str(len(words)), True)
-            return many() if more or prefix or name in OWN else elements_of(words, index, quoted)
+            return many() if more or prefix or name in OWN else elements_of(words, index, quoted, scope)
         if not index.isdigit() or prefix or lost:
             return Piece(RUN_TIME, quoted)
         return Piece(str(words[int(index[:6])]) if int(index[:6]) < len(words) else "", quoted)
@@ -327,7 +338,7 @@ class Expander:
                 current += [Piece(str(word), True, where=word.where) for word in words]
                 continue
             split = not (piece.quoted or piece.literal)
-            if split and any(one.present for one in scope.variables.get("IFS", ())):
+            if split and splits_oddly(scope):
                 return lost
             for at, part in enumerate(re.split(r"[ \t\n]+", piece.text) if split else [piece.text]):
                 if at and current:

@@ -475,6 +475,7 @@ def test_words_of_a_branch_are_marked(tmp_path: Path) -> None:
         ("python a.b=1 \\\n", "python a.b=1"),
         ('X=(1 2)\npython "${#X[@]}" ${X[1]} "${X[*]}"', "python 2 2 '1 2'"),
         ("A=1 B=2\npython $A$B", "python 12"),
+        ('IFS=,\nX=(a=1 b)\npython "${X[*]}" "${X[@]}"', "python … a=1 b"),
         ('C="a=${A:-1} ${B:-b=2} $Z"\npython $C', "python a=1 b=2 …"),
         ("while [[ $# -gt 0 ]]; do A=$1; shift; done\npython ${A:-a}", "python a"),
         (
