@@ -176,17 +176,23 @@ class Reading:
         """Read the text of a script; ``name`` and ``line`` say where it stands, 0 that ``name`` says it all."""
         if self.nesting >= MOST_NESTING:
             return
-        before = self.sure, self.depth, self.doubt, self.fed
+        before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
         self.sure, self.depth, self.doubt, self.fed = sure, 0, 0, None
-        self.nesting, count = self.nesting + 1, len(self.invocations)
-        if python:
-            read_python(self, text, scope, name, line, folder)
-        else:
-            scope = merged(Shell(self, text, name, line, folder).run(scope), 0)
+        self.nesting, count, opened = nesting + 1, len(self.invocations), len(self.open_files)
+        where = f"{name}:{line}" if line else name
+        try:
+            if python:
+                read_python(self, text, scope, name, line, folder)
+            else:
+                scope = merged(Shell(self, text, name, line, folder).run(scope), 0)
+        except RecursionError:
+            del self.open_files[opened:]
+            scope.anything(where, "")
+            self.invocation(where, (None,), scope, False, "it is nested too deeply")
         if len(self.invocations) == count:
-            self.invocation(f"{name}:{line}" if line else name, (), scope, sure)
-        self.nesting -= 1
+            self.invocation(where, (), scope, sure)
         self.sure, self.depth, self.doubt, self.fed = before
+        self.nesting = nesting
 
     def place(self, where: str, folder: Path) -> Place:
         """The place of a command of the script that is followed."""
