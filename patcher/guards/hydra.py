@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,10 +97,11 @@ class Child:
             timer.cancel()
 
     def close(self) -> None:
-        """End the child, if it runs."""
+        """End the child, if it runs, and what it has started: that may hold its output open."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
 
 

@@ -5,39 +5,32 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.scope import MANY, OVERRIDE, RUN_TIME, Argument, Placed, Scope, known, merged
+from patcher.guards.scope import MANY, OVERRIDE, RUN_TIME, Argument, Placed, Scope, known
+from patcher.guards.ways import together
 
 if TYPE_CHECKING:
     from patcher.guards.launch import Reading
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
+_ENVIRON = frozenset({"os.environ", "environ"})
 # Calls that only talk about what their words name.
-_TALK = frozenset(
-    {
-        "print",
-        "info",
-        "warning",
-        "warn",
-        "error",
-        "debug",
-        "exception",
-        "add_argument",
-        "getenv",
-        "get",
-        "Exception",
-    }
-)
-_RUNS = frozenset({"run", "Popen", "call", "check_call", "check_output"})
+_TALK = frozenset({
+    "print", "info", "warning", "warn", "error", "debug", "exception", "add_argument", "getenv", "get", "Exception", "",
+})  # fmt: skip
+_RUNS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.(system|popen)|Popen")
 
 
 def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
     """Follow the statements; a text that is no Python leaves every variable that it names unknown."""
     try:
-        tree = ast.parse(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in the script, say, which is not ours
+            tree = ast.parse(text)
         _Python(reading, scope, name, line, folder, tree).run()
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         for number, row in enumerate(text.split("\n"), line):
@@ -50,7 +43,6 @@ class _Python:
     def __init__(self, reading: Reading, scope: Scope, name: str, line: int, folder: Path, tree: ast.Module) -> None:
         self.reading, self.scope, self.name, self.folder, self.tree = reading, scope, name, folder, tree
         self.first = max(line, 1) if line else 0
-        self.depth = 0
         self.names: dict[str, ast.expr | None] = {}
         self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
             node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
@@ -70,63 +62,50 @@ class _Python:
     # --- statements ---
 
     def _block(self, statements: Sequence[ast.stmt]) -> None:
-        for statement in statements:
-            self._statement(statement)
+        for node in statements:
+            self._assignment(node)
+            for child in ast.iter_child_nodes(node):
+                if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                    self._expressions(child)
+            self._inside(node)
 
-    def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            # A function that something in the file names is taken as called; others may never run.
-            self._block(node.body) if node.name in self.used else self._branches([node.body, []])
-        elif isinstance(node, ast.ClassDef):
-            self._block(node.body)
-        elif isinstance(node, ast.If):
-            self._expressions(node.test)
-            if _is_main(node.test):
-                self._block(node.body)
-            else:
-                self._branches([node.body, node.orelse])
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            self._expressions(node.test if isinstance(node, ast.While) else node.iter)
-            self._branches([node.body, []])
-            self._block(node.orelse)
-        elif isinstance(node, ast.With | ast.AsyncWith):
-            for item in node.items:
-                self._expressions(item.context_expr)
-            self._block(node.body)
-        elif isinstance(node, ast.Try):
-            self._block(node.body)
-            self._branches([*(handler.body for handler in node.handlers), []])
-            self._block([*node.orelse, *node.finalbody])
-        elif isinstance(node, ast.Match):
-            self._expressions(node.subject)
-            self._branches([*(case.body for case in node.cases), []])
+    def _inside(self, node: ast.stmt) -> None:
+        """The statements inside of one: a ``def`` that something in the file names is taken as called."""
+        body, other, last = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
+        ways = [one.body for name in ("handlers", "cases") for one in getattr(node, name, [])]
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in self.used
+        if isinstance(node, ast.If) and not _is_main(node.test):
+            self._branches([body, other])
+        elif function or isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            self._branches([body, []])
+            self._block(other)
         else:
-            self._simple(node)
+            self._block(body)
+            self._branches([*ways, []] if ways else [])
+            self._block([*other, *last] if not isinstance(node, ast.If) else [])
 
     def _branches(self, blocks: Sequence[Sequence[ast.stmt]]) -> None:
         entry, ends = self.scope.copy(), []
-        self.depth += 1
+        self.reading.depth += 1
         for block in blocks:
             self.scope.variables = dict(entry.variables)
             self._block(block)
-            ends.append(self.scope.copy())
-        self.depth -= 1
-        self.scope.variables = merged(ends, self.depth).variables
+            ends.append(self.scope.variables)
+        self.reading.depth -= 1
+        self.scope.variables = together(ends, self.reading.depth) if ends else self.scope.variables
 
-    def _simple(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    known = target.id not in self.names and not self.depth
-                    self.names[target.id] = node.value if known or target.id not in self.names else None
-                elif isinstance(target, ast.Subscript) and _is_environ(target.value):
-                    self._put(target.slice, node.value, node)
-        elif isinstance(node, ast.Delete):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript) and _is_environ(target.value):
+    def _assignment(self, node: ast.stmt) -> None:
+        targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
+        whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target in targets:
+            if isinstance(target, ast.Subscript) and _is_environ(target.value):
+                if isinstance(node, ast.Delete):
                     self._drop(target.slice, node)
-        self._expressions(node)
+                else:
+                    self._put(target.slice, whole, node)
+            elif isinstance(target, ast.Name):
+                # Of a name that is set anew nothing is known.
+                self.names[target.id] = whole if target.id not in self.names else None
 
     # --- expressions ---
 
@@ -135,35 +114,26 @@ class _Python:
             if isinstance(inner, ast.Call):
                 self._call(inner)
             elif isinstance(inner, ast.Dict):
-                pairs = [(key, value) for key, value in zip(inner.keys, inner.values, strict=True) if key]
-                self._mapping([(_constant(key), value, value) for key, value in pairs])
+                pairs = zip(inner.keys, inner.values, strict=True)
+                self._mapping([(_constant(key), value) for key, value in pairs if key])
 
     def _call(self, node: ast.Call) -> None:
         dotted = _dotted(node.func)
-        name = dotted.rpartition(".")[2]
-        owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        if (owner is not None and _is_environ(owner)) or dotted in {"os.putenv", "os.unsetenv"}:
+        owner, _, name = dotted.rpartition(".")
+        if owner in _ENVIRON or dotted in {"os.putenv", "os.unsetenv"}:
             self._environ_call(name, node)
-            return
-        if not name or name in _TALK:
-            return
-        if (dotted.startswith("subprocess.") and name in _RUNS) or dotted in {
-            "os.system",
-            "Popen",
-            "os.popen",
-        }:
-            self._starts(node)
-        words: list[Argument] = [dotted]
-        for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:
-            words.extend(
-                one.value for one in ast.walk(argument)
-                if isinstance(one, ast.Constant) and isinstance(one.value, str) and "/" in one.value
-            )  # fmt: skip
-        self.reading.invocation(self._where(node), words, None, self._sure())
-        self._mapping([(keyword.arg, keyword.value, keyword.value) for keyword in node.keywords])
+        elif name not in _TALK:
+            if _RUNS.fullmatch(dotted) and node.args:
+                self._starts(node)
+            inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
+            paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
+            self.reading.invocation(
+                self._where(node), [dotted, *(one for one in paths if "/" in one)], None, self._sure()
+            )
+            self._mapping([(keyword.arg, keyword.value) for keyword in node.keywords])
 
     def _sure(self) -> bool:
-        return self.reading.sure and not self.depth
+        return self.reading.sure and not self.reading.depth
 
     def _environ_call(self, name: str, node: ast.Call) -> None:
         arguments = node.args
@@ -180,30 +150,27 @@ class _Python:
         elif name == "clear":
             self.scope.variables.clear()
         elif name == "update":
-            for argument in arguments:
-                given = self._resolved(argument)
-                if isinstance(given, ast.Dict):
-                    for named, value in zip(given.keys, given.values, strict=True):
-                        if named is not None:
-                            self._put(named, value, node)
-            for keyword in node.keywords:
-                if keyword.arg:
-                    self._put(ast.Constant(keyword.arg), keyword.value, node)
+            given: list[tuple[ast.expr | None, ast.expr]] = [
+                (ast.Constant(keyword.arg), keyword.value) for keyword in node.keywords if keyword.arg
+            ]
+            for argument in map(self._resolved, arguments):
+                if isinstance(argument, ast.Dict):
+                    given += zip(argument.keys, argument.values, strict=True)
+            for named, value in given:
+                if named is not None:
+                    self._put(named, value, node)
 
     def _starts(self, node: ast.Call) -> None:
         """``subprocess.run([...])`` and ``os.system("…")``."""
-        if not node.args:
-            return
-        given = self._resolved(node.args[0])
-        where, scope = self._where(node), self.scope.copy()
+        given, where = self._resolved(node.args[0]), self._where(node)
+        text = self._text(given)
         if isinstance(given, ast.List | ast.Tuple):
             words = [self._word(element) for element in given.elts]
-            self.reading.command(words, scope, where, self._sure(), folder=self.folder)
+        elif text is not None:
+            words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:
-            text = self._text(given)
-            if text is not None:
-                words = [Placed(word, where) for word in ("sh", "-c", text)]
-                self.reading.command(words, scope, where, self._sure(), folder=self.folder)
+            return
+        self.reading.command(words, self.scope.copy(), self.reading.place(where, self.folder))
 
     def _word(self, node: ast.expr) -> Placed:
         """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
@@ -214,31 +181,26 @@ class _Python:
             text = text if OVERRIDE.match(text) else None
         return Placed(MANY if text is None else text, self._where(node))
 
-    def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr, ast.expr]]) -> None:
+    def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr]]) -> None:
         """Variables for a child (``env=``, Ray's ``env_vars``) and engine settings (``…_config=``)."""
         child, words = self.scope.copy(), list[Argument]()
-        where, changed = "", False
-        for name, value, node in pairs:
-            if name is None:
-                continue
-            if _VARIABLE.fullmatch(name):
-                text = self._text(value)
+        places, changed = list[str](), False
+        for name, value in pairs:
+            places += [self._where(value)] if name else []
+            if name and _VARIABLE.fullmatch(name):
                 found = f"{name}: {ast.unparse(value)[:200]}"
-                child.put(name, [text], self._where(node), found, export=True, depth=self.depth)
+                child.put(name, [self._text(value)], self._where(value), found, export=True, depth=self.reading.depth)
                 changed = True
-            elif name.endswith("_config"):
+            elif name and name.endswith("_config"):
                 words += self._options("--" + name.replace("_", "-"), value)
-            where = where or self._where(node)
         if changed:
-            self.reading.invocation(where, (), child, self.reading.sure)
+            self.reading.invocation(places[0], (), child, self.reading.sure)
         if words:
-            self.reading.invocation(where, words, None, self._sure())
+            self.reading.invocation(places[0], words, None, self._sure())
 
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
         given = self._resolved(value)
-        if isinstance(given, ast.Constant) and given.value is None:
-            return [option, "null"]
         pairs: list[tuple[Argument, ast.expr]]
         if isinstance(given, ast.Dict):
             items = zip(given.keys, given.values, strict=True)
@@ -254,17 +216,15 @@ class _Python:
 
     # --- values ---
 
-    def _put(self, key: ast.expr, value: ast.expr, node: ast.stmt | ast.expr) -> None:
-        name = self._text(key)
-        if name is None:
-            return
-        found = ast.unparse(node)[:200]
-        self.scope.put(name, [self._text(value)], self._where(node), found, export=True, depth=self.depth)
+    def _put(self, key: ast.expr, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
+        name, text, found = self._text(key), self._text(value) if value else None, ast.unparse(node)[:200]
+        if name is not None:
+            self.scope.put(name, [text], self._where(node), found, export=True, depth=self.reading.depth)
 
     def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
         name = self._text(key)
         if name is not None:
-            self.scope.drop(name, self._where(node), ast.unparse(node)[:200], self.depth)
+            self.scope.drop(name, self._where(node), ast.unparse(node)[:200], self.reading.depth)
 
     def _resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
         while isinstance(node, ast.Name) and steps:
@@ -278,22 +238,18 @@ class _Python:
         """The text of an expression, as far as it can be told without running it."""
         node = self._resolved(node)
         if isinstance(node, ast.Constant):
-            if node.value is None:
-                return "null"
-            return str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
+            words = {None: "null", True: "true", False: "false"}
+            return words[node.value] if node.value is None or isinstance(node.value, bool) else str(node.value)
         if not steps:
             return None
         if isinstance(node, ast.JoinedStr):
             parts = [self._text(part, steps - 1) for part in node.values]
-            return None if any(part is None for part in parts) else "".join(str(part) for part in parts)
-        if isinstance(node, ast.FormattedValue):
-            plain = node.conversion == -1 and node.format_spec is None
-            return self._text(node.value, steps - 1) if plain else None
-        if isinstance(node, ast.Call):
-            return self._call_text(node, steps)
+            return None if None in parts else "".join(map(str, parts))
+        if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
+            return self._text(node.value, steps - 1)
         if isinstance(node, ast.Subscript) and _is_environ(node.value):
             return self._variable(self._text(node.slice, steps - 1))
-        return None
+        return self._call_text(node, steps) if isinstance(node, ast.Call) else None
 
     def _call_text(self, node: ast.Call, steps: int) -> Argument:
         dotted = _dotted(node.func)
@@ -306,15 +262,14 @@ class _Python:
             except (ValueError, TypeError):
                 return None
         if dotted.endswith(("environ.get", "getenv")) and texts and texts[0] is not None:
-            variables = self.scope.variables.get(texts[0], ())
-            if any(one.present for one in variables):
+            if any(one.present for one in self.scope.look(texts[0])):
                 return self._variable(texts[0])
             return texts[1] if len(texts) > 1 else None
         return None
 
     def _variable(self, name: Argument) -> Argument:
-        variables = self.scope.variables.get(name or "", ())
-        return known(variables[0].text) if len(variables) == 1 else None
+        ways = self.scope.look(name or "")
+        return known(ways[0].text) if len(ways) == 1 else None
 
 
 def _constant(node: ast.expr) -> Argument:
@@ -332,7 +287,7 @@ def _dotted(node: ast.expr) -> str:
 
 
 def _is_environ(node: ast.expr) -> bool:
-    return _dotted(node) in {"os.environ", "environ"}
+    return _dotted(node) in _ENVIRON
 
 
 def _is_main(test: ast.expr) -> bool:

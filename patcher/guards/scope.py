@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 # Bounds that no written script comes near; without them a generated one could exhaust the time and the memory.
 MOST_NESTING = 12
-MOST_WAYS = 12
+MOST_WAYS = 8
 MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
 
@@ -28,15 +28,14 @@ ANY = "*"
 
 
 class Placed(str):
-    """A word of a command, with the place where its value is set; ``maybe`` if only some ways through give it."""
+    """A word of a command, with the place where its value is set."""
 
     where: str
-    maybe: bool
 
-    def __new__(cls, text: str, where: str, maybe: bool = False) -> Placed:
+    def __new__(cls, text: str, where: str) -> Placed:
         """The word ``text`` that is set at ``where``."""
         word = super().__new__(cls, text)
-        word.where, word.maybe = where, maybe
+        word.where = where
         return word
 
 
@@ -89,25 +88,42 @@ def inherited(environ: Mapping[str, str]) -> dict[str, tuple[Assignment, ...]]:
 
 @dataclass
 class Scope:
-    """The state of a running shell or Python program.
+    """The state of a running shell or Python program on one way through it.
 
-    An array has a few sequences of words that it may be. ``args`` is None for a script whose arguments nobody gave;
-    ``folder`` is the working directory, ``out`` what a substitution has printed so far, ``functions`` are the shell's
-    own: None for one that is not known.
+    ``args`` is None for a script whose arguments nobody gave; ``folder`` is the working directory, ``out`` what a
+    substitution has printed so far, ``functions`` are the shell's own: None for one that is not known. The shell is in
+    ``frames`` functions and sourced files and in ``loops`` of the innermost; ``hidden`` is what the local variables of
+    its function hide, None in no function. ``status`` says whether the last command succeeded, None if only the run
+    tells, ``hoped`` that a person expects it; a way on which that failed is ``feared``. What is ``meant`` by success is
+    a variable and its text. A way that ``leaves`` does so by that word, from so many loops.
     """
 
     variables: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)
-    arrays: dict[str, tuple[Words, ...]] = field(default_factory=dict)
+    arrays: dict[str, Words] = field(default_factory=dict)
     functions: dict[str, Any] = field(default_factory=dict)
     args: Words | None = None
     folder: str | None = None
     out: str | None = None
     flags: frozenset[str] = frozenset()
     program: str = RUN_TIME
+    frames: int = 0
+    loops: int = 0
+    hidden: dict[str, tuple[Any, Any]] | None = None
+    status: bool | None = True
+    hoped: bool = True
+    feared: bool = False
+    meant: tuple[str, str] | None = None
+    leaves: tuple[str, int] | None = None
 
-    def copy(self) -> Scope:
-        """A scope whose later changes stay its own, as in a child process."""
-        return replace(self, variables=dict(self.variables), arrays=dict(self.arrays), functions=dict(self.functions))
+    def copy(self, **changes: Any) -> Scope:
+        """A scope whose later changes stay its own, as in a child process, with changes to begin with."""
+        own = {name: dict(getattr(self, name) or {}) for name in ("variables", "arrays", "functions", "hidden")}
+        return replace(self, **own | ({} if self.hidden is not None else {"hidden": None}) | changes)
+
+    def become(self, other: Scope) -> None:
+        """Take the state of another scope over."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
 
     def child(self, args: Words | None, program: str = RUN_TIME) -> Scope:
         """What a script that is started from here gets: what is exported."""
@@ -124,11 +140,9 @@ class Scope:
         """Everything that a variable may be."""
         return self.variables.get(name) or self.variables.get(ANY, ABSENT)
 
-    def elements(self, name: str) -> tuple[Words, ...]:
-        """Every sequence of words that an array may be."""
-        if name in self.arrays:
-            return self.arrays[name]
-        return ((Placed(MANY, ""),),) if ANY in self.variables else ((),)
+    def elements(self, name: str) -> Words:
+        """The words of an array."""
+        return self.arrays.get(name, (Placed(MANY, ""),) if ANY in self.variables else ())
 
     def put(
         self, name: str, texts: Iterable[Argument], where: str, found: str, *, export: bool = False, depth: int = 0
@@ -142,17 +156,18 @@ class Scope:
         exports = dict.fromkeys((True,) if always else (one.exported for one in self.look(name)))
         self.variables[name] = tuple(
             Assignment(text, where, found, exported=exported, depth=depth) for text in kept for exported in exports
-        )[: 2 * MOST_WAYS]
+        )
         self.arrays.pop(name, None)
 
-    def array(self, name: str, ways: tuple[Words, ...], where: str, found: str, depth: int) -> None:
-        """Set an array to one of ``ways``; its first element is what the plain name stands for."""
-        firsts = [way[0] if way and not way[0].maybe else RUN_TIME if way else None for way in ways]
-        self.put(name, [first or "" for first in firsts], where, found, depth=depth)
-        self.variables[name] = tuple(
-            dict.fromkeys(one._replace(exported=False, present=any(ways)) for one in self.variables[name])
-        )
-        self.arrays[name] = bounded(ways)
+    def array(self, name: str, words: Words, where: str, found: str, depth: int) -> None:
+        """Set an array; its first element is what the plain name stands for."""
+        self.put(name, [words[0] if words else ""], where, found, depth=depth)
+        present = bool(words) and words[0] != MANY
+        ways = [one._replace(exported=False, present=present) for one in self.variables[name]]
+        if words and not present:
+            ways = [ways[0]._replace(text=None, present=True), ways[0]]
+        self.variables[name] = tuple(dict.fromkeys(ways))
+        self.arrays[name] = words if len(words) <= MOST_WORDS else (Placed(MANY, where),)
 
     def drop(self, name: str, where: str, found: str, depth: int) -> None:
         """Unset a variable."""
@@ -162,7 +177,7 @@ class Scope:
     def forget(self, name: str, where: str, found: str) -> None:
         """Leave a variable to the run: it may be anything, or unset."""
         self.variables[name] = (Assignment(None, where, found), ABSENT[0]._replace(where=where, found=found))
-        self.arrays[name] = ((Placed(MANY, where),),)
+        self.arrays[name] = (Placed(MANY, where),)
 
     def anything(self, where: str, found: str) -> None:
         """Leave all variables to the run, for something ran here that nobody can read."""
@@ -171,73 +186,15 @@ class Scope:
         self.forget(ANY, where, found[:200])
         self.args, self.folder = (Placed(MANY, where),), None
 
+    def prints(self, text: str) -> None:
+        """Add to what a substitution has printed, if one is looked at."""
+        self.out = None if self.out is None else self.out + text
 
-def merged(scopes: Sequence[Scope], depth: int) -> Scope:
-    """The scope after branches that end in ``scopes``: every variable may be what it is in any of them."""
-    first, result = scopes[0], scopes[-1].copy()
-    for name in {name: None for scope in scopes for name in scope.variables}:
-        ways = [scope.look(name) for scope in scopes]
-        if all(way is ways[0] for way in ways) and all(one.depth <= depth for one in ways[0]):
-            continue
-        kept = tuple(dict.fromkeys(one._replace(depth=min(one.depth, depth)) for way in ways for one in way))
-        if len(kept) > 2 * MOST_WAYS:
-            last = kept[-1]
-            kept = (last._replace(text=None, present=True, exported=True), ABSENT[0]._replace(where=last.where))
-        result.variables[name] = kept
-    for name in {name: None for scope in scopes for name in scope.arrays}:
-        sequences = [scope.elements(name) for scope in scopes]
-        result.arrays[name] = bounded([way for ways in sequences for way in ways])
-    for name in {name: None for scope in scopes for name in scope.functions}:
-        bodies = [scope.functions.get(name) for scope in scopes]
-        result.functions[name] = bodies[0] if all(body == bodies[0] for body in bodies) else None
-    result.flags = frozenset().union(*(scope.flags for scope in scopes))
-    if any("allexport" in scope.flags for scope in scopes) and not all("allexport" in one.flags for one in scopes):
-        result.anything("", "set -a on some ways only")
-    if any(scope.args != first.args for scope in scopes):
-        result.args = (Placed(MANY, ""),)
-    result.folder = first.folder if all(scope.folder == first.folder for scope in scopes) else None
-    result.out = first.out if all(scope.out == first.out for scope in scopes) else RUN_TIME
-    return result
-
-
-def bounded(ways: Sequence[Words]) -> tuple[Words, ...]:
-    """The ways without repetition; as one sequence if they are too many."""
-    if any(len(way) > MOST_WORDS for way in ways):
-        return ((Placed(MANY, ""),),)
-    kept = tuple({tuple((word, word.maybe) for word in way): way for way in ways}.values())
-    return kept if len(kept) <= 4 else (collapsed(kept),)
-
-
-def collapsed(ways: Sequence[Words]) -> Words:
-    """One sequence for several: what they share, and ``maybe`` between that for what only some of them have."""
-    if len(ways) == 1:
-        return ways[0]
-    shortest, start, end = min(map(len, ways)), 0, 0
-    pairs = [[(word, word.maybe) for word in way] for way in ways]
-    while start < shortest and all(way[start] == pairs[0][start] for way in pairs):
-        start += 1
-    while end < shortest - start and all(way[-1 - end] == pairs[0][-1 - end] for way in pairs):
-        end += 1
-    middles = [way[start : len(way) - end] for way in ways]
-    return (*ways[0][:start], *_between(middles), *ways[0][len(ways[0]) - end :])
-
-
-def _between(middles: Sequence[Words]) -> list[Placed]:
-    maybe = [Placed(word, word.where, True) for middle in middles for word in middle]
-    same = len({len(middle) for middle in middles}) == 1
-    columns = list(zip(*middles, strict=True)) if same else []
-    keys = [{match.group() if (match := OVERRIDE.match(word)) else "" for word in column} for column in columns]
-    plain = not any(word.maybe for middle in middles for word in middle)
-    if same and plain and all(len(key) == 1 and key != {""} for key in keys):
-        return [
-            column[0] if len(set(column)) == 1 else Placed(next(iter(key)) + RUN_TIME, column[-1].where)
-            for key, column in zip(keys, columns, strict=True)
-        ]
-    unknown = [word for word in maybe if word.startswith(RUN_TIME)]
-    # Words at places where something else may be expected, such as the value of the option before.
-    unknown += [] if not same or all(OVERRIDE.match(word) for word in maybe) else maybe[:1]
-    seen = list({(str(word), word.where): word for word in maybe if not word.startswith(RUN_TIME)}.values())
-    return [*(Placed(MANY, word.where) for word in unknown[:1]), *seen]
+    def settle(self, depth: int) -> None:
+        """Take what was set in branches for set at ``depth``, for they end here."""
+        for name, ways in self.variables.items():
+            if any(one.depth > depth for one in ways):
+                self.variables[name] = tuple(one._replace(depth=min(one.depth, depth)) for one in ways)
 
 
 def known(text: Argument) -> Argument:

@@ -84,8 +84,8 @@ def check(bash: Bash, seed: int, ways: Sequence[int] = range(CHANCES)) -> Counte
     for way in ways if re.search(r"maybe|val", text) else (1,):
         found, errors = bash.run(way)
         assert not re.search(r"run.sh: line \d+: syntax error", errors), (seed, errors, text)
-        if "error token" in errors or "division by 0" in errors:
-            # A mistake in an expression makes bash drop the rest of the command; no reader can foresee it.
+        if re.search("error token|division by 0|invalid indirect expansion", errors):
+            # A mistake in an expression makes bash drop the rest of the line; no reader can foresee it.
             continue
         seen = {number(started.argv) for started in found}
         for started in found:

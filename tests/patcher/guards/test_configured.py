@@ -69,6 +69,7 @@ def script(tmp_path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize("version", releases.VERL)
 def test_the_published_defaults_are_off(version: str) -> None:
     found = guard(version)
@@ -155,12 +156,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("over", pairs, ids=[f"{version} {text[12:]}" for text, version in pairs])
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_scripts_over_the_published_configurations(tmp_path: Path, over: tuple[str, str]) -> None:
     text, version = over
     found = guard(version, script(tmp_path, text.replace(" ", " \\\n    ").rstrip("\\\n ") + "\n"))
     assert states(found) == SCRIPTS[text].get(version, {})
 
 
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize(
     ("version", "code", "text"),
     [
@@ -185,6 +188,7 @@ ADVISED = [text for text in SCRIPTS if "$" not in text and SCRIPTS[text]]
 
 
 # Each of them composes several times; these have every profiler, and what is advised for several of its keys.
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize("text", thinned(ADVISED, {*ADVISED[::3], MCORE + OLD_MEGATRON}))
 def test_what_is_said_to_switch_it_off_switches_it_off(text: str) -> None:
     version = list(SCRIPTS[text])[-1]
@@ -201,6 +205,7 @@ ROLES = ("actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_
 UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
 
 
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -250,6 +255,7 @@ def test_what_a_script_says(tmp_path: Path, text: str, expected: dict[str, State
     assert states(guard("0.6.1", script(tmp_path, text + "\n"))) == expected
 
 
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize(
     ("text", "version", "expected"),
     [
@@ -290,6 +296,7 @@ def test_only_what_hydra_takes_is_advised(tmp_path: Path, version: str, text: st
         assert (found[SERVER].state, found[SERVER].off) == (UNKNOWN, "")
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_what_is_typed_over_files_that_are_not_here_counts(tmp_path: Path) -> None:
     run = script(tmp_path, PPO + "--config-path=$D global_profiler.tool=torch_memory\n")
     found = guard("0.9.1", run)
@@ -300,6 +307,7 @@ def test_what_is_typed_over_files_that_are_not_here_counts(tmp_path: Path) -> No
     assert states(guard("0.6.1", command="python3 -m recipe.dapo.main_dapo global_profiler.steps=null " + NPU)) == {}
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_what_cannot_be_parsed_may_have_started_anything(tmp_path: Path) -> None:
     run = script(tmp_path, PPO + ON_061 + "\nfi fi (\n")
     found = guard("0.6.1", run)
@@ -308,12 +316,14 @@ def test_what_cannot_be_parsed_may_have_started_anything(tmp_path: Path) -> None
     assert "cannot be parsed" in found[MEMORY].reason
 
 
+@pytest.mark.usefixtures("composed_once")
 @pytest.mark.parametrize(("module", "started"), [("verl.model_merger", False), ("verl.trainer.main_ppo", True)])
 def test_a_program_that_hydra_does_not_configure_is_no_start(module: str, started: bool) -> None:
     found = guard("0.6.1", command=f"python3 -m {module} --local_dir x")
     assert ("nothing that can be read here starts verl" in found[VERL].reason) != started
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
     run = script(
         tmp_path, f"set -x\n{PPO}\\\n  {NPU}\\\n  {ENABLED}\\\n  {RANKS}\\\n  global_profiler.steps=[1,2] $@\n"
@@ -324,12 +334,14 @@ def test_the_place_and_the_override_are_named(tmp_path: Path) -> None:
     assert found.off == f"global_profiler.steps=null at {run}:6"
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_a_word_of_the_command_is_named_there(tmp_path: Path) -> None:
     run = script(tmp_path, PPO + NPU + ENABLED + RANKS + '"$@"\n')
     found = guard("0.6.1", command=f"bash {run} global_profiler.steps=[3]")[VERL]
     assert (found.where, found.off) == ("command after --", "global_profiler.steps=null at the command after --")
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_the_reason_for_not_knowing_is_said(tmp_path: Path) -> None:
     for text, reason in {
         PPO + "$EXTRA": "may be any override",
@@ -424,6 +436,7 @@ def test_where_verl_is_not_here_nothing_is_said_to_be_off(tmp_path: Path) -> Non
     assert ask((PPO + ON_061).split()) == {UNKNOWN}
 
 
+@pytest.mark.usefixtures("composed_once")
 def test_a_variable_in_both_places_is_not_said_to_be_off() -> None:
     command = PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1"
     found = guard("0.9.1", command=command, environ={"PROFILING_MODE": "true"})

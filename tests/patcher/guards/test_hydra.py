@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -366,9 +367,10 @@ def test_without_any_hydra_the_extra_is_named(root: Path, tmp_path: Path, monkey
     ],
 )
 def test_a_child_that_does_not_answer_is_a_reason(tmp_path: Path, text: str, said: str) -> None:
-    child = Child(program(tmp_path, text), limit=0.3)
+    child, begun = Child(program(tmp_path, text), limit=0.3), time.monotonic()
     assert child.ask({"starts": ["x" * 100_000]}) is None
     assert said in child.reason
+    assert time.monotonic() - begun < 20, "nor is it waited for what it has started"
     assert child.ask({}) is None, "it is not tried again"
 
 

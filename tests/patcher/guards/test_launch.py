@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
+import tree_sitter
 
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
@@ -193,6 +195,9 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("import ray\nray.init(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\n", ON, "run.py:2"),
         ("subprocess.run(['python', 'a'], env=dict(os.environ, PROFILING_MODE='true'))\n", ON, "run.py:1"),
         ("import os\nos.system('PROFILING_MODE=true python a')\n", ON, "run.py:1"),
+        ("import os\nos.environ['PROFILING_MODE'] = '0'\nos.environ['PROFILING_MODE'] += '1'\n", UNKNOWN, "run.py:3"),
+        ("import os\nM = '0'\nM += '1'\nos.environ['PROFILING_MODE'] = M\n", UNKNOWN, "run.py:4"),
+        ("@ray.remote(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\ndef f(): ...\nf()\n", ON, "run.py:1"),
         ("# os.environ['PROFILING_MODE'] = 'true'\nprint('PROFILING_MODE=true')\n", OFF, ""),
         ("print 'python two'\nos.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:2"),
     ],
@@ -202,6 +207,14 @@ def test_python(tmp_path: Path, text: str, expected: State, where: str) -> None:
     assert found[0] is expected
     if "os.system" not in text:
         assert found[1] == where
+
+
+def test_python_does_not_warn_of_a_script_that_is_just_read(tmp_path: Path) -> None:
+    script = write(tmp_path, "run.py", "import os\nos.environ['PROFILING_MODE'] = '\\d'\nif 1 is 1: 0x1for\n")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        state(script)
+    assert warned == []
 
 
 ENGINE_CALLS = [
@@ -462,8 +475,13 @@ def test_words_of_a_branch_are_marked(tmp_path: Path) -> None:
         ("python a.b=1 \\\n", "python a.b=1"),
         ('X=(1 2)\npython "${#X[@]}" ${X[1]} "${X[*]}"', "python 2 2 '1 2'"),
         ("A=1 B=2\npython $A$B", "python 12"),
+        ('IFS=,\nX=(a=1 b)\npython "${X[*]}" "${X[@]}"', "python … a=1 b"),
         ('C="a=${A:-1} ${B:-b=2} $Z"\npython $C', "python a=1 b=2 …"),
         ("while [[ $# -gt 0 ]]; do A=$1; shift; done\npython ${A:-a}", "python a"),
+        (
+            'D=$(d)\ncase $D in a) L=(uv run python);; b) L=(python);; *) exit;; esac\ncase $D in [ab]) E=1; esac\n"${L[@]}" e=$E',
+            "python e=1",
+        ),
     ],
 )
 def test_what_a_person_can_decide_is_decided(
@@ -503,6 +521,11 @@ def test_the_line_of_a_word_is_where_its_value_is_set(tmp_path: Path, text: str,
         ("python a \\ \n b", "a blank behind a backslash"),
         ("for i in 1; do break 2x; done\npython a", "several loops"),
         ("case x in a) b ;& c) d ;; esac", "fall through"),
+        ("exec -a b python a", "exec with an option"),
+        ("( " * 3000 + "x" + " )" * 3000, "nested too deeply"),
+        ('echo "' + "${A:-" * 1500 + "}" * 1500 + '"', "nested too deeply"),
+        ("bash -c '" + "{ " * 3000 + "x; " + "}; " * 3000 + "'", "nested too deeply"),
+        ("A=1\n" * 10_001, "too long to follow"),
     ],
 )
 def test_what_is_not_understood_says_so(tmp_path: Path, text: str, reason: str) -> None:
@@ -538,9 +561,23 @@ def test_a_sourced_file_that_is_not_text_may_set_anything(tmp_path: Path) -> Non
     assert {one.variables["*"][0].text for one in read({}, tmp_path / "run.sh")} == {None}
 
 
-def test_emoji_are_read_though_their_parser_dies_of_them(tmp_path: Path) -> None:
+def test_emoji_are_read_though_their_parser_dies_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[bytes] = []
+
+    class Recording:
+        def __init__(self, language: tree_sitter.Language) -> None:
+            self.parser = parser(language)
+
+        def parse(self, source: bytes) -> tree_sitter.Tree:
+            given.append(source)
+            return self.parser.parse(source)
+
+    parser = tree_sitter.Parser
+    monkeypatch.setattr(tree_sitter, "Parser", Recording)
     text = "# \U0001f680\nA=\U0001f680x\nexport PROFILING_MODE=$A\necho \U0001f680; vllm serve \U0001f680$A\n"
     (tmp_path / "run.sh").write_text(text * 50)
     *_, started = read({}, tmp_path / "run.sh")
     assert started.argv == ("vllm", "serve", "\U0001f680\U0001f680x")
     assert [one.text for one in started.variables["PROFILING_MODE"]] == ["\U0001f680x"]
+    assert given
+    assert all(ord(sign) <= 0xFFFF for source in given for sign in source.decode())

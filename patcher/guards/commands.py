@@ -1,0 +1,284 @@
+"""Shell commands: what they are fed, what they print, and what they start, from assignments and tests to programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patcher.guards import builtins
+from patcher.guards.assignments import restore
+from patcher.guards.pieces import joined
+from patcher.guards.scope import MANY, MOST_NESTING, RUN_TIME, Fed, Placed, Scope, Words
+from patcher.guards.statements import Run, Statements
+from patcher.guards.ways import Ways
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+# Commands whose failure is an answer; of all others a person expects that they succeed.
+_ANSWERS = frozenset({
+    "grep", "egrep", "fgrep", "which", "type", "command", "test", "[", "diff", "cmp", "pgrep", "hash", "read",
+    "mapfile", "readarray", "getopts", "let",
+})  # fmt: skip
+_SILENT = frozenset({"mkdir", "rm", "cp", "mv", "ln", "touch", "chmod", "chown", "sleep", "kill", "wait", "ulimit"})
+_REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
+_HEREDOC = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end", "comment", "file_descriptor"})
+_INNER = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"})
+
+
+class Commands(Statements):
+    """Follows the commands of one text."""
+
+    # --- redirections and pipelines ---
+
+    def _one_redirected_statement(self, node: Node, scope: Scope) -> Ways:
+        body = node.child_by_field_name("body")
+        redirects = [child for child in node.children if child != body]
+        return self._redirected(redirects, list if body is None else partial(self.statement, body), scope)
+
+    def _redirected(self, redirects: Sequence[Node], run: Run, scope: Scope) -> Ways:
+        """Run a statement with its redirections; behind a here-document stands the rest of the line."""
+        before, out, silent, missing = self.reading.fed, scope.out, False, False
+        tail: list[Node] = []
+        for redirect in redirects:
+            if redirect.type == "herestring_redirect":
+                self.reading.fed = Fed(self.scalar(redirect.children[-1], scope) + "\n", self.row(redirect))
+            elif redirect.type == "heredoc_redirect":
+                self.reading.fed = self._heredoc(redirect, scope)
+                tail = [one for one in redirect.children if one.type not in _HEREDOC]
+                silent = silent or any(one.type == "file_redirect" for one in tail)
+            elif redirect.type == "file_redirect":
+                target, number = redirect.children[-1], redirect.child_by_field_name("descriptor")
+                file = self.scalar(target, scope) if target.is_named else RUN_TIME
+                sign = next((one.type for one in redirect.children if not one.is_named), "")
+                if sign == "<":
+                    self.reading.fed = Fed(RUN_TIME, 0)
+                    wrong = redirect.prev_sibling is not None and redirect.prev_sibling.type == "ERROR"
+                    missing = missing or not (wrong or _there(file, scope))
+                silent = silent or (sign[:1] in {">", "&"} and (number is None or self.text(number) == "1"))
+            elif redirect.type != "ERROR":
+                return self.lost(redirect, [scope])
+        scope.out = None if silent else out
+        piped = [child for one in tail if one.type == "pipeline" for child in one.children if child.is_named]
+        if piped:
+            line = self.reading.fed.line if self.reading.fed else 0
+            ends = self._piped([run, *(partial(self.statement, one) for one in piped)], scope, line)
+        else:
+            # Where a file is not there that it reads, nothing is run.
+            ends = self.within((run, [scope]), (list, [scope.copy(status=False)] if missing else []))
+        self.reading.fed = before
+        for end in ends if silent else ():
+            end.out = out
+        sign = next((one.type for one in tail if one.type in {"&&", "||"}), "")
+        return self.chain(ends, sign, tail[-1]) if sign else ends
+
+    def _heredoc(self, redirect: Node, scope: Scope) -> Fed:
+        parts = {one.type: one for one in redirect.children}
+        start, body = parts.get("heredoc_start"), parts.get("heredoc_body")
+        if start is None or body is None:
+            return Fed("" if start is not None else RUN_TIME, 0)
+        text = self.text(body)
+        if not re.search(r"['\"\\]", self.text(start)):
+            text = joined(self.region(body.children, body.start_byte, body.end_byte, scope, quoted=True))
+        return Fed(re.sub(r"(?m)^\t+", "", text) if "<<-" in parts else text, self.row(body))
+
+    def _one_subshell(self, node: Node, scope: Scope) -> Ways:
+        status, text = self.apart(partial(self.block, node.children), scope, scope.out)
+        scope.out, scope.status = text if scope.out is not None else None, status
+        return [scope]
+
+    def _one_pipeline(self, node: Node, scope: Scope) -> Ways:
+        return self._piped([partial(self.statement, child) for child in node.children if child.is_named], scope)
+
+    def _piped(self, runs: Sequence[Run], scope: Scope, line: int = 0) -> Ways:
+        """Commands of a pipeline, each in a shell of its own; ``line`` is that of what the first one hands on."""
+        before, text = self.reading.fed, ""
+        for run in runs:
+            _, text = self.apart(run, scope, scope.out if run is runs[-1] else "")
+            self.reading.fed = Fed(text, line)
+        scope.out = text if scope.out is not None else None
+        self.reading.fed, scope.status, scope.hoped = before, None, False
+        return [scope]
+
+    # --- assignments ---
+
+    def _one_variable_assignment(self, node: Node, scope: Scope) -> Ways:
+        self.evaluated(node, scope)(scope, False)
+        scope.status, scope.hoped = None if re.search(r"\$\(|`", self.text(node)) else True, True
+        return [scope]
+
+    def _on_variable_assignments(self, node: Node, scopes: Ways) -> Ways:
+        for child in node.children:
+            scopes = self.statement(child, scopes)
+        return scopes
+
+    def _one_declaration_command(self, node: Node, scope: Scope) -> Ways:
+        def run(scopes: Ways) -> Ways:
+            self.declare(node, scopes[0])
+            return scopes
+
+        scope.status, scope.hoped = True, True
+        return self._redirected([child for child in node.children if child.type in _REDIRECTS], run, scope)
+
+    def _one_unset_command(self, node: Node, scope: Scope) -> Ways:
+        self.unset(node, scope)
+        scope.status, scope.hoped = True, True
+        return [scope]
+
+    # --- tests ---
+
+    def _one_test_command(self, node: Node, scope: Scope) -> Ways:
+        words = list(_leaves(node))
+        if self.text(words[0]) == "((":
+            number = self.arithmetic(node, scope)
+            scope.status = None if number == RUN_TIME else number != "0"
+        else:
+            scope.status = self._tested(words[1:-1], scope, self.text(words[0]) == "[[")
+        scope.hoped = False
+        return [scope]
+
+    def _tested(self, words: Sequence[Node], scope: Scope, double: bool) -> bool | None:
+        signs = [self.text(word) for word in words]
+        for sign in ("||", "&&") if double else ("-o", "-a"):
+            if sign in signs and not {"(", ")"} & set(signs):
+                at, decides = signs.index(sign), sign in {"||", "-o"}
+                sides = [self._tested(part, scope, double) for part in (words[:at], words[at + 1 :])]
+                scope.meant = None
+                return decides if decides in sides else None if None in sides else not decides
+        if signs[:1] == ["!"] and len(words) > 1:
+            answer, scope.meant = self._tested(words[1:], scope, double), None
+            return None if answer is None else not answer
+        compared = len(words) == 3 and signs[1] in {"=", "==", "!="}
+        if compared and signs[1] != "!=" and (double or signs[0][0] == '"'):
+            self.means(words[0], words[2], scope)
+        if compared and double:
+            answer = self.pattern(words[2], scope)(self.scalar(words[0], scope))
+            return answer if answer is None or signs[1] != "!=" else not answer
+        texts = signs[:]
+        for at, word in enumerate(words):
+            if word.is_named:
+                fields: Sequence[str] = (self.scalar(word, scope),) if double else self.fields(word, scope)
+                texts[at] = fields[0] if len(fields) == 1 else MANY
+        return builtins.tested(texts)
+
+    def means(self, node: Node, pattern: Node, scope: Scope) -> None:
+        """Where a variable of which nothing is known is the same as a plain text, it is that text from there on."""
+        name = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)\}?"?', self.text(node))
+        text = re.fullmatch(r"""(["']?)([\w./:-]+)\1""", self.text(pattern))
+        ways = scope.look(name[1]) if name else ()
+        if name and text and len(ways) == 1 and ways[0].present and set(ways[0].text or RUN_TIME) == {RUN_TIME}:
+            scope.meant = (name[1], text[2])
+
+    # --- commands ---
+
+    def _one_command(self, node: Node, scope: Scope) -> Ways:
+        assignments = [child for child in node.children if child.type == "variable_assignment"]
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
+        words = [child for child in node.children if child not in assignments and child not in redirects]
+
+        def run(scopes: Ways) -> Ways:
+            argv: list[Placed] = []
+            for at, word in enumerate(words):
+                if at and words[at - 1].end_byte == word.start_byte:
+                    # The parser makes two of one word here.
+                    argv = [*argv[:-1], Placed(MANY, self.where(word))]
+                elif not word.is_named:
+                    argv.append(Placed(self.text(word), self.where(word)))
+                else:
+                    argv += self.fields(word.children[0] if word.type == "command_name" else word, scopes[0])
+            return self.simple(argv, assignments, node, scopes[0])
+
+        return self._redirected(redirects, run, scope)
+
+    def simple(self, argv: Sequence[Placed], assignments: Sequence[Node], node: Node, scope: Scope) -> Ways:
+        """A command whose words are known, as far as they can be."""
+        if not argv:
+            for assignment in assignments:
+                self._one_variable_assignment(assignment, scope)
+            return [scope]
+        head = str(argv[0])
+        scope.hoped = head not in _ANSWERS
+        if head not in scope.functions and head not in builtins.BUILTINS:
+            return self.launch(argv, assignments, node, scope)
+        if head in scope.functions and scope.functions[head] is None:
+            return self.lost(node, [scope], "which function this is, is only known when it runs")
+        hidden: dict[str, object] = {}
+        for assignment in assignments:
+            name = self.text(assignment.children[0]).partition("[")[0]
+            hidden.setdefault(name, (scope.variables.get(name), scope.arrays.get(name)))
+            self.evaluated(assignment, scope)(scope, True)
+        if head in scope.functions:
+            ends = self._call(head, tuple(argv[1:]), scope)
+        else:
+            answer = builtins.BUILTINS[head](self, tuple(argv), node, scope)
+            ends = answer if isinstance(answer, list) else [scope]
+            scope.status = scope.status if isinstance(answer, list) else answer
+        for end in ends:
+            restore(end, hidden)
+        return ends
+
+    def _call(self, name: str, args: Words, scope: Scope) -> Ways:
+        """Run a function."""
+        if self.reading.nesting >= MOST_NESTING:
+            scope.anything(self.name, name)
+            scope.status = None
+            return [scope]
+        owner, body = scope.functions[name]
+        given, loops, hidden = scope.args, scope.loops, scope.hidden
+        scope.args, scope.loops, scope.hidden, scope.frames = args, 0, {}, scope.frames + 1
+        self.reading.nesting += 1
+        ends: Ways = owner.statement(body, [scope])
+        self.reading.nesting -= 1
+        for end in ends:
+            restore(end, end.hidden or {})
+            end.args, end.loops, end.frames, end.hoped, end.meant = given, loops, end.frames - 1, False, None
+            end.hidden = None if hidden is None else dict(hidden)
+            end.leaves = None if end.leaves == ("return", 0) else end.leaves
+        return ends
+
+    def launch(self, argv: Sequence[Placed], assignments: Sequence[Node], node: Node, scope: Scope) -> Ways:
+        """A program: what it inherits, and what it prints, which nobody knows."""
+        own, head, reading = scope.copy(out=None), argv[0].rpartition("/")[2], self.reading
+        for assignment in assignments:
+            self.evaluated(assignment, own)(own, True)
+        words = [self.here(word) for word in argv]
+        reading.command(words, own, reading.place(self.where(node), self.folder))
+        if scope.out is not None:
+            if head == "cat" and len(argv) == 1 and reading.fed:
+                scope.out += reading.fed.text
+            elif head in {"dirname", "basename", "realpath", "readlink"}:
+                scope.out += builtins.path_of(head, argv[1:], scope)
+            elif head not in _SILENT:
+                scope.out += RUN_TIME
+        scope.status, scope.hoped = None, head not in _ANSWERS
+        return [scope]
+
+    def here(self, word: Placed) -> Placed:
+        """``$HERE/other.sh``: what is not known is this script's folder, or nothing that is here."""
+        tail = word.lstrip(RUN_TIME)
+        there = self.folder / tail.lstrip("/")
+        named = word[:1] == RUN_TIME and tail[:1] == "/" and RUN_TIME not in tail
+        return Placed(str(there), word.where) if named and there.is_file() else word
+
+    def evaluate(self, text: str, node: Node, scope: Scope) -> Ways:
+        """Run a text as a part of this script."""
+        if RUN_TIME in text or self.reading.nesting >= MOST_NESTING:
+            return self.lost(node, [scope], "what it runs is only known when it runs")
+        self.reading.nesting += 1
+        ends = type(self)(self.reading, text, self.where(node), 0, self.folder).run(scope)
+        self.reading.nesting -= 1
+        return ends
+
+
+def _leaves(node: Node) -> Iterator[Node]:
+    """The words and signs of a test, in their order."""
+    for child in node.children:
+        yield from _leaves(child) if child.type in _INNER else (child,)
+
+
+def _there(file: str, scope: Scope) -> bool:
+    """Whether a file that is read from is here."""
+    return RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()

@@ -1,0 +1,117 @@
+"""Parts of a word of a shell script, and what the shell makes of texts: patterns, names of files, cuts."""
+
+from __future__ import annotations
+
+import glob
+import os.path
+import re
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from patcher.guards.scope import MANY, MOST_TEXT, RUN_TIME, Placed, Scope, Words
+
+_MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
+
+
+class Piece(NamedTuple):
+    """A part of a word: the text, or the words, that it becomes, and how the shell treats that."""
+
+    text: str = ""
+    quoted: bool = False
+    literal: bool = False
+    where: str = ""
+    words: Words | None = None
+
+
+class Parameter(NamedTuple):
+    """What a parameter is: its text, None if it is not set, and where it is set; ``open`` if only the run tells."""
+
+    text: str | None
+    where: str = ""
+    open: bool = False
+
+    def given(self, *, empty: bool) -> bool | None:
+        """Whether it has a value, which an ``empty`` one is not; None if only the run tells."""
+        if self.open or (empty and self.text and set(self.text) == {RUN_TIME}):
+            return None
+        return self.text is not None and not (empty and not self.text)
+
+
+def literal(text: str) -> list[Piece]:
+    """Letters without quotes, of which a backslash may quote one."""
+    parts = re.split(r"\\(.)", text.replace("\\\n", ""), flags=re.DOTALL)
+    return [Piece(part, at % 2 == 1, at % 2 == 0) for at, part in enumerate(parts) if part]
+
+
+def joined(pieces: Sequence[Piece]) -> str:
+    """The text that pieces become where nothing is split."""
+    texts = [
+        RUN_TIME if MANY in (one.words or ()) else one.text if one.words is None else " ".join(one.words)
+        for one in pieces
+    ]
+    return "".join(texts) if sum(map(len, texts)) <= MOST_TEXT else RUN_TIME
+
+
+def matching(pieces: Sequence[Piece]) -> Callable[[str], bool | None]:
+    """Whether a text matches a pattern, None if only the run tells."""
+    whole = "".join(glob.escape(one.text) if one.quoted else one.text for one in pieces)
+    odd = RUN_TIME in whole or re.search(r"[?*+@!]\(|\[\[:|\[[^\]]*\^", whole) or any(one.words for one in pieces)
+    return lambda text: None if odd or RUN_TIME in text else fnmatchcase(text, whole)
+
+
+def many(where: str = "") -> Piece:
+    """A part that may become any number of words."""
+    return Piece(words=(Placed(MANY, where),))
+
+
+def splits_oddly(scope: Scope) -> bool:
+    """Whether words are split and joined elsewhere than at blanks."""
+    return any(one.present for one in scope.variables.get("IFS", ()))
+
+
+def elements_of(words: Words, sign: str, quoted: bool, scope: Scope) -> Piece:
+    """``$@``, ``$*`` and the elements of an array."""
+    if words and splits_oddly(scope) and not (quoted and sign == "@"):
+        return Piece(RUN_TIME, True) if quoted else many()
+    if quoted and sign == "*":
+        return Piece(RUN_TIME if MANY in words else " ".join(words), True)
+    if not quoted:
+        # Each of them is split, and an empty one vanishes.
+        words = tuple(Placed(part, word.where) for word in words for part in re.split(r"[ \t\n]+", word) if part)
+    return Piece(words=words)
+
+
+def is_file_name(pieces: Sequence[Piece], text: str, scope: Scope) -> bool:
+    """Whether a pattern may be replaced by the names of files: not where none matches."""
+    if not _MAGIC.search("".join(one.text for one in pieces if not one.quoted)):
+        return False
+    if RUN_TIME in text or scope.folder is None or "glob" in scope.flags:
+        # A key of Hydra's before a list is no name of a file.
+        return not re.match(r"[+~]{0,2}[\w./@:-]+=", text) or "glob" in scope.flags
+    pattern = "".join(glob.escape(one.text) if one.quoted else one.text for one in pieces)
+    if not glob.has_magic(pattern) and not re.search(r"[@+!]\(", pattern):
+        return False
+    try:
+        return bool(glob.glob(os.path.join(glob.escape(scope.folder), pattern)))  # noqa: PTH118, PTH207
+    except (OSError, ValueError, re.error):
+        return True
+
+
+def changed(text: str, sign: str, beyond: str) -> str:
+    """What ``${name%pattern}`` and its kin make of a text."""
+    if sign in {",,", "^^"} and not beyond:
+        return text.lower() if sign == ",," else text.upper()
+    if re.search(r"[$`'\"\\\[(]", beyond) or len(text) >= 1000:
+        return RUN_TIME
+    if sign in {"%", "%%", "#", "##"}:
+        sizes = sorted(range(len(text) + 1), reverse=len(sign) > 1)
+        if sign[0] == "%":
+            return next(
+                (text[: len(text) - size] for size in sizes if fnmatchcase(text[len(text) - size :], beyond)), text
+            )
+        return next((text[size:] for size in sizes if fnmatchcase(text[:size], beyond)), text)
+    old, _, new = beyond.partition("/")
+    if sign in {"/", "//"} and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
+        return text.replace(old, new, -1 if sign == "//" else 1)
+    return RUN_TIME
