@@ -179,8 +179,10 @@ class Folder(Text):
     def __init__(self) -> None:
         super().__init__("DIR")
 
-    def read(self, option: str, text: str) -> str:  # noqa: ARG002
-        """The absolute path without links, because torch_npu refuses those."""
+    def read(self, option: str, text: str) -> str:
+        """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""
+        if not text.strip():
+            raise Problem(Kind.USAGE, f"{option} '': no folder is named", hint=f"{option} DIR, or leave {option} out")
         return os.path.realpath(text)
 
 

@@ -105,7 +105,7 @@ def test_no_option_becomes_code(request, plain: bytes, tmp_path: Path) -> None:
             assert names(data) <= names(plain)  # `--contents npu` has fewer
             if option[0] == "--save-path":
                 assert shape(data) == shape(plain)
-                assert os.path.realpath(words[1] or "rlpatch_traces") in literals(data)
+                assert os.path.realpath(words[1]) in literals(data)
             assert package.rlpatch(site, "revert").exit_code == 0
         assert Picture(site) == original
 
@@ -161,7 +161,8 @@ def test_the_inserted_code_never_evaluates_a_text() -> None:
     }
     for path in Path(patches.probes.__path__[0]).glob("*.py"):
         calls = [node.func for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.Call)]
-        assert not forbidden & {getattr(call, "attr", getattr(call, "id", "")) for call in calls}, path.name
+        named = [call for call in calls if ast.unparse(call) != "json.loads"]  # unlike pickle's it makes data alone
+        assert not forbidden & {getattr(call, "attr", getattr(call, "id", "")) for call in named}, path.name
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
