@@ -619,6 +619,9 @@ class Capture(Generic[StageT_co]):
         said: list[Note] = []
         stage = self.stage
         if isinstance(stage, Windowed):
+            if stage.on_demand:
+                detail = "as often as you like, without a restart; rlpatch watch shows who is there"
+                said.append(Note(f"ask while the run goes on: rlpatch trigger --{stage.window.unit} A:B", detail))
             if stage.window.all and stage.window.first == 0 and not stage.relative:
                 detail = "the window begins with unit 0, and no unit comes before it to warm up in"
                 said.append(Note("no warm-up: unit 0 shows the profiler's own start, too", detail))

@@ -56,7 +56,7 @@ def units(capture: Capture[Windowed | Whole], name: str) -> str:
         f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
         for first, end in capture.stage.window.all
     )
-    return f"{name} {', '.join(spans) or 'that trigger asks for'}"
+    return f"{name} {', '.join(spans)}"
 
 
 def on_ranks(capture: Capture[Windowed | Whole]) -> str:

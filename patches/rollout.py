@@ -32,25 +32,24 @@ def summary(capture: Capture[Rollout]) -> str:
     units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
         capture.stage.window.unit
     ]
-    first, repeat = capture.stage.rollout, capture.stage.repeat
-    until = "" if repeat == 1 else f" to {first + repeat - 1}"
-    from_where = "".join(f" {word}" for word in behind(capture.stage))
-    return (
-        f"Records {recording.units(capture, units)}{from_where} of rollout {first}{until} on"
-        f" {recording.on_ranks(capture)}."
-    )
+    stage, ranks = capture.stage, recording.on_ranks(capture)
+    asked = f"{units} that `rlpatch trigger` asks for"
+    if stage.window.none:
+        return f"Records {asked}."
+    until = "" if stage.repeat == 1 else f" to {stage.rollout + stage.repeat - 1}"
+    where = f" of rollout {stage.rollout}{until}{behind(stage)} on {ranks}"
+    return f"Records {recording.units(capture, units)}{where}{f', then {asked}' if stage.on_demand else ''}."
 
 
-def behind(stage: Rollout) -> list[str]:
+def behind(stage: Rollout) -> str:
     """The conditions behind which units are counted, in words."""
-    said = []
-    if stage.at_load:
-        said.append(f"at least {stage.at_load} requests")
-    if stage.at_tail:
-        said.append(f"at most {stage.at_tail} requests are left")
-    if stage.at_context:
-        said.append(f"a context of {stage.at_context} tokens")
-    return [f"after {' and '.join(said)}"] if said else []
+    states = [
+        f"{stage.at_load} requests are scheduled" * bool(stage.at_load),
+        f"at most {stage.at_tail} requests are left" * bool(stage.at_tail),
+        f"a request has {stage.at_context} tokens of context" * bool(stage.at_context),
+    ]
+    said = " and ".join(filter(None, states))
+    return f", counted from where {said}," if said else ""
 
 
 def probe(

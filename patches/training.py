@@ -40,9 +40,14 @@ def chosen(roles: tuple[str, ...]) -> Callable[[Capture[Training]], dict[str, ob
 def summary(capture: Capture[Training]) -> str:
     """One line for the reader of the patched file."""
     stage = capture.stage
-    units = recording.units(capture, stage.window.unit.replace("batch", "batches"))
+    name = stage.window.unit.replace("batch", "batches")
     role = f" for the {stage.role}" if stage.role else ""
-    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(capture)}."
+    asked = f"{name} that `rlpatch trigger` asks for"
+    if stage.window.none:
+        return f"Records {asked} in {stage.name}{role}."
+    units = recording.units(capture, name)
+    then = f", then {asked}" if stage.on_demand else ""
+    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(capture)}{then}."
 
 
 def _steps(stage: Training) -> str:
