@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from patcher.request import Request
 
 Show = Callable[[Report], int]
+_PATIENCE_S = 3.0
 
 
 def run(
@@ -111,7 +112,7 @@ def _with_hook(
             folder.leave()
             return show(Report("run", problems=[problem]))
         report = _ended(folder, plans, lost, require=require)
-        still = folder.leave()
+        still = folder.leave(_PATIENCE_S)
         if still:
             shown = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"

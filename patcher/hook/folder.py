@@ -17,7 +17,7 @@ PREFIX = "rlpatch-run-"
 VARIABLE = "RLPATCH_RUN"
 """Names the package in the environment of every process of a run; it is what Ray is given as a module."""
 _PACKAGE, _ALIVE, _RECEIPTS = "sitecustomize", "alive", "receipts"
-_NEW_S = 60.0
+_NEW_S, _PAUSE_S = 60.0, 0.1
 
 
 class Receipt(NamedTuple):
@@ -94,9 +94,14 @@ class RunFolder:
         except OSError:
             return []
 
-    def leave(self) -> tuple[int, ...]:
-        """Remove it, unless processes of the run go on: those come out, and the run after their end removes it."""
-        users = _users(self.package)
+    def leave(self, patience: float = 0.0) -> tuple[int, ...]:
+        """Remove it, unless processes of the run go on: those come out, and the run after their end removes it.
+
+        ``patience`` are the seconds that they have to end: Ray's own do so a moment after its driver.
+        """
+        limit = time.monotonic() + patience
+        while (users := _users(self.package)) and time.monotonic() < limit:
+            time.sleep(_PAUSE_S)
         if not users:
             _erase(self.path)
         os.close(self._held)

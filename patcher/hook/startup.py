@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 NAME = "_rlpatch_run"
 """This module, in whatever process: ``sitecustomize`` may become the name of another one."""
-HOOK, THEIRS = "RAY_RUNTIME_ENV_HOOK", "RLPATCH_RAY_HOOK"
-RAY = "ray_constants.py"
-"""The module of Ray that is imported before anything asks for ``HOOK``."""
+HOOK, OURS = "RAY_RUNTIME_ENV_HOOK", "RLPATCH_RAY_HOOK"
+RAY = "/ray/_private/ray_constants.py"
+"""The module in which Ray keeps the name of the variable that it looks for, ``HOOK``."""
 
 
 class File:
@@ -40,7 +40,7 @@ class File:
 
 files: "dict[str, File]" = {}
 """By the real path."""
-names = {RAY}
+names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
 told: "set[tuple[str, str]]" = set()
@@ -101,13 +101,12 @@ def install() -> None:
 
 def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
     """What to import for ``path``; None where Python goes on as without us, ImportError where it must not."""
-    real = os.path.realpath(path)
-    if os.path.basename(path) == RAY and real not in files:
-        _offer()
-        return None
     # py_compile writes for everybody what it reads.
     if getattr(loader, "name", "") == "<py_compile>":
         return None
+    real = os.path.realpath(path)
+    if real not in files and real.endswith(RAY):
+        return _asking(read(loader, path))
     if real not in files:
         copies = [file for file in files.values() if real.endswith(os.sep + file.path)]
         if copies:
@@ -173,21 +172,21 @@ def _tracebacks() -> None:
         threading.excepthook = in_thread
 
 
-def _offer() -> None:
-    """Let Ray ask us for the environment of its workers.
+def _asking(constants: bytes) -> "bytes | None":
+    """The constants of Ray, with which it asks us for the environment of its workers.
 
-    Not before Ray is imported: a process that has lost this module, and inherits the variable, fails in ray.init.
+    By a variable of another name: with Ray's own a process that has lost this module, and inherits the variable, would
+    fail in ray.init; and that one may be set already, for somebody else.
     """
-    theirs = os.environ.get(HOOK)
-    if theirs != NAME + ".hook":
-        os.environ[HOOK] = NAME + ".hook"
-        if theirs:
-            os.environ[THEIRS] = theirs
+    if HOOK.encode() not in constants:
+        return None
+    os.environ[OURS] = NAME + ".hook"
+    return constants + f'\n{HOOK} = "{OURS}"  # rlpatch run\n'.encode()
 
 
 def hook(runtime_env: "Any") -> "dict[str, Any]":
     """The runtime environment of a Ray job with our packages among its modules, which Ray brings to every node."""
-    module, _, function = os.environ.get(THEIRS, "").rpartition(".")
+    module, _, function = os.environ.get(HOOK, "").rpartition(".")
     if module:
         __import__(module)
         runtime_env = getattr(sys.modules[module], function)(runtime_env)

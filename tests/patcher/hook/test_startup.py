@@ -326,10 +326,12 @@ def test_what_runs_in_the_processes_is_python_3_8_and_imports_what_is_loaded() -
     assert Path(folder.__file__).with_name("startup.py") == Path(startup.__file__)
 
 
-RAY_CONSTANTS = "NAME = 'RAY_RUNTIME_ENV_HOOK'\n"
+RAY_CONSTANTS = "RAY_RUNTIME_ENV_HOOK = 'RAY_RUNTIME_ENV_HOOK'\nOTHER = 1"
 ASKED = """
-import os, importlib, json, ray.ray_constants
-module, _, name = os.environ["RAY_RUNTIME_ENV_HOOK"].rpartition(".")
+import os, importlib, json
+from ray._private import ray_constants
+assert ray_constants.OTHER == 1
+module, _, name = os.environ[ray_constants.RAY_RUNTIME_ENV_HOOK].rpartition(".")
 print(json.dumps(getattr(importlib.import_module(module), name)(%s)))
 """
 
@@ -349,7 +351,7 @@ def test_ray_gets_the_package_among_the_modules_of_its_workers(
     import json
 
     run = hooked.plan()
-    hooked.write("ray/ray_constants.py", RAY_CONSTANTS)
+    hooked.write("ray/_private/ray_constants.py", RAY_CONSTANTS)
     hooked.write("asks.py", ASKED % given.replace("PACKAGE", str(run.package)))
     assert not run.went_to_ray
     done = hooked.started(sys.executable, "asks.py")
@@ -358,7 +360,7 @@ def test_ray_gets_the_package_among_the_modules_of_its_workers(
 
 
 def test_a_hook_of_theirs_for_ray_is_asked_first(hooked: Hooked) -> None:
-    hooked.write("ray/ray_constants.py", RAY_CONSTANTS)
+    hooked.write("ray/_private/ray_constants.py", RAY_CONSTANTS)
     hooked.write("mine.py", "def hook(env):\n    return {'pip': ['x'], **(env or {})}\n")
     hooked.write("asks.py", ASKED % "{'env_vars': {}}")
     environ = hooked.environ(RAY_RUNTIME_ENV_HOOK="mine.hook")
@@ -366,7 +368,18 @@ def test_a_hook_of_theirs_for_ray_is_asked_first(hooked: Hooked) -> None:
     assert done.stdout.startswith('{"pip": ["x"], "env_vars": {}, "py_modules": [')
 
 
-def test_a_process_that_does_not_import_ray_gets_no_hook_of_ours_for_it(hooked: Hooked) -> None:
-    """A child of it that has lost PYTHONPATH would fail in ray.init."""
-    done = hooked.started(sys.executable, "-c", "import os; print('RAY_RUNTIME_ENV_HOOK' in os.environ)")
-    assert done.stdout == "False\n"
+def test_a_process_that_has_lost_the_hook_asks_nobody(hooked: Hooked) -> None:
+    """It inherits the variables of one that has it; Ray must not look there for a module that is not."""
+    hooked.write("ray/_private/ray_constants.py", RAY_CONSTANTS)
+    child = "from ray._private import ray_constants as c; import os; print(c.RAY_RUNTIME_ENV_HOOK in os.environ)"
+    words = f"[sys.executable, '-E', '-c', {child!r}]"
+    hooked.write(
+        "outer.py", f"import subprocess, sys\nfrom ray._private import ray_constants\nsubprocess.run({words})\n"
+    )
+    assert hooked.started(sys.executable, "outer.py").stdout == "False\n"
+
+
+def test_an_older_ray_without_that_variable_is_left_alone(hooked: Hooked) -> None:
+    hooked.write("ray/_private/ray_constants.py", "OTHER = 1\n")
+    code = "import os; from ray._private import ray_constants; print([name for name in os.environ if 'HOOK' in name])"
+    assert hooked.started(sys.executable, "-c", code).stdout == "[]\n"
