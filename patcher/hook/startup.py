@@ -205,21 +205,19 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
 
 
 def chain(ours: str) -> None:
-    """Run the next ``sitecustomize`` that lies behind ``ours`` on the path and was not run yet.
+    """Run the next ``sitecustomize`` that lies behind ``ours`` on the path.
 
-    Only behind: what lies before has led here. What it raises is said by Python as without us.
+    What lies before has led here, and would do so again. What it raises is said by Python as without us.
     """
     folder = os.path.dirname(ours)
     behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
     for entry in behind:
         spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", [entry])
-        if spec is None or spec.loader is None or spec.origin is None or ("sitecustomize", spec.origin) in told:
-            continue
-        told.add(("sitecustomize", spec.origin))
-        module = _frozen_importlib.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-        return
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            module = _frozen_importlib.module_from_spec(spec)
+            sys.modules["sitecustomize"] = module
+            spec.loader.exec_module(module)
+            return
 
 
 def _begin() -> None:
