@@ -52,6 +52,7 @@ def run(
         for upstream, plan in plans:
             target = plan.target
             guard(report, upstream, target.version, readable, force=force, target=target, profiler=plan.profiler)
+        report.data["losses"] = [loss._asdict() for loss in lost]
         for loss in lost:
             _foresee(report, loss, require=require)
     if report.problems:
@@ -85,13 +86,14 @@ def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[L
 
 
 def _foresee(report: Report, loss: Loss, *, require: bool) -> None:
+    """Say of a place of the launch that it loses the hook, and what to write there."""
     found = (f"found: {loss.found}",) if loss.found else ()
     if require and loss.sure:
         cause = f"{loss.why}: what starts there is not patched"
         report.problems.append(Problem(Kind.ENVIRONMENT, cause, loss.where, loss.instead, found))
     else:
-        detail = "\n".join((*found, f"instead: {loss.instead}"))
-        report.warn(f"{loss.where}: {loss.why}; what starts there is not patched", detail)
+        report.warn(f"{loss.where}: {loss.why}; what starts there is not patched", "\n".join(found))
+        report.lines.append(f"in {loss.where}: {loss.instead}")
 
 
 def _alone(launch: LaunchOptions, _show: Show) -> int:

@@ -75,8 +75,11 @@ class RunFolder:
         return {**environ, "PYTHONPATH": path, VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """What the processes on this machine have said so far."""
-        return tuple(sorted(_receipts(self.path / _RECEIPTS)))
+        """What the processes on this machine have said so far; nothing where somebody has removed the folder."""
+        try:
+            return tuple(sorted(_receipts(self.path / _RECEIPTS)))
+        except OSError:
+            return ()
 
     def prefixes(self) -> tuple[str, ...]:
         """The environments (``sys.prefix``) of the Python processes that began with the hook."""

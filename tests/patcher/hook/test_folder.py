@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -39,6 +40,13 @@ def test_a_file_that_does_not_change_is_not_handed_out(hooked: Hooked) -> None:
     run = RunFolder([Edit(hooked.site, (Change(MODULE, BEFORE, BEFORE, BEFORE),))])
     assert run.files == ()
     run.leave()
+
+
+def test_one_that_somebody_has_removed_says_nothing(hooked: Hooked) -> None:
+    run = hooked.plan()
+    shutil.rmtree(run.path)
+    assert (run.receipts(), run.prefixes(), run.went_to_ray, run.leave()) == ((), (), False, ())
+    hooked.run = None
 
 
 def test_its_maker_removes_it_with_bytecode_elsewhere(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
