@@ -123,17 +123,36 @@ def test_what_the_command_sends_to_its_parent_does_not_come_back() -> None:
     assert done.returncode == 4
 
 
-def test_what_is_ignored_stays_ignored_and_no_other_signal_is() -> None:
-    code = "import signal; print(*sorted(n.name for n in signal.valid_signals() if isinstance(n, signal.Signals)"
-    code += " and signal.getsignal(n) == signal.SIG_IGN), signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
-    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-    assert subprocess.run(command(sys.executable, "-c", code), capture_output=True, text=True).stdout == alone
-    without = ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh"]
-    ignoring = [*without, sys.executable, "-c", code]
-    alone = subprocess.run(ignoring, capture_output=True, text=True).stdout
-    assert "SIGHUP" in alone
-    below = subprocess.run([*without, *command(sys.executable, "-c", code)], capture_output=True, text=True)
-    assert below.stdout == alone
+@pytest.mark.parametrize("trap", ["", "trap '' HUP INT PIPE;"])
+def test_what_is_ignored_or_blocked_is_as_without_us(trap: str) -> None:
+    """But for what every Python ignores from its start on: the commands that it starts shall not."""
+    look = ["grep", "Sig[BI]", "/proc/self/status"]
+    blocked, ignored = [], []
+    for words in (look, command(*look)):
+        shell = ["sh", "-c", f'{trap} exec "$@"', "sh", *words]
+        said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+        # Without the real-time signals: two of them are the C library's own.
+        first, second = (int(line.split()[1], 16) & 0x7FFFFFFF for line in said.splitlines())
+        blocked.append(first)
+        ignored.append(second)
+    pipe = 1 << (signal.SIGPIPE - 1)
+    assert blocked[0] == blocked[1]
+    assert ignored[1] == ignored[0] & ~pipe
+    assert bool(ignored[0] & pipe) == bool(trap)
+
+
+def test_a_command_that_dumps_its_core_makes_us_dump_none(tmp_path: Path) -> None:
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if hard == 0:
+        pytest.skip("no process may dump its core here")
+    raised = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_CORE, (int(sys.argv[1]),) * 2)"
+    raised += "; os.execv(sys.argv[2], sys.argv[2:])"
+    words = [sys.executable, "-c", raised, str(hard), *command("sh", "-c", f"cd {tmp_path}; kill -SEGV $$")]
+    pid = os.posix_spawn(words[0], words, os.environ)
+    _, status = os.waitpid(pid, 0)
+    assert (os.WTERMSIG(status), os.WCOREDUMP(status)) == (signal.SIGSEGV, False)
 
 
 def test_a_caller_that_ignores_its_children_gets_the_code_too() -> None:
