@@ -18,7 +18,9 @@ def commands() -> str:
 
     from patcher.cli import rlpatch
 
-    root = click.Context(rlpatch, info_name="rlpatch", terminal_width=78, max_content_width=78)
+    # As the group is run: a command keeps the names of its help from the first context that it is shown in.
+    settings = {**rlpatch.context_settings, "max_content_width": 78}
+    root = click.Context(rlpatch, info_name="rlpatch", terminal_width=78, **settings)
     parts = []
     for name in rlpatch.list_commands(root):
         command = rlpatch.get_command(root, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
 
 import click
@@ -28,10 +28,14 @@ class Report:
     ``lines`` are for people and go to stdout, ``data`` is what ``--json`` prints there instead; ``raw`` is output
     that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code is that of the first
     problem. ``done`` says in a few words what was changed, if anything was: that is true also where nobody can read
-    the rest. A report that ``tells_all`` shows the details of its notes without being asked.
+    the rest. A report that ``tells_all`` shows the details of its notes without being asked; one that stands ``aside``
+    leaves stdout to somebody else. ``then`` is what the command goes on with once the report is shown, unless it has
+    problems: it gets what shows another report, and gives the exit code.
     """
 
     tells_all = False
+    aside = False
+    then: Callable[[Callable[[Report], int]], int] | None = None
 
     def __init__(
         self, command: str, *, data: Mapping[str, object] | None = None, problems: Sequence[Problem] = ()
@@ -80,7 +84,7 @@ class Report:
         color, verbose = _color(color), verbose or self.tells_all
         with _writing(sys.stderr):
             self._show_messages(quiet=quiet, verbose=verbose, color=color)
-        with _writing(sys.stdout) as failed:
+        with _writing(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
             lines = () if self.raw is not None else self.lines
@@ -108,16 +112,16 @@ class Report:
         if as_json:
             import json  # 2 ms, and most runs print text
 
-            click.echo(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str))
+            click.echo(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), err=self.aside)
         elif self.raw is not None:
             self._show_raw(color)
         elif not quiet:
             for line in self.lines:
                 if not isinstance(line, Detail):
-                    click.echo(_tinted(line), color=color)
+                    click.echo(_tinted(line), err=self.aside, color=color)
                 elif verbose:
                     indent = line[: len(line) - len(line.lstrip())]
-                    click.echo("\n".join(indented([line], _width(), indent)), color=color)
+                    click.echo("\n".join(indented([line], _width(), indent)), err=self.aside, color=color)
 
     def envelope(self) -> dict[str, object]:
         """The versioned JSON document."""

@@ -11,6 +11,7 @@ from patcher.cli.command import reported
 
 COMMANDS = {
     "apply": ("apply", "Patch targets, all of them or none."),
+    "run": ("run", "Run a command with patched targets, no file changed."),
     "diff": ("diff", "Show every line that is, or would be, inserted."),
     "revert": ("revert", "Take patches out again."),
     "status": ("status", "Say what is patched where, and whether it is intact."),
@@ -30,7 +31,7 @@ COMMANDS = {
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
 
 
-LAUNCHING = ("apply", "check")
+LAUNCHING = ("apply", "run", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 
 

@@ -216,7 +216,12 @@ def reported(
 
 
 def end(report: Report | None, output: OutputOptions) -> NoReturn:
-    """Show ``report``, if there is one, and exit with its code."""
+    """Show ``report``, if there is one, go on with what it leads to, and exit with the code of that."""
+
+    def show(report: Report) -> int:
+        return report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose)
+
     if report is None:
         sys.exit(0)
-    sys.exit(report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose))
+    code = show(report)
+    sys.exit(report.then(show) if report.then and not report.problems else code)

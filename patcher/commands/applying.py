@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import interrupts, markers
 from patcher.change import Change, Edit, PatchId, Record
@@ -107,7 +107,7 @@ def apply(
         _noted(report, store.preflight(edits))
     else:
         _commit(report, edits, "patched", on_wait)
-    entries.extend(_describe(report, upstream, plan, dry_run=dry_run) for upstream, plan in plans)
+    entries.extend(describe(report, upstream, plan, WOULD if dry_run else DONE) for upstream, plan in plans)
     if dry_run:
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
         return report
@@ -137,24 +137,34 @@ def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
         report.lines += [f"next: {shown} shows every line", f"      {out} takes it out again"]
 
 
-def _describe(report: Report, upstream: Upstream, plan: Plan, *, dry_run: bool) -> dict[str, object]:
+class Verbs(NamedTuple):
+    """How a report says of lines that they go in, and that they come out."""
+
+    patch: str
+    take: str
+
+
+DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
+
+
+def describe(report: Report, upstream: Upstream, plan: Plan, verbs: Verbs) -> dict[str, object]:
+    """Say what a plan does and what is to be known of it; the same comes out for programs."""
     target, capture = plan.target, plan.capture
     pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.gone
     name = f"{target.project.name} {target.version or '(unknown version)'}"
     report.lines.append(f"{name}: {target.installed_as} in {target.root}")
     report.lines.append(f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}")
     for change, place in pairs:
-        verb = "would patch" if dry_run else "patched"
+        verb = verbs.patch
         if change.before == change.after:
             verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
         elif not place.marked:
-            verb = "would take our lines out of" if dry_run else "took our lines out of"
+            verb = f"{verbs.take} our lines out of"
         shape = place.structure.name if place.structure else "by its structure"
         recipe = ", ".join(filter(None, (place.recipe.name, shape)))
         report.lines.append(f"  {verb} {change.path}, {_extent(change, place, plan.patch)} ({recipe})")
         report.lines += [f"    {line}" for line in _settings(place)]
-    verb = "would take" if dry_run else "took"
-    report.lines += [f"  {verb} the lines of the capture before out of {change.path}" for change in gone]
+    report.lines += [f"  {verbs.take} the lines of the capture before out of {change.path}" for change in gone]
     if plan.replaces:
         report.lines.append(f"  replaces: {_replaced(plan.replaces, plan)}")
     report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +38,10 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True)
 class Scenario:
-    """``applied`` are commands of rlpatch (targets, options), ``overrides`` settings of verl."""
+    """``applied`` are commands of rlpatch (targets, options), ``overrides`` settings of verl.
+
+    With ``lent`` the one command is `rlpatch run`: nothing is applied.
+    """
 
     applied: tuple[tuple[str, str], ...] = ()
     overrides: tuple[str, ...] = ()
@@ -46,6 +50,7 @@ class Scenario:
     devices: int = 1
     critic: bool = False
     own: bool = False  # verl's own profiler is switched on
+    lent: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,6 +66,7 @@ LOG_PROBS = (
 SCENARIOS = {
     "unpatched": Scenario(),
     "all-stages": Scenario((BOTH, *LOG_PROBS), recorded=(DECODE, UPDATE, OF_ACTOR, OF_REF)),
+    "lent": Scenario((BOTH,), recorded=(DECODE, UPDATE), lent=True),
     "own-profiler": Scenario(
         (("verl", "--stage update-policy --micro-batch 0:1 --force"),),
         (
@@ -123,18 +129,23 @@ def _train(scenario: Scenario, folder: Path) -> None:
     """Patch, train, ask for the state, revert; the answers stay in the folder."""
     site = training.site(folder / "site")
     before = _files(site)
+    lend: list[str] = []
     for targets, options in scenario.applied:
         words = (*options.split(), "--backend", "torch", "--save-path", folder / "traces", "--path", site)
-        rlpatch("apply", *targets.split(), *words)
+        if scenario.lent:
+            lend = [sys.executable, "-m", "patcher", "run", *targets.split(), *map(str, words), "--require", "--"]
+        else:
+            rlpatch("apply", *targets.split(), *words)
     settings = [setting.replace("FOLDER", str(folder)) for setting in scenario.overrides]
     settings += training.critic() if scenario.critic else []
     command = ("python", "-m", "verl.trainer.main_ppo", *training.settings(folder / "run"), *settings)
     rlpatch("check", "verl", "--path", site, "--", *command, code=8 if scenario.own else 0)
-    outcome = training.train(folder / "run", site, *settings, devices=scenario.devices, **scenario.env)
+    outcome = training.train(folder / "run", site, *settings, devices=scenario.devices, through=lend, **scenario.env)
     assert outcome.code == 0, outcome.console[-6000:]
     if scenario.applied:
-        (folder / "status").write_text(rlpatch("status", "--path", site).output)
-        rlpatch("revert", "--path", site)
+        if not scenario.lent:
+            (folder / "status").write_text(rlpatch("status", "--path", site).output)
+            rlpatch("revert", "--path", site)
         (folder / "same").write_text(str(_files(site) == before))
 
 
@@ -190,7 +201,10 @@ def test_the_training_is_the_same(ran: Callable[[str], Report]) -> None:
 @pytest.mark.parametrize("name", PATCHED)
 def test_the_patches_are_as_they_were_and_the_tree_too(name: str, ran: Callable[[str], Report]) -> None:
     report = ran(name)
-    status = (report.folder / "status").read_text()
-    states = re.findall(r"^  (\w+) (?:vllm|verl)/", status, re.MULTILINE)
-    assert set(states) == {"intact"}
+    if report.scenario.lent:
+        assert re.findall(r"rlpatch run: (\w+) was patched in \d+ process", report.outcome.console) == ["vllm", "verl"]
+    else:
+        status = (report.folder / "status").read_text()
+        states = re.findall(r"^  (\w+) (?:vllm|verl)/", status, re.MULTILINE)
+        assert set(states) == {"intact"}
     assert (report.folder / "same").read_text() == "True"

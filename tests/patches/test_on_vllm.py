@@ -16,8 +16,9 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +75,7 @@ class Run(NamedTuple):
     """Engines in one process, or each with processes of its own; an empty ``capture`` leaves the package unpatched.
 
     ``beside`` is applied before ``capture``. With ``npu`` the real torch_npu stands beside the engine, over the fake CANN.
+    With ``lent`` nothing is applied: the processes get the same bytes by ``rlpatch run``.
     """
 
     capture: tuple[str, ...]
@@ -82,6 +84,7 @@ class Run(NamedTuple):
     code: int = 0
     npu: bool = False
     beside: tuple[str, ...] = ()
+    lent: bool = False
 
     @property
     def starts(self) -> bool:
@@ -162,6 +165,15 @@ COMPILED = {
     "worker_extension_cls": "fixtures.engines.starting.Marked",
 }
 STARTING = {"STARTING": "FOLDER/starting.jsonl", "RLPATCH_WINDOW": "3:6"}
+# Two workers under torch.compile, whose caches are looked at.
+COMPILED_WORKERS = replace(
+    WORKERS,
+    name="two-compiled-workers",
+    script="generate 100,7,65 8; generate 9 8",
+    recorded=(Recorded(3, 6),),
+    env={**WORKERS.env, "VLLM_CACHE_ROOT": "FOLDER/cache", "TORCHINDUCTOR_CACHE_DIR": "FOLDER/inductor"},
+    arguments={**WORKERS.arguments, "enforce_eager": False, "compilation_config": {"mode": 2, "backend": "eager"}},
+)
 COMPILES = Engine("compiles", "generate 9 8", (Recorded(3, 6),), "complete", STARTING, COMPILED)
 EAGER = Engine("eager", "generate 9 8", (Recorded(3, 6),), "", {**STARTING, "STARTING": "FOLDER/eager.jsonl"})
 RUNS = {
@@ -210,7 +222,8 @@ RUNS = {
         npu=True,
     ),
     "workers": Run(("--decode", "30:60"), (WORKERS,), processes=True),
-    "unpatched-workers": Run((), (WORKERS,), processes=True),
+    "unpatched-workers": Run((), (WORKERS, COMPILED_WORKERS), processes=True),
+    "lent-workers": Run(("--decode", "30:60"), (WORKERS, COMPILED_WORKERS), processes=True, lent=True),
     "terminated": Run(
         ("--decode", "30:900"),
         (
@@ -281,7 +294,22 @@ def ran(once: Once) -> Callable[[str, str], Report]:
 def _drive(run: Run, folder: Path, version: str) -> None:
     python = environments.vllm_cpu_env(version)
     site = overlay(python, folder / "site")
-    for capture in filter(None, (run.beside, run.capture)):
+    lend: tuple[object, ...] = ()
+    if run.lent:
+        lend = (
+            sys.executable,
+            "-m",
+            "patcher",
+            "run",
+            f"vllm=={version}",
+            *run.capture,
+            "--path",
+            site,
+            "--require",
+            "--",
+        )
+        (folder / "before.json").write_text(json.dumps(digests(site)))
+    for capture in filter(None, () if run.lent else (run.beside, run.capture)):
         rlpatch("apply", f"vllm=={version}", *capture, "--path", site)
     if run.npu:
         (torch_npu,) = environments.torch_npu_env().parents[1].glob("lib/python3*/site-packages/torch_npu")
@@ -291,7 +319,7 @@ def _drive(run: Run, folder: Path, version: str) -> None:
     (folder / "job.json").write_text(json.dumps(job))
     with (folder / "out").open("w") as out:
         process = subprocess.Popen(
-            [str(python), "-m", "fixtures.engines.drive", str(folder / "job.json")],
+            [*map(str, lend), str(python), "-m", "fixtures.engines.drive", str(folder / "job.json")],
             stdout=out,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -307,6 +335,15 @@ def _drive(run: Run, folder: Path, version: str) -> None:
         finally:
             _end_group(process.pid)
     assert code == run.code, (folder / "out").read_text()[-6000:]
+
+
+def digests(root: Path) -> dict[str, list[object]]:
+    """Each file below ``root``: its time of change, and a digest of its bytes."""
+    return {
+        str(file.relative_to(root)): [file.stat().st_mtime_ns, hashlib.sha256(file.read_bytes()).hexdigest()]
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
 
 
 def _end_group(leader: int) -> None:
@@ -443,13 +480,35 @@ def test_every_iteration_is_marked_and_holds_its_modules(version: str, ran: Call
     assert report.outputs(engine) == ran("unpatched", version).outputs(same)
 
 
-@pytest.mark.parametrize("engine", [*IN_PROCESS, WORKERS], ids=str)
-def test_the_same_tokens_as_without_the_patch(engine: Engine, version: str, ran: Callable[[str, str], Report]) -> None:
-    patched, unpatched = ("workers", "unpatched-workers") if engine is WORKERS else ("decode", "unpatched")
+@pytest.mark.parametrize(
+    ("patched", "engine"),
+    [
+        *(("decode", engine) for engine in IN_PROCESS),
+        ("workers", WORKERS),
+        *(("lent-workers", engine) for engine in (WORKERS, COMPILED_WORKERS)),
+    ],
+    ids=str,
+)
+def test_the_same_tokens_as_without_the_patch(
+    patched: str, engine: Engine, version: str, ran: Callable[[str, str], Report]
+) -> None:
+    unpatched = "unpatched-workers" if RUNS[patched].processes else "unpatched"
     outputs = ran(patched, version).outputs(engine)
     assert outputs == ran(unpatched, version).outputs(engine)
     assert outputs
     assert all(outputs)
+
+
+def test_where_the_bytes_were_lent_the_tree_and_the_caches_are_as_before(
+    version: str, ran: Callable[[str, str], Report]
+) -> None:
+    """vLLM has compiled nothing that carries our lines, and neither has Python."""
+    folder = ran("lent-workers", version).folder
+    site = folder / "site"
+    assert digests(site) == json.loads((folder / "before.json").read_text())
+    for cache in (site, folder / "cache", folder / "inductor"):
+        assert not [file for file in cache.rglob("*") if file.is_file() and b"_rlpatch_" in file.read_bytes()]
+    assert re.search(r"rlpatch run: vllm was patched in \d+ processes", (folder / "out").read_text())
 
 
 def test_the_prompt_that_is_one_token_too_long_ends_with_a_chunk_of_one(

@@ -37,8 +37,9 @@ APPLIED = [
 ]
 OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", "report", "compare") and " " in line]
 OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") and " " in line]
-NAMES_ALONE = ("apply", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
-LOOKS = [line for line in LINES if line not in (*COMMANDS, *OF_TRACES, *OF_WORKERS, *NAMES_ALONE)]
+NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
+RUNS = [line for line in LINES if line.startswith("run ")]
+LOOKS = [line for line in LINES if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *NAMES_ALONE)]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -60,6 +61,21 @@ def test_what_the_readme_shows_can_be_done(command: str, tmp_path: Path, monkeyp
     done = run(*words, *(() if "--path" in words else ("--path", where)))
     assert "patched " in done.stdout
     assert "nothing is patched" not in run("status", "--path", where).stdout
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_what_the_docs_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(command)
+    for name, _, version in (word.partition("==") for word in words):
+        if name in NEWEST:
+            shutil.copytree(releases.release(version or NEWEST[name], name), "site", dirs_exist_ok=True)
+    said = "-I ignores PYTHONPATH"
+    Path("run_grpo.sh").write_text('python3 -I -c \'open("started", "w")\'\n')
+    at, strict = words.index("--"), "--require" in words
+    done = run(*words[:at], "--path", "site", *words[at:], code=5 if strict else 0)
+    assert said in done.output
+    assert Path("started").exists() != strict
 
 
 @pytest.fixture(scope="module")

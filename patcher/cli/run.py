@@ -1,0 +1,58 @@
+"""``rlpatch run``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from patcher.cli import options
+from patcher.cli.apply import FORCE
+from patcher.cli.command import Command, Option
+from patcher.cli.recording import RECORD
+from patcher.headings import OUTPUT
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import LaunchOptions, SearchOptions
+    from patcher.report import Report
+    from patcher.request import RecordOptions
+
+REQUIRE = Option(
+    ["--require"],
+    heading=OUTPUT,
+    is_flag=True,
+    help="Fail where a part of the run would go unpatched, instead of saying so.",
+)
+
+
+@click.command(
+    "run",
+    cls=Command,
+    params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE, REQUIRE],
+    groups=(RECORD, options.SEARCH, options.LAUNCH),
+)
+def command(
+    targets: tuple[str, ...],
+    record: RecordOptions,
+    search: SearchOptions,
+    launch: LaunchOptions,
+    force: bool,
+    require: bool,
+    dry_run: bool,
+) -> Report:
+    """Run the command behind `--` with patched TARGETs: its Python processes import what `apply` would write.
+
+    Nothing is changed on disk, and nothing is to be reverted. The exit code is that of the command; reports go to
+    stderr, because stdout is the command's.
+
+    \b
+    Examples:
+      rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 -- bash run_grpo.sh
+      rlpatch run verl==0.6.1 --mini-batch 0:1 -- bash run_grpo.sh
+      rlpatch run verl --mini-batch 0:1 --require -- bash run_grpo.sh
+      rlpatch run vllm --decode 30:60 -n -- vllm serve MODEL
+    """
+    from patcher.commands import running
+
+    request = record.request()
+    return running.run(targets, search, request, launch, dry_run=dry_run, force=force, require=require)

@@ -1,0 +1,171 @@
+"""The folder of a run in the temporary directory: what its processes read there, and what they leave."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.change import Edit
+
+PREFIX = "rlpatch-run-"
+VARIABLE = "RLPATCH_RUN"
+"""Names the package in the environment of every process of a run; it is what Ray is given as a module."""
+_PACKAGE, _ALIVE, _RECEIPTS = "sitecustomize", "alive", "receipts"
+_NEW_S, _PAUSE_S = 60.0, 0.1
+
+
+class Receipt(NamedTuple):
+    """What a process says of one file: its ``state`` is patched, changed or elsewhere, ``path`` what it imported."""
+
+    pid: int
+    number: int
+    state: str
+    path: str
+
+
+class RunFolder:
+    """A folder with a package ``sitecustomize`` that hands out the planned bytes, and a place for receipts.
+
+    ``files`` are the real paths of what it hands out. As long as its maker lives, no other run removes it.
+    """
+
+    def __init__(self, edits: Iterable[Edit], *, require: bool = False) -> None:
+        """Make it. Raises OSError where the temporary directory cannot be written to."""
+        changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
+        self.files = tuple(root / change.path for root, change in changes)
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+        try:
+            self._held = _locked(self.path / _ALIVE)
+            self.package.mkdir()
+            (self.path / _RECEIPTS).mkdir()
+            for number, (_, change) in enumerate(changes):
+                (self.package / f"{number}.before").write_bytes(change.before)
+                (self.package / f"{number}.after").write_bytes(change.after)
+            fields = [self.path, "1" if require else "", *(part for root, one in changes for part in (root, one.path))]
+            (self.package / "plan").write_bytes(b"".join(os.fsencode(str(field)) + b"\0" for field in fields))
+            self._program()
+        except BaseException:
+            _erase(self.path)
+            raise
+
+    def _program(self) -> None:
+        import py_compile
+
+        program = self.package / "__init__.py"
+        program.write_bytes(Path(__file__).with_name("startup.py").read_bytes())
+        # Each process reads it: one that must not write bytecode would compile it each time.
+        py_compile.compile(str(program), doraise=True)
+
+    @property
+    def package(self) -> Path:
+        """The package, as Ray takes it among ``py_modules``."""
+        return self.path / _PACKAGE
+
+    def environ(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The environment of the command: as ``environ``, with this folder first in PYTHONPATH."""
+        others = environ.get("PYTHONPATH")
+        # An empty entry would be the working directory.
+        path = os.pathsep.join([str(self.path), others] if others else [str(self.path)])
+        return {**environ, "PYTHONPATH": path, VARIABLE: str(self.package)}
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """What the processes on this machine have said so far; nothing where somebody has removed the folder."""
+        try:
+            return tuple(sorted(_receipts(self.path / _RECEIPTS)))
+        except OSError:
+            return ()
+
+    def prefixes(self) -> tuple[str, ...]:
+        """The environments (``sys.prefix``) of the Python processes that began with the hook."""
+        lines = self._lines("started")
+        return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
+
+    @property
+    def went_to_ray(self) -> bool:
+        """Whether a process gave the package to Ray."""
+        return bool(self._lines("ray"))
+
+    def _lines(self, name: str) -> list[str]:
+        try:
+            return (self.path / name).read_bytes().decode(errors="surrogateescape").splitlines()
+        except OSError:
+            return []
+
+    def leave(self, patience: float = 0.0) -> tuple[int, ...]:
+        """Remove it, unless processes of the run go on: those come out, and the run after their end removes it.
+
+        ``patience`` are the seconds that they have to end: Ray's own do so a moment after its driver.
+        """
+        limit = time.monotonic() + patience
+        while (users := _users(self.package)) and time.monotonic() < limit:
+            time.sleep(_PAUSE_S)
+        if not users:
+            _erase(self.path)
+        os.close(self._held)
+        return users
+
+
+def _locked(name: Path) -> int:
+    """Hold the file ``name``, which is never there before somebody held it; the kernel frees it, also by SIGKILL."""
+    new = name.with_suffix(".new")
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    new.rename(name)
+    return descriptor
+
+
+def _erase(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if prefix := os.environ.get("PYTHONPYCACHEPREFIX"):
+        shutil.rmtree(f"{prefix}{path}", ignore_errors=True)
+
+
+def _receipts(folder: Path) -> Iterator[Receipt]:
+    for file in folder.iterdir():
+        pid, number, state = file.name.split("-")
+        yield Receipt(int(pid), int(number), state, os.fsdecode(file.read_bytes()))
+
+
+def sweep() -> tuple[Path, ...]:
+    """Remove what runs have left whose command was killed, and that no process uses; which folders those were."""
+    found = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _dead(path)]
+    for path in found:
+        _erase(path)
+    return tuple(found)
+
+
+def _dead(path: Path) -> bool:
+    try:
+        status = path.lstat()
+        if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
+            return False
+        try:
+            descriptor = os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:  # its maker was killed at the first step, or is at it
+            return time.time() - status.st_mtime > _NEW_S
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return not _users(path / _PACKAGE)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return False
+
+
+def _users(package: Path) -> tuple[int, ...]:
+    """The processes of this user that have the package in their environment, as it was when they began."""
+    mark = f"{VARIABLE}={package}".encode(errors="surrogateescape")
+    return tuple(int(process.name) for process in Path("/proc").glob("[0-9]*") if mark in _variables(process))
+
+
+def _variables(process: Path) -> Sequence[bytes]:
+    try:
+        return (process / "environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or not ours to see
+        return ()

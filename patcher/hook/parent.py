@@ -1,0 +1,89 @@
+"""Runs a command as if nobody stood between it and its caller: terminal, signals and exit code are its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
+
+from patcher.errors import Kind, Problem
+
+_OURS = frozenset(
+    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+)
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores from its start on, and a command does not expect to be ignored."""
+
+
+def findable(program: str) -> None:
+    """Raise Problem (NO_COMMAND or NOT_EXECUTABLE) for a ``program`` that cannot be started."""
+    if shutil.which(program):
+        return
+    there = "/" in program and os.path.exists(program)  # noqa: PTH110  (also for "", which is no path)
+    kind = Kind.NOT_EXECUTABLE if there else Kind.NO_COMMAND
+    raise Problem(kind, f"{program} cannot be executed" if there else f"there is no {program}", hint=_HINT)
+
+
+_HINT = "behind `--` stands the command as you would type it alone; for a script: -- bash run.sh"
+
+
+def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run ``command`` to its end; the status that `os.waitpid` gave.
+
+    What somebody sends to this process is sent on; what the terminal sends, the command has got by itself, being of the
+    same group. Raises Problem like `findable` where it does not start.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+    try:
+        try:
+            pid = _spawn(command, environ, before)
+        except FileNotFoundError as error:
+            raise Problem(Kind.NO_COMMAND, f"{command[0]}: {error.strerror}", hint=_HINT) from None
+        except OSError as error:
+            raise Problem(Kind.NOT_EXECUTABLE, f"{command[0]}: {error.strerror}", hint=_HINT) from None
+        return _follow(pid)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
+    try:
+        return os.posix_spawnp(command[0], [*command], environ, setsigmask=mask, setsigdef=_RESTORED)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        shell = ["/bin/sh", shutil.which(command[0]) or command[0], *command[1:]]  # a script that does not name its own
+        return os.posix_spawnp(shell[0], shell, environ, setsigmask=mask, setsigdef=_RESTORED)
+
+
+def _follow(pid: int) -> int:
+    while True:
+        got = signal.sigwaitinfo(_OURS)
+        if got.si_signo == signal.SIGCHLD:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return status
+        elif got.si_code <= 0 and got.si_pid != pid:  # from a process, and not from the command to its caller
+            os.kill(pid, got.si_signo)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process as one ended that has this ``status``: with its code, or by its signal."""
+    if os.WIFSIGNALED(status):
+        import resource
+
+        number = os.WTERMSIG(status)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)  # one that this process is told to ignore
+    sys.exit(os.waitstatus_to_exitcode(status))

@@ -1,0 +1,238 @@
+"""What each Python process of ``rlpatch run`` begins with: it imports planned bytes, and no file on disk is changed.
+
+The text of this module is copied as the package ``sitecustomize`` into the folder of a run, which is the first of
+PYTHONPATH. So it runs alone, on Python 3.8 or newer, and knows nothing of the rest of rlpatch. Every process of a run
+pays for it, most of which import no target: at its head it imports only what each interpreter has loaded by then.
+
+Beside it lie ``plan`` and, for the file of number N, ``N.before`` and ``N.after``. The fields of ``plan`` end in NUL:
+the folder of the run, ``1`` if a process must not go on unpatched, and the root and the path of each file.
+"""
+
+import _frozen_importlib
+import _frozen_importlib_external
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from importlib.machinery import SourceFileLoader
+    from typing import Any
+
+NAME = "_rlpatch_run"
+"""This module, in whatever process: ``sitecustomize`` may become the name of another one."""
+HOOK, OURS = "RAY_RUNTIME_ENV_HOOK", "RLPATCH_RAY_HOOK"
+RAY = "/ray/_private/ray_constants.py"
+"""The module in which Ray keeps the name of the variable that it looks for, ``HOOK``."""
+
+
+class File:
+    """A planned file: below which root, which number in which package of ours, for which run."""
+
+    def __init__(self, root: str, path: str, number: int, package: str, run: str, require: bool) -> None:
+        self.root, self.path, self.number = root, path, number
+        self.package, self.run, self.require = package, run, require
+
+    def read(self, kind: str) -> bytes:
+        """The bytes ``before`` or ``after``."""
+        with open(os.path.join(self.package, f"{self.number}.{kind}"), "rb") as file:
+            return file.read()
+
+
+files: "dict[str, File]" = {}
+"""By the real path."""
+names = {os.path.basename(RAY)}
+"""The last parts of their paths: a module of another name is passed on without a further look."""
+packages: "list[str]" = []
+told: "set[tuple[str, str]]" = set()
+
+
+def add(package: str) -> None:
+    """Take over the plan of a ``package`` like this one; of two plans for a file the first holds: the inner run's.
+
+    Raises OSError where it cannot be read.
+    """
+    with open(os.path.join(package, "plan"), "rb") as plan:
+        run, require, *pairs = [os.fsdecode(field) for field in plan.read().split(b"\0")[:-1]]
+    packages.append(package)
+    for number, (root, path) in enumerate(zip(pairs[::2], pairs[1::2])):
+        files.setdefault(os.path.join(root, path), File(root, path, number, package, run, bool(require)))
+        names.add(os.path.basename(path))
+    _note(run, "started", f"{os.getpid()} {sys.prefix}\n")
+
+
+def _note(run: str, name: str, text: str) -> None:
+    """Leave a word for the command that started the run; on another machine there is nobody to read it."""
+    try:
+        descriptor = os.open(os.path.join(run, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    except OSError:
+        return
+    try:
+        os.write(descriptor, os.fsencode(text))
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def install() -> None:
+    """Wrap what reads the source of a module.
+
+    A finder of ours would be passed over: typeguard and jaxtyping put theirs before it. Their loaders, like all those
+    that change code, are a SourceFileLoader.
+    """
+    loader = _frozen_importlib_external.SourceFileLoader
+    read, stats = loader.get_data, loader.path_stats
+
+    def get_data(self: "SourceFileLoader", path: str) -> bytes:
+        planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
+        if planned is None:
+            return read(self, path)
+        _show(path, planned)
+        return planned
+
+    def path_stats(self: "SourceFileLoader", path: str) -> "Any":
+        # Without them Python neither reads nor writes bytecode.
+        if path.rpartition("/")[2] in names and _planned(self, path, read) is not None:
+            raise OSError("rlpatch run: imported from its plan")
+        return stats(self, path)
+
+    loader.get_data, loader.path_stats = get_data, path_stats  # type: ignore[assignment,method-assign]
+
+
+def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | None":
+    """What to import for ``path``; None where Python goes on as without us, ImportError where it must not."""
+    # py_compile writes for everybody what it reads.
+    if getattr(loader, "name", "") == "<py_compile>":
+        return None
+    real = os.path.realpath(path)
+    if real not in files and real.endswith(RAY):
+        return _asking(read(loader, path))
+    if real not in files:
+        copies = [file for file in files.values() if real.endswith(os.sep + file.path)]
+        if copies:
+            _left(copies[0], "elsewhere", path, f"the plan is for {os.path.join(copies[0].root, copies[0].path)}")
+        return None
+    file = files[real]
+    try:
+        before, after = file.read("before"), file.read("after")
+    except OSError:  # the run is over, and its folder removed
+        return None
+    if read(loader, path) != before:
+        _left(file, "changed", path, "it is not as it was when the run was planned")
+        return None
+    if (file.path, "patched") not in told:
+        told.add((file.path, "patched"))
+        _note(file.run, _receipt(file, "patched"), path)
+        _tracebacks()
+    return after
+
+
+def _receipt(file: File, state: str) -> str:
+    return os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}")
+
+
+def _left(file: File, state: str, path: str, why: str) -> None:
+    """Say that a file of a target is imported as it is."""
+    message = f"rlpatch run: {path} is imported unpatched: {why}"
+    if (path, state) not in told:
+        told.add((path, state))
+        _note(file.run, _receipt(file, state), path)
+        if sys.stderr is not None:
+            print(message, file=sys.stderr)
+    if file.require:
+        raise ImportError(message)
+
+
+def _show(path: str, data: bytes) -> None:
+    """Let tracebacks, inspect and pdb see the lines that run, which are not those on the disk."""
+    import io
+    import linecache
+
+    text = _frozen_importlib_external.decode_source(data)
+    lines = io.StringIO(text if text.endswith("\n") else text + "\n").readlines()
+    linecache.cache[path] = (len(text), None, lines, path)
+
+
+def _tracebacks() -> None:
+    """Print tracebacks by Python's own module: before 3.13 the one in C reads the disk."""
+    if sys.version_info >= (3, 13):
+        return
+    import threading
+    import traceback
+
+    def in_thread(args: "Any") -> None:
+        if args.exc_type is not SystemExit and sys.stderr is not None:
+            name = args.thread.name if args.thread else threading.get_ident()
+            print(f"Exception in thread {name}:", file=sys.stderr)
+            traceback.print_exception(args.exc_type, args.exc_value, args.exc_traceback)
+
+    if sys.excepthook is sys.__excepthook__:
+        sys.excepthook = traceback.print_exception
+    if threading.excepthook.__module__ == "_thread":
+        threading.excepthook = in_thread
+
+
+def _asking(constants: bytes) -> "bytes | None":
+    """The constants of Ray, with which it asks us for the environment of its workers.
+
+    By a variable of another name: with Ray's own a process that has lost this module, and inherits the variable, would
+    fail in ray.init; and that one may be set already, for somebody else.
+    """
+    if HOOK.encode() not in constants:
+        return None
+    os.environ[OURS] = NAME + ".hook"
+    return constants + f'\n{HOOK} = "{OURS}"  # rlpatch run\n'.encode()
+
+
+def hook(runtime_env: "Any") -> "dict[str, Any]":
+    """The runtime environment of a Ray job with our packages among its modules, which Ray brings to every node."""
+    module, _, function = os.environ.get(HOOK, "").rpartition(".")
+    if module:
+        __import__(module)
+        runtime_env = getattr(sys.modules[module], function)(runtime_env)
+    chosen = dict(runtime_env or {})
+    modules = list(chosen.get("py_modules") or ())
+    for package in packages:
+        # One that came by `ray job submit` is known by the folder into which Ray has put it.
+        there = os.path.basename(os.path.dirname(package))
+        if os.path.isdir(package) and not any(there in str(module) for module in modules):
+            modules.append(package)
+    if modules:
+        chosen["py_modules"] = modules
+    for run in {file.run for file in files.values()}:
+        _note(run, "ray", f"{os.getpid()}\n")
+    return chosen
+
+
+def chain(ours: str) -> None:
+    """Run the next ``sitecustomize`` that lies behind ``ours`` on the path.
+
+    What lies before has led here, and would do so again. What it raises is said by Python as without us.
+    """
+    folder = os.path.dirname(ours)
+    behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []
+    for entry in behind:
+        spec = _frozen_importlib_external.PathFinder.find_spec("sitecustomize", [entry])
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            module = _frozen_importlib.module_from_spec(spec)
+            sys.modules["sitecustomize"] = module
+            spec.loader.exec_module(module)
+            return
+
+
+def _begin() -> None:
+    ours = os.path.dirname(os.path.abspath(__file__))
+    first: Any = sys.modules.setdefault(NAME, sys.modules[__name__])
+    if ours not in first.packages:
+        try:
+            first.add(ours)
+        except (OSError, ValueError) as error:
+            print(f"rlpatch run: this process is not patched: {error}", file=sys.stderr)
+        else:
+            if len(first.packages) == 1:
+                first.install()
+    first.chain(ours)
+
+
+if __name__ == "sitecustomize":
+    _begin()

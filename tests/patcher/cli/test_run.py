@@ -1,0 +1,277 @@
+"""`rlpatch run`: the report of `apply`, the command's own streams and code, and nothing left on the disk."""
+
+from __future__ import annotations
+
+import compileall
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.store.tree import picture
+
+TARGET = ("vllm-ascend==0.11.0rc1", "--decode", "30:60", "--path", "site")
+SHOW = "import vllm_ascend.worker.worker_v1 as w; print(any('rlpatch' in name for name in vars(w.NPUWorker)))"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A release that can be imported."""
+    root = release(tmp_path / "site", source=f"WorkerBase = object\n{SOURCE}")
+    for file in root.rglob("__init__.py"):
+        file.write_text("")
+    compileall.compile_dir(root, quiet=2)  # what any process may do
+    return root
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def lent(site: Path, scratch: Path, tmp_path: Path) -> Run:
+    """Runs `rlpatch run WORDS` in a process of its own, and sees that nothing is left."""
+
+    def run(*words: str, code: int = 0, leaves: bool = False, **variables: str) -> subprocess.CompletedProcess[str]:
+        before = picture(site)
+        done = subprocess.run(
+            [sys.executable, "-m", "patcher", "run", *words],
+            env=environ(site, scratch, **variables),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert picture(site) == before
+        assert leaves or list(scratch.iterdir()) == []
+        return done
+
+    return run
+
+
+def environ(site: Path, scratch: Path, **variables: str) -> dict[str, str]:
+    path = {"PYTHONPATH": f"{REPOSITORY}:{site}", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    return {"TMPDIR": str(scratch), **path, **variables}
+
+
+def test_the_report_of_apply_beside_the_commands_own_streams(lent: Run, run, site: Path) -> None:
+    done = lent(*TARGET, "--", "python", "-c", SHOW)
+    assert done.stdout == "True\n"
+    applied = run("apply", *TARGET, "-n")
+    planned = [line for line in applied.stdout.splitlines() if not line.startswith("next:")]
+    said = done.stderr.replace("  patches ", "  would patch ").splitlines()
+    assert [line for line in said if line in planned] == planned
+    assert "nothing is changed on disk: the processes of the command import these bytes" in said
+    assert said[-1] == "rlpatch run: vllm-ascend was patched in 1 process"
+    assert not (site / ".rlpatch").exists()
+
+
+def test_a_command_without_the_hook_sees_the_file_as_it_is(site: Path, scratch: Path) -> None:
+    words = [sys.executable, "-c", SHOW]
+    done = subprocess.run(words, env=environ(site, scratch), capture_output=True, text=True)
+    assert done.stdout == "False\n"
+
+
+def test_the_bytes_are_those_that_apply_writes(lent: Run, run, site: Path, tmp_path: Path) -> None:
+    code = f"import sys, pathlib; from importlib.machinery import SourceFileLoader as L; p = {str(site / WORKER)!r}; "
+    code += "pathlib.Path('seen').write_bytes(L('m', p).get_data(p))"
+    lent(*TARGET, "--", "python", "-c", code)
+    run("apply", *TARGET)
+    assert (tmp_path / "seen").read_bytes() == (site / WORKER).read_bytes()
+
+
+def test_a_dry_run_starts_nothing(lent: Run) -> None:
+    done = lent(*TARGET, "-n", "--", "python", "-c", SHOW)
+    assert f"would patch {WORKER}" in done.stdout
+    assert "True" not in done.stdout
+
+
+def test_json_stands_beside_the_commands_output(lent: Run, site: Path) -> None:
+    done = lent(*TARGET, "--json", "--", "python", "-c", SHOW)
+    assert done.stdout == "True\n"
+    decoder = json.JSONDecoder()
+    text = done.stderr[done.stderr.index("\n{") + 1 :]
+    first, end = decoder.raw_decode(text)
+    last, _ = decoder.raw_decode(text[end:].lstrip())
+    assert (first["command"], first["result"]["command"]) == ("run", ["python", "-c", SHOW])
+    assert first["result"]["targets"][0]["files"][0]["path"] == WORKER
+    assert last["result"] == {"patched": {"vllm-ascend": 1}}
+
+
+def test_quiet_leaves_the_command_alone(lent: Run) -> None:
+    done = lent(*TARGET, "-q", "--", "python", "-c", SHOW)
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_what_is_patched_on_disk_already_runs_as_it_is(lent: Run, run, site: Path) -> None:
+    run("apply", *TARGET)
+    done = lent(*TARGET, "--", "python", "-B", "-c", SHOW + "; raise SystemExit(3)", code=3)
+    assert done.stdout == "True\n"
+    assert "patched on disk like this already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("exit 3", 3), ("kill -KILL $$", -9), ("kill -TERM $$", -15), ("exit 0", 0)],
+)
+def test_the_code_and_the_signal_are_the_commands(lent: Run, command: str, code: int) -> None:
+    lent(*TARGET, "--", "sh", "-c", command, code=code)
+
+
+ERRORS = {
+    "no command": ((), 2, "the command to run stands behind `--`"),
+    "an empty command": (("--",), 2, "the command to run stands behind `--`"),
+    "no separator": (("bash", "run.sh"), 2, "rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 --path site -- bash run.sh"),
+    "not there": (("--", "none", "x"), 127, "no such command: there is no none"),
+    "not executable": (("--", "./site"), 126, "./site cannot be executed"),
+    "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "no target counts it"),
+    "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
+    "required, and lost": (("--require", "--", "python", "-I", "-c", "pass"), 5, "leave -I out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_is_said_before_the_command_starts(name: str, lent: Run, tmp_path: Path) -> None:
+    words, code, said = ERRORS[name]
+    (tmp_path / "bench.py").write_text("")
+    assert said in lent(*TARGET, *words, code=code).stderr
+
+
+def test_a_version_that_is_not_there_starts_nothing(lent: Run) -> None:
+    done = lent("vllm-ascend==0.12.0", *TARGET[1:], "--", "touch", "started", code=3)
+    assert "version mismatch" in done.stderr
+    assert not Path("started").exists()
+
+
+def test_a_command_whose_script_cannot_be_read_starts_all_the_same(lent: Run) -> None:
+    done = lent(*TARGET, "--", "bash", "none.sh", code=127)
+    assert "what the command starts was not looked at" in done.stderr
+    assert "bash: none.sh:" in done.stderr
+
+
+LOSSES = {
+    "-I": (("python", "-I", "-c", "pass"), "Python with -I ignores PYTHONPATH"),
+    "-E in a script": (("bash", "run.sh"), "Python with -E ignores PYTHONPATH"),
+    "env -i": (("env", "-i", sys.executable, "-c", "pass"), "the environment emptied (env -i)"),
+    "PYTHONPATH anew": (("bash", "anew.sh"), "export PYTHONPATH=…:$PYTHONPATH keeps what was there"),
+    "nobody can tell": (("sh", "-c", "eval `cat words`"), "no Python process began with the hook"),
+    "no Python": (("true",), "no Python process began with the hook"),
+    "not imported": (("python", "-c", "pass"), f"none imported {WORKER}: did the run get there?"),
+    "another copy": (("python", "other.py"), "is another copy than the one that was planned"),
+    "changed meanwhile": (("python", "-B", "changes.py"), "is not as it was when the run was planned"),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("require", [False, True])
+def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: Run, site: Path, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text(f"env -i {sys.executable} -c pass")
+    (tmp_path / "run.sh").write_text("cd .\npython -E -c pass\n")
+    (tmp_path / "anew.sh").write_text("export PYTHONPATH=site\npython -c pass\n")
+    copy = tmp_path / "other" / WORKER
+    copy.parent.mkdir(parents=True)
+    for folder in copy.parents[:2]:
+        (folder / "__init__.py").write_text("")
+    copy.write_bytes((site / WORKER).read_bytes())
+    imports = "import vllm_ascend.worker.worker_v1"
+    (tmp_path / "other.py").write_text(
+        f"import sys; sys.path.insert(0, 'other')\ntry: {imports}\nexcept ImportError: pass\n"
+    )
+    changes = f"p = {str(site / WORKER)!r}; b = open(p, 'rb').read(); t = __import__('os').stat(p)\nopen(p, 'ab').write(b'#')\n"
+    changes += f"try: {imports}\nexcept ImportError: pass\nopen(p, 'wb').write(b)\n"
+    changes += "__import__('os').utime(p, ns=(t.st_atime_ns, t.st_mtime_ns))\n"
+    (tmp_path / "changes.py").write_text(changes)
+    command, said = LOSSES[name]
+    done = lent(*TARGET, *(("--require",) if require else ()), "--", *command, code=5 if require else 0)
+    assert said in re.sub(r"\s+", " ", done.stderr)
+    last = done.stderr if require else done.stderr[done.stderr.index("vllm-ascend was patched in no process") :]
+    assert ("Error: the environment refuses" in done.stderr) == require
+    assert require or "next: `rlpatch apply` with the same options" in last
+
+
+def test_a_required_run_that_fails_keeps_its_code(lent: Run) -> None:
+    assert "patched in no process" in lent(*TARGET, "--require", "--", "sh", "-c", "exit 3", code=3).stderr
+
+
+def test_a_submitted_job_is_told_its_option(lent: Run, tmp_path: Path) -> None:
+    (tmp_path / "ray").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "ray").chmod(0o755)
+    (tmp_path / "run.sh").write_text("ray job submit -- python3 train.py\n")
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    said = lent(*TARGET, "--", "bash", "run.sh", PATH=path).stderr
+    option = '${RLPATCH_RUN:+--runtime-env-json "{\\"py_modules\\": [\\"$RLPATCH_RUN\\"]}"}'
+    assert f"in run.sh:1: add {option}\n" in said
+    (tmp_path / "run.sh").write_text(f"ray job submit {option} -- python3 train.py\n")
+    done = lent(*TARGET, "--", "bash", "run.sh", PATH=path)
+    assert "environment of the cluster" not in done.stderr
+    assert re.match(r'job submit --runtime-env-json \{"py_modules": \["/.*/sitecustomize"\]\} -- python3', done.stdout)
+
+
+def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
+    lent: Run, site: Path, scratch: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(f"input()\n{SHOW}\n")
+    os.mkfifo(tmp_path / "gate")
+    gate = os.open(tmp_path / "gate", os.O_RDWR)
+    script = "python late.py < gate > late 2>&1 &"
+    done = lent(*TARGET, "--", "sh", "-c", script, leaves=True)
+    assert "1 process of the run still there" in done.stderr
+    lent(*TARGET, "--", "true", leaves=True)
+    (left,) = scratch.iterdir()
+    os.write(gate, b"\n")
+    deadline = time.monotonic() + 20
+    while (tmp_path / "late").read_text() != "True\n" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert (tmp_path / "late").read_text() == "True\n"
+    while left.exists() and time.monotonic() < deadline:
+        lent(*TARGET, "--", "true", leaves=True)
+    assert list(scratch.iterdir()) == []
+    os.close(gate)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("victim", ["parent", "worker"])
+def test_killed_at_any_moment_nothing_is_left_but_one_folder(
+    victim: str, delay: float, lent: Run, site: Path, scratch: Path, tmp_path: Path
+) -> None:
+    before = picture(site)
+    (tmp_path / "train.py").write_text(
+        f"import os, subprocess, sys, time\nopen('pid', 'w').write(str(os.getpid()))\n{SHOW}\ntime.sleep(0.3)\n"
+    )
+    words = [sys.executable, "-m", "patcher", "run", *TARGET, "--", "python", "train.py"]
+    process = subprocess.Popen(
+        words, env=environ(site, scratch), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(delay)
+    if victim == "parent":
+        process.kill()
+    elif (tmp_path / "pid").exists() and (pid := (tmp_path / "pid").read_text()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    process.wait()
+    time.sleep(0.5)  # the command of a parent that was killed goes on to its end
+    assert picture(site) == before
+    assert len(list(scratch.iterdir())) <= (victim == "parent")
+    assert {path.name for path in tmp_path.iterdir()} <= {"site", "scratch", "train.py", "pid"}
+    deadline = time.monotonic() + 20
+    while list(scratch.iterdir()) and time.monotonic() < deadline:
+        for folder in scratch.iterdir():
+            if not (folder / "alive").exists():
+                os.utime(folder, (1, 1))  # killed at its first step: a minute later it is one
+        lent(*TARGET, "--", "true", leaves=True)
+    assert list(scratch.iterdir()) == []

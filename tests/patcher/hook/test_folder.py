@@ -1,0 +1,123 @@
+"""The folder of a run: made whole, kept while somebody needs it, removed by its maker or by the next run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher.hook import folder
+from patcher.hook.folder import RunFolder, sweep
+from tests.patcher.hook.conftest import AFTER, BEFORE, Hooked
+
+
+def test_it_is_for_its_owner_and_holds_both_bytes(hooked: Hooked) -> None:
+    run = hooked.plan()
+    assert oct(run.path.stat().st_mode & 0o777) == "0o700"
+    assert (run.package / "0.before").read_bytes() == BEFORE
+    assert (run.package / "0.after").read_bytes() == AFTER
+    assert run.files == (hooked.module,)
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, ""), ("", ""), ("/x:/y", ":/x:/y")])
+def test_the_environment_of_the_command(before: str | None, after: str, hooked: Hooked) -> None:
+    run = hooked.plan()
+    environ = run.environ({"A": "1"} if before is None else {"A": "1", "PYTHONPATH": before})
+    assert environ == {"A": "1", "PYTHONPATH": f"{run.path}{after}", "RLPATCH_RUN": str(run.package)}
+
+
+def test_a_file_that_does_not_change_is_not_handed_out(hooked: Hooked) -> None:
+    from patcher.change import Change, Edit
+    from tests.patcher.hook.conftest import MODULE
+
+    run = RunFolder([Edit(hooked.site, (Change(MODULE, BEFORE, BEFORE, BEFORE),))])
+    assert run.files == ()
+    run.leave()
+
+
+def test_one_that_somebody_has_removed_says_nothing(hooked: Hooked) -> None:
+    run = hooked.plan()
+    shutil.rmtree(run.path)
+    assert (run.receipts(), run.prefixes(), run.went_to_ray, run.leave()) == ((), (), False, ())
+    hooked.run = None
+
+
+def test_its_maker_removes_it_with_bytecode_elsewhere(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = hooked.folder / "cache"
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(cache))
+    run = hooked.plan()
+    (run.package / "__pycache__").mkdir(exist_ok=True)
+    hooked.started(sys.executable, "-c", "pass", environ=hooked.environ(PYTHONPYCACHEPREFIX=str(cache)))
+    assert list(cache.rglob("sitecustomize/*.pyc"))
+    assert run.leave() == ()
+    hooked.run = None
+    assert not run.path.exists()
+    assert not list(cache.rglob("sitecustomize"))
+
+
+def test_it_stays_for_processes_that_go_on_and_the_next_run_removes_it(hooked: Hooked) -> None:
+    run = hooked.plan()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=hooked.environ())
+    assert run.leave() == (process.pid,)
+    hooked.run = None
+    assert sweep() == ()
+    assert run.path.exists()
+    process.communicate(b"\n")
+    assert sweep() == (run.path,)
+    assert not run.path.exists()
+
+
+KILLED = f"""
+import os, signal, sys, tempfile
+sys.path.insert(0, {str(REPOSITORY)!r})
+tempfile.tempdir = sys.argv[1]
+from patcher.hook.folder import RunFolder
+print(RunFolder([]).path, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_of_a_run_that_was_killed_the_next_one_removes_it(hooked: Hooked) -> None:
+    words = [sys.executable, "-c", KILLED, tempfile.gettempdir()]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    path = Path(process.stdout.readline().strip())
+    assert sweep() == ()
+    assert path.exists()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.communicate()
+    assert sweep() == (path,)
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []
+
+
+def test_what_is_no_folder_of_ours_stays(hooked: Hooked) -> None:
+    scratch = Path(tempfile.gettempdir())
+    (scratch / "rlpatch-run-new").mkdir()  # of a run at its first step
+    (scratch / "rlpatch-run-file").write_text("")
+    (hooked.folder / "elsewhere").mkdir()
+    (hooked.folder / "elsewhere" / "alive").write_text("")
+    (scratch / "rlpatch-run-link").symlink_to(hooked.folder / "elsewhere")
+    (scratch / "other").mkdir()
+    (scratch / "rlpatch-run-odd").mkdir()
+    (scratch / "rlpatch-run-odd" / "alive").symlink_to(hooked.folder / "elsewhere" / "alive")
+    assert sweep() == ()
+    old = scratch / "rlpatch-run-new"
+    os.utime(old, (1, 1))
+    assert sweep() == (old,)
+    assert len(list(scratch.iterdir())) == 4
+    assert (hooked.folder / "elsewhere" / "alive").exists()
+
+
+def test_one_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "_locked", lambda _name: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        hooked.plan()
+    assert list(Path(tempfile.gettempdir()).iterdir()) == []

@@ -1,0 +1,71 @@
+"""What a command and its scripts say of the places where processes begin without the hook."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from patcher.errors import Problem
+from patcher.hook.losses import SUBMITTED, losses
+
+CASES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "plain": ("python -m x", ()),
+    "-I": ("python -I -m x", ("-I ignores PYTHONPATH",)),
+    "-E among others": ("python3.11 -uE -m x", ("-E ignores PYTHONPATH",)),
+    "-S": ("python -S -m x", ("-S imports no sitecustomize",)),
+    "of the module": ("python -m x -I", ()),
+    "of the code": ("python -c pass -I", ()),
+    "behind values": ("python -W ignore -X utf8 -m x", ()),
+    "a value of -W, then -E": ("python -Wignore -E -m x", ("-E ignores PYTHONPATH",)),
+    "a value apart, then -E": ("python -W ignore -E -m x", ("-E ignores PYTHONPATH",)),
+    "of another program": ("curl -I x", ()),
+    "torchrun": ("torchrun --nproc-per-node 8 -m x", ()),
+    "env -i": ("env -i A=1 python -m x", ("the environment emptied",)),
+    "env -u": ("env -u PYTHONPATH python -m x", ("PYTHONPATH was unset",)),
+    "env": ("env A=1 python -m x", ()),
+    "anew": ("export PYTHONPATH=/a\npython -m x", ("PYTHONPATH is set anew",)),
+    "anew for one": ("PYTHONPATH=/a python -m x", ("PYTHONPATH is set anew",)),
+    "anew by what only the run tells": ("export PYTHONPATH=$(tool)\npython -m x", ("PYTHONPATH is set anew",)),
+    "anew, not exported": ("unset PYTHONPATH\npython -m x", ("PYTHONPATH was unset",)),
+    "kept": ("export PYTHONPATH=/a:$PYTHONPATH\npython -m x", ()),
+    "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
+    "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
+    "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) PYTHONPATH is set anew",)),
+    "in a function that nothing calls": ("f() { PYTHONPATH=/a python -m x; }", ()),
+    "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
+    "sudo": ("sudo python -m x", ("(perhaps) sudo lets through",)),
+    "docker": ("docker run -e A=1 image python -m x", ("a container has neither",)),
+    "ssh": ("ssh host python -m x", ("another machine has neither",)),
+    "ray job submit": ("ray job submit -- python -m x", ("the job runs with the environment of the cluster",)),
+    "ray job submit with ours": (f"ray job submit {SUBMITTED} -- python -m x", ()),
+    "ray start": ("ray start --head", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_line_of_a_script(case: str, tmp_path: Path) -> None:
+    text, expected = CASES[case]
+    (tmp_path / "run.sh").write_text(f"{text}\n")
+    found = losses({"PATH": "/bin", "PYTHONPATH": "/before"}, None, ["bash", str(tmp_path / "run.sh")])
+    said = [("" if loss.sure else "(perhaps) ") + loss.why for loss in found]
+    assert len(said) == len(expected), found
+    assert all(want in why for want, why in zip(expected, said, strict=True)), said
+    assert all(loss.where.startswith(f"{tmp_path}/run.sh:") and loss.instead for loss in found)
+
+
+def test_the_line_that_sets_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("cd /\nexport PYTHONPATH=/verl\nexport A=1\npython -m x\ntorchrun -m y\n")
+    (loss,) = losses({}, tmp_path / "run.sh", ())
+    assert (loss.where, loss.found) == (f"{tmp_path}/run.sh:2", "PYTHONPATH=/verl")
+    assert loss.instead == "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+
+
+def test_a_command_without_a_script() -> None:
+    (loss,) = losses({}, None, ("python", "-I", "-m", "x"))
+    assert (loss.where, loss.found, loss.sure) == ("command after --", "python -I -m x", True)
+
+
+def test_a_script_that_is_not_there() -> None:
+    with pytest.raises(Problem, match="cannot read"):
+        losses({}, Path("/none/run.sh"), ())

@@ -1,0 +1,183 @@
+"""A command that runs below us looks to its caller, its terminal and its signals as if it ran alone."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher.errors import Kind, Problem
+from patcher.hook import parent
+
+ALONE = f"""
+import os, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from patcher.hook import parent
+parent.leave(parent.run(sys.argv[1:], os.environ))
+"""
+# Says each signal that it gets, and ends with 5 at the end of its input.
+LISTENS = """
+import signal, sys, threading
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
+print("ready", flush=True)
+sys.stdin.read()
+sys.exit(5)
+"""
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-c", ALONE, *words]
+
+
+def listener(*names: str) -> list[str]:
+    return command(sys.executable, "-c", LISTENS, *names)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("exit 0", 0),
+        ("exit 3", 3),
+        ("kill -TERM $$", -signal.SIGTERM),
+        ("kill -KILL $$", -signal.SIGKILL),
+        ("kill -SEGV $$", -signal.SIGSEGV),
+        ("kill -INT $$", -signal.SIGINT),
+    ],
+)
+def test_it_ends_as_the_command_does(script: str, code: int, tmp_path: Path) -> None:
+    assert subprocess.run(command("sh", "-c", script), cwd=tmp_path).returncode == code
+    assert list(tmp_path.iterdir()) == []  # no core of ours
+
+
+def test_the_streams_are_the_commands() -> None:
+    done = subprocess.run(command("sh", "-c", "cat; echo error >&2"), input="in", capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("in", "error\n", 0)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT", "SIGQUIT"])
+def test_what_is_sent_to_us_reaches_the_command_once(name: str) -> None:
+    process = subprocess.Popen(listener(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(getattr(signal, name))
+    assert process.stdout.readline() == f"{name}\n"
+    out, _ = process.communicate()
+    assert (out, process.returncode) == ("", 5)
+
+
+@pytest.mark.parametrize(("key", "name"), [(b"\x03", "SIGINT"), (b"\x1c", "SIGQUIT")])
+def test_a_key_of_the_terminal_reaches_the_command_once(key: bytes, name: str) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = listener(name)
+        os.execv(words[0], words)
+    out = b""
+    while b"ready" not in out:
+        out += os.read(terminal, 100)
+    for pressed in range(1, 6):  # a second one may arrive before the first is handled, and be lost in it
+        os.write(terminal, key)
+        while out.count(name.encode()) < pressed:
+            out += os.read(terminal, 100)
+        time.sleep(0.1)
+    os.write(terminal, b"\x04")
+    _, status = os.waitpid(pid, 0)
+    while chunk := _read(terminal):
+        out += chunk
+    assert out.count(name.encode()) == 5
+    assert os.waitstatus_to_exitcode(status) == 5
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 100)
+    except OSError:  # the last process of the terminal has ended
+        return b""
+
+
+def test_ctrl_c_ends_both_by_the_signal() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        words = command("sh", "-c", "echo ready; exec sleep 60")
+        os.execv(words[0], words)
+    out = b""
+    while b"ready" not in out:
+        out += os.read(terminal, 100)
+    time.sleep(0.1)
+    os.write(terminal, b"\x03")
+    _, status = os.waitpid(pid, 0)
+    assert os.WTERMSIG(status) == signal.SIGINT
+
+
+def test_what_the_command_sends_to_its_parent_does_not_come_back() -> None:
+    done = subprocess.run(command("sh", "-c", "kill -USR1 $PPID; sleep 0.2; exit 4"))
+    assert done.returncode == 4
+
+
+@pytest.mark.parametrize("trap", ["", "trap '' HUP INT PIPE;"])
+def test_what_is_ignored_or_blocked_is_as_without_us(trap: str) -> None:
+    """But for what every Python ignores from its start on: the commands that it starts shall not."""
+    look = ["grep", "Sig[BI]", "/proc/self/status"]
+    blocked, ignored = [], []
+    for words in (look, command(*look)):
+        shell = ["sh", "-c", f'{trap} exec "$@"', "sh", *words]
+        said = subprocess.run(shell, capture_output=True, text=True, check=True).stdout
+        # Without the real-time signals: two of them are the C library's own.
+        first, second = (int(line.split()[1], 16) & 0x7FFFFFFF for line in said.splitlines())
+        blocked.append(first)
+        ignored.append(second)
+    pipe = 1 << (signal.SIGPIPE - 1)
+    assert blocked[0] == blocked[1]
+    assert ignored[1] == ignored[0] & ~pipe
+    assert bool(ignored[0] & pipe) == bool(trap)
+
+
+def test_a_command_that_dumps_its_core_makes_us_dump_none(tmp_path: Path) -> None:
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    if hard == 0:
+        pytest.skip("no process may dump its core here")
+    raised = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_CORE, (int(sys.argv[1]),) * 2)"
+    raised += "; os.execv(sys.argv[2], sys.argv[2:])"
+    words = [sys.executable, "-c", raised, str(hard), *command("sh", "-c", f"cd {tmp_path}; kill -SEGV $$")]
+    pid = os.posix_spawn(words[0], words, os.environ)
+    _, status = os.waitpid(pid, 0)
+    assert (os.WTERMSIG(status), os.WCOREDUMP(status)) == (signal.SIGSEGV, False)
+
+
+def test_a_caller_that_ignores_its_children_gets_the_code_too() -> None:
+    script = "trap '' CHLD; exec \"$@\""
+    assert subprocess.run(["bash", "-c", script, "bash", *command("sh", "-c", "exit 6")]).returncode == 6
+
+
+def test_a_script_without_a_first_line_is_one_of_sh(tmp_path: Path) -> None:
+    (tmp_path / "script").write_text("echo $1 $#; exit 7\n")
+    (tmp_path / "script").chmod(0o755)
+    done = subprocess.run(command(str(tmp_path / "script"), "a b", "c"), capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("a b 2\n", 7)
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"), [("no-such-program", Kind.NO_COMMAND), ("./text", Kind.NOT_EXECUTABLE), ("", Kind.NO_COMMAND)]
+)
+def test_a_command_that_cannot_start(program: str, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text").write_text("")
+    monkeypatch.chdir(tmp_path)
+    starts: list[Callable[[str], object]] = [parent.findable]
+    if program:  # the system would refuse this one before it looks
+        starts.append(lambda word: parent.run([word], os.environ))
+    for start in starts:
+        with pytest.raises(Problem) as caught:
+            start(program)
+        assert caught.value.kind is kind
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
