@@ -14,9 +14,6 @@ from patcher.errors import Kind, Problem
 from patcher.traces.blocks import nanoseconds
 from patcher.traces.model import COMPUTE, COPY
 
-OUTPUT = "ASCEND_PROFILER_OUTPUT"
-"""The folder into which torch_npu parses, within that of a rank."""
-
 _COLUMNS = {
     "Computing": "computing_ns",
     "Communication(Not Overlapped)": "communication_not_overlapped_ns",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces import ascend
+from patcher.traces import ascend, database
 from patcher.traces.model import COMMUNICATION, COMPUTE
+from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, Timeline, joined, module_class
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def read(file: Path) -> Timeline:
 
     found = Timeline(str(file), "ascend-db")
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        with database.opened(file) as db:
             db.text_factory = lambda data: data.decode("utf-8", "replace")
             _read(db, file, found)
     except sqlite3.Error as error:
@@ -54,7 +54,7 @@ def _read(db: sqlite3.Connection, file: Path, found: Timeline) -> None:
             cause = f"{file.name} is a database of another schema: it lacks {what}"
             hint = "a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler"
             raise Problem(Kind.TRACE, cause, str(file), hint)
-    folder = file.parent.parent if file.parent.name == ascend.OUTPUT else file.parent
+    folder = file.parent.parent if file.parent.name == OUTPUT else file.parent
     if "RANK_DEVICE_MAP" in tables:
         ranks = [rank for (rank,) in db.execute("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP")]
         if len(ranks) > 1:
@@ -199,7 +199,7 @@ def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
     if not file.is_file():
         return []
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as db:
+        with database.opened(file) as db:
             return db.execute(query).fetchall()
     except sqlite3.Error:
         return []

@@ -16,6 +16,7 @@ from patcher.errors import Kind, Problem
 from patcher.traces import ascend
 from patcher.traces.blocks import Blocks, Event, nanoseconds
 from patcher.traces.model import COMMUNICATION
+from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, Names, Timeline, joined, module_class
 
 
@@ -31,7 +32,7 @@ class _Reader:
 
     def __init__(self, file: Path) -> None:
         output = file.parent
-        folder = output.parent if output.name == ascend.OUTPUT else output
+        folder = output.parent if output.name == OUTPUT else output
         self.blocks = Blocks(file)
         self.found = Timeline(str(file), "ascend-text")
         self.found.rank, _ = ascend.info(folder)

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.processes import alive
+from patcher.traces import database, names
 from patcher.traces import facts as telling
-from patcher.traces import names
 from patcher.traces.facts import NEVER, SUFFIX, Facts
-from patcher.traces.names import Name
+from patcher.traces.names import OUTPUT, Name
 
 WHOLE = "whole"
 CUT = "cut off"
@@ -46,7 +46,6 @@ STATES = {
 
 WORST = (CUT, KILLED, HALF_PARSED, EMPTY, WRITING, NOT_PARSED, FOREIGN, WHOLE)
 
-OUTPUT = "ASCEND_PROFILER_OUTPUT"
 BEFORE = f"{OUTPUT}.before"
 """Where `analyse` keeps an older result until it has the new one."""
 LOCK = "analyse.lock"
@@ -375,10 +374,9 @@ def npu_steps(path: Path) -> tuple[int, ...] | None:
 
 def _database_steps(file: Path) -> tuple[int, ...] | None:
     import sqlite3
-    from contextlib import closing
 
     try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as connection:
+        with database.opened(file) as connection:
             rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
     except sqlite3.Error:
         return None

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+OUTPUT = "ASCEND_PROFILER_OUTPUT"
+"""The folder into which torch_npu parses, within that of a rank."""
+
 _ROLLOUT = re.compile(
     r"(?P<host>\w+?)(?P<capture>_graph_capture)?(_replica(?P<told>\d+))?_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
     re.ASCII,

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.traces.folders import OUTPUT, Trace, common
+from patcher.traces.folders import Trace, common
+from patcher.traces.names import OUTPUT
 
 INSIGHT, ANALYZE, PERFETTO = "MindStudio Insight", "msprof-analyze", "Perfetto"
 PERFETTO_BYTES = 2_000_000_000

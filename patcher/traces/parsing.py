@@ -19,7 +19,8 @@ from typing import IO, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.traces import folders, offline
-from patcher.traces.folders import BEFORE, LOCK, OUTPUT, STORE
+from patcher.traces.folders import BEFORE, LOCK, STORE
+from patcher.traces.names import OUTPUT
 
 _PAUSE_S = 0.1
 _LOOK_S = 2.0  # between two looks at whether a parser still works

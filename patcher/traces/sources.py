@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces import ascend, facts
+from patcher.traces import facts
+from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import Timeline
 
 _JSON = (".json", ".json.gz")
@@ -43,7 +44,7 @@ def find(path: Path) -> list[Path]:
             found.append(name)
     if found:
         return found
-    if unparsed or _is_raw(path) or (path / ascend.OUTPUT).is_dir():
+    if unparsed or _is_raw(path) or (path / OUTPUT).is_dir():
         raise _not_parsed(unparsed[0] if unparsed else path, path)
     hint = "rlpatch traces shows what was recorded, and where"
     raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
@@ -65,7 +66,7 @@ def read(path: Path) -> Timeline:
         from patcher.traces import torch
 
         found = torch.read(path)
-    place = path.parent.parent if path.parent.name == ascend.OUTPUT else path
+    place = path.parent.parent if path.parent.name == OUTPUT else path
     if place != path:
         found.source = str(place)
     _tell(found, place)
@@ -99,8 +100,8 @@ def stage_of(source: str, told: Mapping[str, Any] | None) -> str:
 
 def _output(folder: Path) -> Path | None:
     """Where torch_npu parsed ``folder`` into, if that holds something that can be read."""
-    for output in (folder / ascend.OUTPUT, folder):
-        if output.name == ascend.OUTPUT and (_databases(output) or (output / "trace_view.json").is_file()):
+    for output in (folder / OUTPUT, folder):
+        if output.name == OUTPUT and (_databases(output) or (output / "trace_view.json").is_file()):
             return output
     return None
 
@@ -122,7 +123,7 @@ def _below(folder: Path) -> Iterator[Path]:
     """Folders of torch_npu, traces in JSON and databases below ``folder``; nothing inside another trace."""
     for entry in folder.iterdir():
         if entry.is_dir():
-            if entry.name.endswith("_ascend_pt") or (entry / ascend.OUTPUT).is_dir():
+            if entry.name.endswith("_ascend_pt") or (entry / OUTPUT).is_dir():
                 yield entry
             elif not entry.name.startswith((".", "PROF_")) and not entry.is_symlink():
                 yield from _below(entry)
@@ -157,7 +158,7 @@ def _is_raw(folder: Path) -> bool:
 def _not_parsed(folder: Path, asked: Path) -> Problem:
     import shlex
 
-    if (folder / ascend.OUTPUT).is_dir():
+    if (folder / OUTPUT).is_dir():
         cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
     elif _is_raw(folder):
         cause = f"{folder.name} has not been parsed"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from patcher.errors import Problem
-from patcher.traces import ascend, attribution, findings, sources
+from patcher.traces import ascend, attribution, findings, names, sources
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -26,7 +26,7 @@ def read(folder: Path) -> Timeline:
 
 
 def output(folder: Path) -> Path:
-    return folder / ascend.OUTPUT
+    return folder / names.OUTPUT
 
 
 def changed(folder: Path, *statements: str) -> Path:

@@ -18,7 +18,7 @@ import pytest
 
 from fixtures import environments
 from patcher.commands import tracing
-from patcher.traces import folders
+from patcher.traces import database, folders
 from patcher.traces.folders import Capture, Trace
 from tests.patcher.traces.conftest import RECORDING
 
@@ -502,3 +502,23 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path, run) -> None:
     closed.mkdir(mode=0)
     assert "permission denied" in run("traces", closed, code=5).stderr
     closed.chmod(0o700)
+
+
+@pytest.mark.parametrize("log", [False, True], ids=["alone", "with a log"])
+def test_nothing_is_left_beside_a_database_that_is_only_read(tmp_path: Path, log: bool) -> None:
+    """In the mode of a write-ahead log whoever opens a database makes two files beside it."""
+    output = tmp_path / "host_dp0_rank0_7_20261122101010123_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    output.mkdir(parents=True)
+    file = output / "ascend_pytorch_profiler_0.db"
+    writer = sqlite3.connect(file)
+    writer.execute("PRAGMA journal_mode=WAL")
+    writer.execute("CREATE TABLE STEP_TIME (id TEXT)")
+    writer.execute("INSERT INTO STEP_TIME VALUES ('30')")
+    writer.commit()
+    if not log:
+        writer.close()
+    before = {path.name for path in output.iterdir()}
+    with database.opened(file) as found:
+        assert found.execute("SELECT id FROM STEP_TIME").fetchall() == [("30",)]
+        assert {path.name for path in output.iterdir()} == before
+    writer.close()

@@ -1,0 +1,27 @@
+"""Opening a database of torch_npu to read it, so that nothing is left beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[sqlite3.Connection]:
+    """The database in ``file``; ``sqlite3.Error`` where it is none.
+
+    One in the mode of a write-ahead log gets two files beside it from whoever looks, and the folder may be somebody
+    else's. Those are not made, unless a log with content is there already: then part of the data stands in it.
+    """
+    import sqlite3
+
+    log = file.with_name(f"{file.name}-wal")
+    alone = not log.is_file() or not log.stat().st_size
+    how = "mode=ro&immutable=1" if alone else "mode=ro"
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
+        yield database
