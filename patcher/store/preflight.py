@@ -124,7 +124,8 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
             Kind.ENVIRONMENT,
             f"{source} is mounted over this file: no new file can take its place",
             where=str(path),
-            hint="patch the package where the mount comes from (--path), or mount the folder instead of the file",
+            hint="patch the package where the mount comes from (--path), mount the folder instead of the file, or"
+            " change no file: rlpatch run, with the same options and the command of the run behind --",
         )
     if node.link is None:
         _writable(path)
@@ -166,7 +167,8 @@ def _writable(path: Path) -> None:
             Kind.ENVIRONMENT,
             f"no permission to write {'in this folder' if path.is_dir() else 'this file'}",
             where=str(path),
-            hint="make it writable, or install the package into an environment of your own",
+            hint="make it writable, install the package into an environment of your own, or change no file: rlpatch"
+            " run, with the same options and the command of the run behind --",
         )
 
 

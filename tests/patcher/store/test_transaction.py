@@ -972,6 +972,7 @@ def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Pa
                 call([applying(root)])
             assert caught.value.kind is Kind.ENVIRONMENT
             assert caught.value.where == str(root / WORKER)
+            assert "rlpatch run" in caught.value.hint
         assert not (root / ".rlpatch").exists()
     finally:
         subprocess.run(["umount", root / WORKER], check=True)
