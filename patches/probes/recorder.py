@@ -154,7 +154,7 @@ class Recorder(Facts):
             given = json.loads(file.read(9999))
         count = r"\d{1,9}"
         forms = {"at": count, "load": count, "tail": count, "context": count, "expires": r"\d{1,12}(\.\d+)?"}
-        forms.update(id=r"\w{1,40}", window=self.form(), ranks=r"all|\d+(,\d+)*")
+        forms.update(id=r"\w{1,40}", window=r"\d+:\d*(,\d+:\d*)*", ranks=r"all|\d+(,\d+)*")
         request = {name: str(given.get(name, 0)) for name in forms}
         for name, form in forms.items():
             if not re.fullmatch(form, request[name]):

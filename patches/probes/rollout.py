@@ -68,12 +68,8 @@ class Rollout(Placed):
         self.forget()
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         if self.ON_DEMAND:
-            self.looked, self.coming, self.open_at, self.reach = (
-                False,
-                [],
-                None,
-                10**9,
-            )  # what is asked for is seen when it begins
+            self.coming, self.open_at, self.reach = [], None, 10**9
+            self.looked = False  # what is asked for is seen when it begins
         else:
             self.await_window()
 

@@ -132,6 +132,8 @@ REFUSED = [
     ({"window": "2:4,3:9"}, "not in order"),
     ({"window": "__import__('os')"}, "window is"),
     ({"window": None}, "window is '0'"),
+    ({"window": ""}, "window is ''"),
+    ({"window": "9" * 5000 + ":"}, ""),
     ({"at": -1}, "at is '-1'"),
     ({"at": [1]}, "at is"),
     ({"at": 10**30}, "at is"),
