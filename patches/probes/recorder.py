@@ -129,14 +129,15 @@ class Recorder(Facts):
     def look(self, number: int) -> None:
         """Take the request that lies in the folder, if it is a new one that means a unit not yet begun."""
         import os
+        import stat
 
         path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
         try:
-            stamp = os.stat(path).st_mtime_ns
+            seen = os.stat(path)
         except OSError:
             return
-        if stamp != self.stamp:
-            self.stamp = stamp
+        if seen.st_mtime_ns != self.stamp and stat.S_ISREG(seen.st_mode):
+            self.stamp = seen.st_mtime_ns
             try:
                 self.take(path, number)
             except Exception as e:  # whatever stands there, it is data

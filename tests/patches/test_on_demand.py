@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -175,6 +176,18 @@ def test_a_file_that_is_no_request_is_refused(
     assert not worker.made
     assert caplog.text.count("request refused: ") == 1
     assert worker._rlpatch_stage_probe is not None
+
+
+def test_a_pipe_in_its_place_holds_nobody_up(waiting: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / ".rlpatch").mkdir()
+    os.mkfifo(tmp_path / ".rlpatch" / "rollout.request")
+    opened = os.open(tmp_path / ".rlpatch" / "rollout.request", os.O_RDWR)  # so that a reader would not wait for ever
+    os.write(opened, b"[" * 9000)
+    worker = V1Worker(**waiting, **STATES)
+    rollout(worker)
+    assert not worker.made
+    assert len(os.read(opened, 99999)) == 9000, "nobody has read from it"
+    os.close(opened)
 
 
 def test_too_late_is_said_and_expired_is_taken_away(
