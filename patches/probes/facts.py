@@ -53,11 +53,12 @@ class Facts:
         facts = {**self.ABOUT, **self.identity, "state": state, "at": self.clock() / 1e9, "number": self.unit}
         facts.update(self.which(), why=why, units=self.units, traces=self.recorded(found))
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
+            new = "%s.%s" % (path, self.clock())
             try:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(path + ".new", "w") as file:
+                with open(new, "x") as file:  # never through a link that somebody left there
                     json.dump(facts, file)
-                os.replace(path + ".new", path)
+                os.replace(new, path)
             except OSError as e:  # the run goes on
                 self.say("%s cannot be written: %s" % (path, e))
 
