@@ -59,7 +59,8 @@ class Facts:
                 with open(new, "x") as file:  # never through a link that somebody left there
                     json.dump(facts, file)
                 os.replace(new, path)
-            except OSError as e:  # the run goes on
+            except OSError as e:  # the run goes on, and this is said once
+                self.note = lambda *_: None  # type: ignore[method-assign]
                 self.say("%s cannot be written: %s" % (path, e))
 
     def recorded(self, found: Sequence[str]) -> list[str]:

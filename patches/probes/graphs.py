@@ -33,6 +33,9 @@ class GraphCapture(VllmWorker):
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
             if self.EVERY_RANK:
                 self.identity["world"] = self.world
+            self.unit = 0
+            if not self.done:
+                self.note("waiting")
 
     def enter(self, call: str) -> None:
         self.close("it did not return")

@@ -302,6 +302,9 @@ class SchedulerOutputs(Rollout):
         return {name: counts[name] + tokens for name, tokens in before}
 
     def begin(self, batch: Any) -> None:
+        cached = batch.scheduled_cached_reqs
+        if self.RESUMED is None and not isinstance(cached, list) and not hasattr(cached, "num_computed_tokens"):
+            return self.units.append(self.begun())  # handed over in a form that is not known
         contexts = self.contexts(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         self.units.append(self.begun())

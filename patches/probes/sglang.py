@@ -32,7 +32,7 @@ class SglangRollout(Rollout):
         self.running = self.running or runs
         if self.RELATIVE and runs:
             self.hand_over("wait_for", kind, len(requests), batch)
-        held = None
+        held: Mapping[str, object] = {}
         if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
             held = self.held_by(batch)
         self.hand_over("step", (kind, held))
@@ -64,10 +64,13 @@ class SglangRollout(Rollout):
         return [tokens + late for tokens in known]
 
     def held_by(self, batch: Any) -> Mapping[str, object]:
-        contexts = self.contexts(batch)
-        decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
-        tokens = len(contexts) if decodes else batch.extend_num_tokens
-        return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
+        try:
+            contexts = self.contexts(batch)
+            decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
+            tokens = len(contexts) if decodes else batch.extend_num_tokens
+            return {"requests": len(contexts), "tokens": tokens, "longest": max(contexts), "context": sum(contexts)}
+        except Exception:  # a batch of another form, which stops nothing
+            return {}
 
     def begin(self, batch: Any) -> None:
         self.units.append(self.begun())
