@@ -292,9 +292,6 @@ class SchedulerOutputs(Rollout):
             self.reach = max(tokens + self.prefilling.get(name, 0) for name, tokens in contexts.items())
         return held and max(contexts.values()) >= self.at_context
 
-    def has_contexts(self, cached: Any) -> bool:
-        return isinstance(cached, list) or hasattr(cached, "num_computed_tokens")
-
     def contexts(self, batch: Any) -> dict[str, int]:
         counts, cached, new = batch.num_scheduled_tokens, batch.scheduled_cached_reqs, batch.scheduled_new_reqs
         if isinstance(cached, list) if self.RESUMED is None else self.RESUMED == "objects":
@@ -305,8 +302,10 @@ class SchedulerOutputs(Rollout):
         return {name: counts[name] + tokens for name, tokens in before}
 
     def begin(self, batch: Any) -> None:
-        if self.RESUMED is None and not self.has_contexts(batch.scheduled_cached_reqs):
-            return self.units.append(self.begun())  # handed over in a form that is not known
+        if self.RESUMED is None:
+            form = batch.scheduled_cached_reqs  # in a fork it may be any
+            if not isinstance(form, list) and not hasattr(form, "num_computed_tokens"):
+                return self.units.append(self.begun())
         contexts = self.contexts(batch)
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         self.units.append(self.begun())
