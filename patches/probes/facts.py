@@ -61,7 +61,7 @@ class Facts:
                 os.replace(new, path)
             except OSError as e:  # the run goes on, and this is said once
                 self.note = lambda *_: None  # type: ignore[method-assign]
-                self.say("%s cannot be written: %s" % (path, e))
+                return self.say("%s cannot be written: %s" % (path, e))
 
     def recorded(self, found: Sequence[str]) -> list[str]:
         return self.saved if self.SEVERAL or self.REPEAT > 1 else list(found)

@@ -271,6 +271,23 @@ def test_a_folder_that_cannot_be_written_is_said_and_stops_nothing(
     assert caplog.text.count("cannot be written: ") == 1
 
 
+def test_a_disk_that_is_full_by_then_is_said_once(
+    told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The state and the facts are written one after the other, and neither can be."""
+    worker = V1Worker(WINDOW="1:2", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 1")
+
+    def full(new: str, old: str) -> None:
+        raise OSError(28, "No space left on device", old)
+
+    monkeypatch.setattr(os, "replace", full)
+    worker.iterate(with_lists(batch({"a": 1}), "a"), "decode 2")
+    assert caplog.text.count("cannot be written: ") == 1
+    assert "complete, recorded 1 of 1" in caplog.text
+
+
 def test_a_batch_of_another_form_has_facts_without_contexts(told: dict[str, Any], tmp_path: Path) -> None:
     """A fork may hand its batches over in another way; what is recorded is more than what is told of it."""
     worker = V1Worker(WINDOW="1:3", **told)
