@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.capture import UNITS
+from patcher.capture import UNITS, Rollout
 from patcher.cli import options, waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
-from patcher.option import Number
+from patcher.option import Number, options_of
 
 if TYPE_CHECKING:
     from patcher.commands.triggering import TriggerOptions
@@ -62,6 +62,9 @@ def _asked(values: Mapping[str, Any]) -> TriggerOptions:
     )  # fmt: skip
 
 
+CONDITIONS = ("at_load", "at_tail", "at_context")
+"""The options of a rollout that a request has, too, with the words of `apply`."""
+
 ASK = Group(
     "asked",
     _asked,
@@ -69,9 +72,7 @@ ASK = Group(
         Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about)
         for unit in UNITS.values()
     ),
-    _number("--at-load", 1, WINDOW, "Count from the first iteration with at least N requests."),
-    _number("--at-tail", 1, WINDOW, "Count from the first iteration with at most N requests, after there were more."),
-    _number("--at-context", 1, WINDOW, "Count from the first iteration in which a request has N tokens of context."),
+    *(_number(one.flag, 1, WINDOW, one.about) for name, one in options_of(Rollout).items() if name in CONDITIONS),
     Option(
         ["--stage"],
         heading=WINDOW,
