@@ -41,9 +41,7 @@ class GraphCapture(VllmWorker):
         self.close("it did not return")
         before = self.other()
         if before and before.prof and before.STAGE == self.STAGE:
-            before.tell(
-                before, None, "close", ["it did not return"]
-            )  # in an engine of this process, which did not start
+            before.interrupt("it did not return")  # in an engine of this process, which did not start
         if self.done:
             return
         if self.REPEAT > 1:
