@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -61,12 +62,17 @@ def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
     assert "RLPATCH_WINDOW" in read
 
 
-def test_the_reference_of_commands_has_every_option() -> None:
+def hooks_of_the_site() -> ModuleType:
     spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
     assert spec is not None
     assert spec.loader is not None
     hooks = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hooks)
+    return hooks
+
+
+def test_the_reference_of_commands_has_every_option() -> None:
+    hooks = hooks_of_the_site()
     page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     assert list(sections) == list(cli.COMMANDS)
@@ -76,6 +82,22 @@ def test_the_reference_of_commands_has_every_option() -> None:
             word for param in found.params for word in param.opts if word.startswith("--") and word not in text
         ] == []
     assert hooks.on_page_markdown("# another page") == "# another page"
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("只采三十个\n窗口", "只采三十个窗口"),
+        ("- 采集一个\n  窗口。\n  `apply` 默认", "- 采集一个窗口。`apply` 默认"),
+        ("一个 trace\n《完整》", "一个 trace《完整》"),
+        ("采集\ntrace 之后", None),
+        ("表格。\n| 列 |\n|---|\n| 行。|\n\n《完》\n\n下一段", None),
+        ("第一。\n- 第二。\n1. 第三。\n# 标题\n\n    ls  # 列出\n    cd  # 进入", None),
+        ("A sentence\ngoes on.", None),
+    ],
+)
+def test_the_site_joins_the_lines_of_chinese_sentences(written: str, shown: str | None) -> None:
+    assert hooks_of_the_site().on_page_markdown(written) == (written if shown is None else shown)
 
 
 def test_the_site_can_be_built(tmp_path: Path) -> None:
