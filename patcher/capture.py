@@ -630,7 +630,7 @@ class Capture(Generic[StageT_co]):
             if len(stage.window) > LONG_WINDOW and not self.profiler.light:
                 units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"
                 said.append(Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all"))
-        if not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
+        if isinstance(self.profiler, TorchNpu) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
             said.append(Note("torch_npu documents only letters, digits and underscores for a path", self.save_path))
         if isinstance(stage, Rollout | Whole) and stage.replicas != (0,):
             detail = (

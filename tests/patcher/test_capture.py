@@ -149,6 +149,10 @@ def test_what_is_worth_a_note(words: str, note: str) -> None:
     assert len(said.text) <= 75, "on a terminal of 80 columns, behind what says that it is a note"
 
 
+def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
+    assert capture("--decode 30:60 --backend torch --save-path /home/me/my-run").notes == ()
+
+
 def test_a_database_beside_text_is_worth_two() -> None:
     assert [note.text[:20] for note in capture("--decode 30:60 --export-type text,db").notes] == [
         "db export: torch_npu",
