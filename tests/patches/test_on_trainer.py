@@ -7,12 +7,17 @@ Ray, FSDP workers, a vLLM rollout. Each run takes minutes, so all of this stands
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -40,7 +45,7 @@ class Recorded(NamedTuple):
 class Scenario:
     """``applied`` are commands of rlpatch (targets, options), ``overrides`` settings of verl.
 
-    With ``lent`` the one command is `rlpatch run`: nothing is applied.
+    With ``lent`` the one command is `rlpatch run`: nothing is applied. ``triggered`` is typed while the run goes on.
     """
 
     applied: tuple[tuple[str, str], ...] = ()
@@ -51,6 +56,7 @@ class Scenario:
     critic: bool = False
     own: bool = False  # verl's own profiler is switched on
     lent: bool = False
+    triggered: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,6 +73,17 @@ SCENARIOS = {
     "unpatched": Scenario(),
     "all-stages": Scenario((BOTH, *LOG_PROBS), recorded=(DECODE, UPDATE, OF_ACTOR, OF_REF)),
     "lent": Scenario((BOTH,), recorded=(DECODE, UPDATE), lent=True),
+    # The sixteen answers have a context of 32 tokens in decode step 4: counting begins with the one after it.
+    "by-state": Scenario(
+        (("vllm", "--decode 0:2,4:6 --at-load 16 --at-context 32"),),
+        recorded=(DECODE._replace(units=(5, 6)), DECODE._replace(units=(9, 10))),
+    ),
+    "on-demand": Scenario(
+        (("vllm", "--on-demand"), ("verl", "--stage update-policy --on-demand")),
+        overrides=("trainer.total_epochs=10", "trainer.total_training_steps=20"),  # some time to ask in
+        recorded=(DECODE, UPDATE._replace(name=r"update_policy_actor_step\d+_rank0")),
+        triggered=("--decode 3:6", "verl --stage update-policy --micro-batch 0:1"),
+    ),
     "own-profiler": Scenario(
         (("verl", "--stage update-policy --micro-batch 0:1 --force"),),
         (
@@ -97,6 +114,7 @@ SCENARIOS = {
     ),
 }
 PATCHED = [name for name, scenario in SCENARIOS.items() if scenario.applied]
+RECORDED = [name for name, scenario in SCENARIOS.items() if scenario.recorded]
 
 
 class Report(NamedTuple):
@@ -108,7 +126,11 @@ class Report(NamedTuple):
 
     @property
     def traces(self) -> list[Path]:
-        return trace.find(self.folder / "traces")
+        return traces(self.folder)
+
+    def read(self, command: str) -> dict[str, Any]:
+        """What a command printed of these traces."""
+        return dict(json.loads((self.folder / f"{command}.json").read_text())["result"])
 
 
 @pytest.fixture(scope="session")
@@ -123,6 +145,10 @@ def ran(once: Once, pytestconfig: pytest.Config) -> Callable[[str], Report]:
         return Report(scenario, folder, training.Outcome(0, (folder / "run" / "console").read_text()))
 
     return found
+
+
+def traces(folder: Path) -> list[Path]:
+    return trace.find(folder / "traces")
 
 
 def _train(scenario: Scenario, folder: Path) -> None:
@@ -140,13 +166,33 @@ def _train(scenario: Scenario, folder: Path) -> None:
     settings += training.critic() if scenario.critic else []
     command = ("python", "-m", "verl.trainer.main_ppo", *training.settings(folder / "run"), *settings)
     rlpatch("check", "verl", "--path", site, "--", *command, code=8 if scenario.own else 0)
+    asking = Thread(target=_trigger, args=(scenario.triggered, folder / "traces"))
+    asking.start()
     outcome = training.train(folder / "run", site, *settings, devices=scenario.devices, through=lend, **scenario.env)
+    asking.join()
     assert outcome.code == 0, outcome.console[-6000:]
     if scenario.applied:
         if not scenario.lent:
             (folder / "status").write_text(rlpatch("status", "--path", site).output)
             rlpatch("revert", "--path", site)
         (folder / "same").write_text(str(_files(site) == before))
+    if scenario.recorded:
+        for command in (
+            ("watch", folder / "traces", "--once"),
+            ("traces", folder / "traces"),
+            ("report", *traces(folder)),
+        ):
+            (folder / f"{command[0]}.json").write_text(rlpatch(*command, "--json").stdout)
+
+
+def _trigger(asked: Iterable[str], traces: Path) -> None:
+    """Type each request as soon as one of its workers is there."""
+    for options in asked:
+        command = [sys.executable, "-m", "patcher", "trigger", *options.split(), "--save-path", str(traces)]
+        for _ in range(2000):
+            if (traces / ".rlpatch").exists() and subprocess.run(command, capture_output=True).returncode == 0:
+                break
+            time.sleep(0.5)
 
 
 def _files(site: Path) -> dict[Path, tuple[bytes, int, int]]:
@@ -161,12 +207,13 @@ def _files(site: Path) -> dict[Path, tuple[bytes, int, int]]:
 @pytest.mark.parametrize("name", PATCHED)
 def test_one_trace_of_each_stage_with_exactly_its_units(name: str, ran: Callable[[str], Report]) -> None:
     report = ran(name)
-    expected = {one.name: one for one in report.scenario.recorded}
+    expected = [*report.scenario.recorded]
     assert len(report.traces) == len(expected), report.traces
     for path in report.traces:
-        (one,) = [expected.pop(known) for known in [*expected] if f"_{known}_" in path.name]
         units = trace.units(path)
-        assert tuple(unit.number for unit in units) == one.units
+        numbers = tuple(unit.number for unit in units)
+        (one,) = [one for one in expected if re.search(f"_{one.name}_", path.name) and one.units == numbers]
+        expected.remove(one)
         for unit in units:
             names = unit.names(trace.OPERATOR)
             assert names.count("aten::embedding") == one.forwards
@@ -178,13 +225,36 @@ def test_one_trace_of_each_stage_with_exactly_its_units(name: str, ran: Callable
 def test_every_message_is_on_the_console_once(name: str, ran: Callable[[str], Report]) -> None:
     report = ran(name)
     said = report.outcome.said
-    wanted = [rf"_{one.name}_\d+, .*: complete, recorded {len(one.units)} of" for one in report.scenario.recorded]
-    wanted += report.scenario.said
-    assert len(said) == len(wanted), said
-    for words in wanted:
-        assert len([line for line in said if re.search(words, line)]) == 1, (words, said)
+    wanted = Counter(
+        rf"_{one.name}_\d+, .*: complete, recorded {len(one.units)} of" for one in report.scenario.recorded
+    )
+    wanted.update(report.scenario.said)
+    for words, often in wanted.items():
+        assert len([line for line in said if re.search(words, line)]) == often, (words, said)
+    assert len(said) == wanted.total(), said
     for path in report.traces:
         assert len([line for line in said if line.endswith(str(path))]) == 1
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_watch_traces_and_report_read_there(name: str, ran: Callable[[str], Report]) -> None:
+    """Who saved, which captures there are, and what the units held: all as the run recorded it."""
+    report = ran(name)
+    recorded = sorted(one.units for one in report.scenario.recorded)
+    workers = report.read("watch")["workers"]
+    assert {worker["outcome"] for worker in workers if worker["traces"]} == {"done"}
+    assert sum(len(worker["traces"]) for worker in workers) == len(recorded)
+    captures = report.read("traces")["captures"]
+    assert sorted(tuple(one["units"]) for one in captures for _ in one["traces"]) == recorded
+    assert {one["state"] for one in captures} == {"whole"}
+    read = report.read("report")["captures"]
+    assert sorted(tuple(unit["number"] for unit in one["units"]) for one in read) == recorded
+    for one in read:
+        rollout = one["facts"]["stage"] == "rollout"
+        assert {unit["requests"] for unit in one["units"]} == (
+            {training.ROLLOUT["batch"] * training.ROLLOUT["answers"]} if rollout else {None}
+        )
+        assert {unit.get("sequences") for unit in one["facts"]["units"]} == {None if rollout else training.MICRO}
 
 
 def test_the_training_is_the_same(ran: Callable[[str], Report]) -> None:
