@@ -45,6 +45,7 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
     cannot be seen. Where the process of another user hides all that, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
+    titles = tuple(title for one in wanted for title in one.titles)
     found = []
     for folder in proc.glob("[0-9]*"):
         try:
@@ -52,10 +53,10 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
         except OSError:  # gone meanwhile, or not ours to see
             continue
         process = _Process(folder, tuple(command.decode("utf-8", "replace").split("\0")))
-        if folder.name == str(os.getpid()):
-            continue
+        if folder.name == str(os.getpid()) or not (_is_python(process) or process.argv[0].startswith(titles)):
+            continue  # the memory of all others is not read: that takes a millisecond for a large one
         loaded, search = _loaded(folder), _search(folder)
-        imported = _has_mapped(process, loaded or (), folders)
+        imported = _has_mapped(loaded or (), folders) and _is_python(process)
         if imported or _is_one_of(process, wanted, loaded or (), search, folders):
             hidden = folders and not imported and None in (loaded, search)
             found.append(f"{folder.name} {' '.join(process.argv).strip()[:80]}{_HIDDEN if hidden else ''}")
@@ -89,10 +90,10 @@ def _is_one_of(
     return not all(_has_another(package, search, sites) for package in packages)
 
 
-def _has_mapped(process: _Process, loaded: Sequence[str], packages: Sequence[Path]) -> bool:
-    """Whether an interpreter has a file of ``packages``, an extension say, in its memory."""
+def _has_mapped(loaded: Sequence[str], packages: Sequence[Path]) -> bool:
+    """Whether a file of ``packages``, an extension say, is among those in a process's memory."""
     within = tuple(f"{package}{os.sep}" for package in packages)
-    return bool(within) and any(file.startswith(within) for file in loaded) and _is_python(process)
+    return bool(within) and any(file.startswith(within) for file in loaded)
 
 
 def _is_python(process: _Process) -> bool:
@@ -140,7 +141,7 @@ def _search(folder: Path) -> list[str] | None:
         variables = (folder / "environ").read_bytes().decode("utf-8", "surrogateescape").split("\0")
     except OSError:
         return None
-    paths = [value for name, _, value in (entry.partition("=") for entry in variables) if name == "PYTHONPATH"]
+    paths = [entry.partition("=")[2] for entry in variables if entry.startswith("PYTHONPATH=")]
     return [here, *(os.path.realpath(os.path.join(here, entry)) for path in paths for entry in path.split(os.pathsep))]  # noqa: PTH118
 
 
