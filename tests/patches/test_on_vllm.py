@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,14 +166,16 @@ COMPILED = {
     "worker_extension_cls": "fixtures.engines.starting.Marked",
 }
 STARTING = {"STARTING": "FOLDER/starting.jsonl", "RLPATCH_WINDOW": "3:6"}
-# Two workers under torch.compile, whose caches are looked at.
+# Two workers under torch.compile, whose caches are looked at: inductor's too, where there is a compiler for its C++.
+INDUCTOR = shutil.which("g++") is not None
+COMPILATION = {"mode": 2, "backend": "inductor" if INDUCTOR else "eager"}
 COMPILED_WORKERS = replace(
     WORKERS,
     name="two-compiled-workers",
     script="generate 100,7,65 8; generate 9 8",
     recorded=(Recorded(3, 6),),
     env={**WORKERS.env, "VLLM_CACHE_ROOT": "FOLDER/cache", "TORCHINDUCTOR_CACHE_DIR": "FOLDER/inductor"},
-    arguments={**WORKERS.arguments, "enforce_eager": False, "compilation_config": {"mode": 2, "backend": "eager"}},
+    arguments={**WORKERS.arguments, "enforce_eager": False, "compilation_config": COMPILATION},
 )
 COMPILES = Engine("compiles", "generate 9 8", (Recorded(3, 6),), "complete", STARTING, COMPILED)
 EAGER = Engine("eager", "generate 9 8", (Recorded(3, 6),), "", {**STARTING, "STARTING": "FOLDER/eager.jsonl"})
@@ -502,13 +505,21 @@ def test_the_same_tokens_as_without_the_patch(
 def test_where_the_bytes_were_lent_the_tree_and_the_caches_are_as_before(
     version: str, ran: Callable[[str, str], Report]
 ) -> None:
-    """vLLM has compiled nothing that carries our lines, and neither has Python."""
-    folder = ran("lent-workers", version).folder
+    """vLLM has compiled nothing that carries our lines, but what it compiles without them; neither has Python."""
+    folder, unpatched = (ran(name, version).folder for name in ("lent-workers", "unpatched-workers"))
     site = folder / "site"
     assert digests(site) == json.loads((folder / "before.json").read_text())
+    kernels = _kernels(folder)
+    assert kernels == _kernels(unpatched)
+    assert bool(kernels) == INDUCTOR
     for cache in (site, folder / "cache", folder / "inductor"):
         assert not [file for file in cache.rglob("*") if file.is_file() and b"_rlpatch_" in file.read_bytes()]
     assert re.search(r"rlpatch run: vllm was patched in \d+ processes", (folder / "out").read_text())
+
+
+def _kernels(folder: Path) -> dict[str, str]:
+    """The sources of inductor's kernels, which vLLM keeps among its own; the folder above them is named by the run."""
+    return {file.name: file.read_text() for file in (folder / "cache").glob("**/inductor_cache/*/*.cpp")}
 
 
 def test_the_prompt_that_is_one_token_too_long_ends_with_a_chunk_of_one(
