@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.ratios import tell
 from fixtures.releases import release_file
 from patcher.change import Change, Edit
 from patcher.hook.folder import RunFolder
@@ -51,7 +52,8 @@ def alternate(variants: dict[str, Variant], runs: int) -> dict[str, float]:
 def report(title: str, medians: dict[str, float]) -> None:
     (base, least), (name, more) = medians.items()
     print(f"{title}\n  {base}: {least * 1000:.2f} ms\n  {name}: {more * 1000:.2f} ms")
-    print(f"  {(more - least) * 1000:+.2f} ms, ratio {more / least:.3f}")
+    print(f"  {(more - least) * 1000:+.2f} ms")
+    tell(f"{title}: {name} / {base}", more / least)
 
 
 def main() -> None:

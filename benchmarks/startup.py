@@ -24,6 +24,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.ratios import tell
 from fixtures.releases import release
 
 BARE = """
@@ -60,11 +61,10 @@ def alternate(variants: dict[str, Sequence[str]], runs: int, after: dict[str, Ca
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def report(title: str, medians: dict[str, float]) -> None:
-    base, *others = medians
-    print(f"{title}: {base} {medians[base] * 1000:.0f} ms")
-    for name in others:
-        print(f"  {name}: {medians[name] * 1000:.0f} ms, ratio {medians[name] / medians[base]:.2f}")
+def report(title: str, medians: dict[str, float], most: float | None = None) -> None:
+    (base, least), (name, more) = medians.items()
+    print(f"{title}: {base} {least * 1000:.0f} ms, {name} {more * 1000:.0f} ms")
+    tell(f"{title}: {name} / {base}", more / least, most)
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def main() -> None:
             subprocess.run([rlpatch, "revert", *place], check=True, stdout=subprocess.DEVNULL, env=ENVIRON)
 
         variants = {"libcst, parse and write": regenerate, "rlpatch apply": apply}
-        report("apply", alternate(variants, runs, {"rlpatch apply": revert}))
+        report("apply", alternate(variants, runs, {"rlpatch apply": revert}), 1.3)
         subprocess.run(apply, check=True, stdout=subprocess.DEVNULL, env=ENVIRON)
         report("status, one patch", alternate({**base, "rlpatch status": [rlpatch, "status", *place]}, runs, {}))
 

@@ -24,9 +24,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.ratios import tell
+
+REPOSITORY = Path(__file__).resolve().parent.parent
 ROUNDS, TOKENS, REQUESTS, CALLS = 8, 301, 2, 100_000
 NEVER, WINDOW = "100000000:100000001", "30:60"
 
@@ -98,9 +100,10 @@ def measure(job: dict[str, str]) -> None:
     llm.start_profile()
     whole = rate()
     llm.stop_profile()
-    print(f"the engine's own profiler over the whole run: {whole / plain:.2f} of unpatched")
+    tell("tokens a second with the engine's own profiler over the whole run / unpatched", whole / plain)
     window, run = (_size(scratch / name) for name in ("window", "own"))
-    print(f"trace of {WINDOW} in {TOKENS - 1} steps: {window / 1e6:.2f} MB, {window / run:.3f} of the whole run's")
+    print(f"trace of {WINDOW} in {TOKENS - 1} steps: {window / 1e6:.2f} MB")
+    tell(f"size of the trace of {WINDOW} / of the whole run's", window / run)
 
 
 def _in_turn(worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]], rate: Callable[[], float]) -> None:
@@ -126,7 +129,8 @@ def _in_turn(worker: Any, worker_class: Any, variants: dict[str, tuple[Any, Any]
     base = statistics.median(times["unpatched"])
     for name, values in times.items():
         middle = statistics.median(values)
-        print(f"{name}: {middle * 1e6:.1f} µs, throughput {base / middle:.3f} of unpatched ({len(values)} iterations)")
+        print(f"{name}: {middle * 1e6:.1f} µs ({len(values)} iterations)")
+        tell(f"throughput {name} / unpatched", base / middle)
 
 
 def _calls(worker: Any, worker_class: Any, patched: Any, rate: Callable[[], float]) -> None:

@@ -1,11 +1,15 @@
-"""What is done to the pages when the site is built: the options of every command go in, Chinese lines are joined."""
+"""What is done to the pages when the site is built: commands and ratios go in, Chinese lines are joined."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from html import escape
+from pathlib import Path
 from typing import Any
 
-PLACE = "<!-- commands -->"
+HISTORY = Path(__file__).resolve().parent.parent / "benchmarks" / "history.json"
 WIDE = r"[\u3000-\u9fff\uff00-\uffef]"
 POINT = r"[\u3000-\u303f\uff00-\uffef]"
 LINE_END = "|".join(
@@ -18,8 +22,10 @@ LINE_END = "|".join(
 
 
 def on_page_markdown(markdown: str, **_page: Any) -> str:
-    """Put the reference of the command line where its place is marked, and join the lines of Chinese sentences."""
-    return joined(markdown.replace(PLACE, commands()) if PLACE in markdown else markdown)
+    """Put the parts that are made where their places are marked, and join the lines of Chinese sentences."""
+    for place, made in {"<!-- commands -->": commands, "<!-- ratios -->": ratios}.items():
+        markdown = markdown.replace(place, made()) if place in markdown else markdown
+    return joined(markdown)
 
 
 def joined(markdown: str) -> str:
@@ -47,3 +53,39 @@ def commands() -> str:
         context = click.Context(command, info_name=name, parent=root, terminal_width=78, max_content_width=78)
         parts.append(f"## {name}\n\n```text\n{command.get_help(context)}\n```\n")
     return "\n".join(parts)
+
+
+def ratios() -> str:
+    """A table and a plot of every ratio in the history, by benchmark."""
+    parts = []
+    for benchmark, told in json.loads(HISTORY.read_text(encoding="utf-8")).items():
+        versions = list(dict.fromkeys(version for one in told.values() for version in one["by_version"]))
+        rows = [
+            f"| {escape(name)} | {'' if one['most'] is None else one['most']} | "
+            + " | ".join(str(one["by_version"].get(version, "")) for version in versions)
+            + f" | {_plot(name, versions, one)} |"
+            for name, one in told.items()
+        ]
+        head = f"| ratio | at most | {' | '.join(versions)} | |\n|---|---|{'---|' * len(versions)}---|"
+        parts.append("\n".join([f"## benchmarks/{benchmark}.py\n", head, *rows]))
+    return "\n\n".join(parts)
+
+
+def _plot(name: str, versions: list[str], told: dict[str, Any], width: int = 160, height: int = 36) -> str:
+    """The versions from left to right, their ratios upwards; a dashed line is the most that it may be, or 1."""
+    line = told["most"] or 1.0
+    values = [*told["by_version"].values(), line]
+    low, high = math.log(min(values)), math.log(max(values))
+
+    def at(ratio: float) -> float:
+        return height / 2 if high == low else height - 5 - (math.log(ratio) - low) / (high - low) * (height - 10)
+
+    step = (width - 20) / max(len(versions) - 1, 1)
+    points = [(10 + versions.index(version) * step, at(ratio)) for version, ratio in told["by_version"].items()]
+    dots = "".join(f'<circle cx="{x:.0f}" cy="{y:.1f}" r="3" fill="currentColor"/>' for x, y in points)
+    path = " ".join(f"{x:.0f},{y:.1f}" for x, y in points)
+    return (
+        f'<svg role="img" aria-label="{escape(name)}" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
+        f'<line x1="0" x2="{width}" y1="{at(line):.1f}" y2="{at(line):.1f}" stroke="currentColor" stroke-dasharray="3"'
+        f' opacity="0.5"/><polyline points="{path}" fill="none" stroke="currentColor"/>{dots}</svg>'
+    )

@@ -1,0 +1,59 @@
+"""The ratios of benchmarks: printed by each of them, and kept by version in ``history.json``, which the docs show.
+
+    python -m benchmarks.ratios startup            # runs benchmarks/startup.py, and keeps what it prints
+    python -m benchmarks.ratios traces TRACE.json  # words behind its name are its own
+
+Times depend on the machine and are not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+HISTORY = HERE / "history.json"
+_VARIABLE = "RLPATCH_RATIOS"
+
+
+def tell(name: str, ratio: float, most: float | None = None) -> None:
+    """Print a ratio, and whether it keeps to the most that it may be; the caller may be asked to keep it."""
+    bound = "" if most is None else f" (at most {most:g}{', MISSED' if ratio > most else ''})"
+    print(f"  {name}: ratio {ratio:.3f}{bound}")
+    if kept := os.environ.get(_VARIABLE):
+        with Path(kept).open("a", encoding="utf-8") as file:
+            print(json.dumps([name, round(ratio, 3), most]), file=file)
+
+
+def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list[Any]]) -> dict[str, Any]:
+    """The history with what a run of ``benchmark`` told: name, ratio and most of each; a later run replaces them."""
+    known = history.get(benchmark, {})
+    for name, ratio, most in rows:
+        known[name] = {"most": most, "by_version": {**known.get(name, {}).get("by_version", {}), version: ratio}}
+    return {**history, benchmark: known}
+
+
+def main() -> None:
+    from patcher import __version__
+
+    if len(sys.argv) < 2:
+        raise SystemExit((__doc__ or "").strip())
+    name, *words = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as scratch:
+        told = Path(scratch) / "told"
+        told.touch()
+        command = [sys.executable, str(HERE / f"{name}.py"), *words]
+        subprocess.run(command, check=True, env={**os.environ, _VARIABLE: str(told)})
+        rows = [json.loads(line) for line in told.read_text(encoding="utf-8").splitlines()]
+    history = json.loads(HISTORY.read_text(encoding="utf-8")) if HISTORY.exists() else {}
+    text = json.dumps(added(history, name, __version__, rows), indent=1, ensure_ascii=False, sort_keys=True)
+    HISTORY.write_text(f"{text}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

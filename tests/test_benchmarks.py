@@ -1,0 +1,64 @@
+"""What benchmarks tell is printed, kept by version and shown; how long anything takes is no test's business."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import ratios
+from tests.test_docs import DOCS, hooks_of_the_site
+
+
+@pytest.mark.parametrize(
+    ("most", "said"),
+    [
+        (None, "  a / b: ratio 1.500\n"),
+        (2.0, "  a / b: ratio 1.500 (at most 2)\n"),
+        (1.3, "  a / b: ratio 1.500 (at most 1.3, MISSED)\n"),
+    ],
+)
+def test_a_ratio_is_told(
+    most: float | None,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RLPATCH_RATIOS", str(tmp_path / "told"))
+    ratios.tell("a / b", 1.5, most)
+    assert capsys.readouterr().out == said
+    assert json.loads((tmp_path / "told").read_text()) == ["a / b", 1.5, most]
+
+
+def test_a_later_run_of_a_version_replaces_its_ratios_and_keeps_the_others() -> None:
+    first = ratios.added({}, "startup", "0.1.0", [["a", 2.0, None], ["b", 3.0, 4.0]])
+    again = ratios.added(first, "startup", "0.1.0", [["a", 1.9, None]])
+    later = ratios.added(again, "startup", "0.2.0", [["a", 1.5, 1.6]])
+    assert later == {
+        "startup": {
+            "a": {"most": 1.6, "by_version": {"0.1.0": 1.9, "0.2.0": 1.5}},
+            "b": {"most": 4.0, "by_version": {"0.1.0": 3.0}},
+        }
+    }
+
+
+def test_the_page_shows_every_ratio_with_its_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = hooks_of_the_site()
+    monkeypatch.setattr(hooks, "HISTORY", tmp_path / "history.json")
+    rows = [["a <b> / c", 2.0, 1.3], ["d / e", 0.5, None]]
+    history = ratios.added({}, "startup", "0.1.0", rows)
+    hooks.HISTORY.write_text(json.dumps(ratios.added(history, "startup", "0.2.0", [["a <b> / c", 1.2, 1.3]])))
+    page = hooks.on_page_markdown("<!-- ratios -->")
+    assert "## benchmarks/startup.py" in page
+    assert "| a &lt;b&gt; / c | 1.3 | 2.0 | 1.2 | <svg" in page
+    assert "| d / e |  | 0.5 |  | <svg" in page
+    assert [len(re.findall("<circle", row)) for row in page.splitlines() if "<svg" in row] == [2, 1]
+
+
+def test_the_history_is_of_benchmarks_that_are_there() -> None:
+    history = json.loads(ratios.HISTORY.read_text())
+    assert {f"{name}.py" for name in history} <= {path.name for path in ratios.HERE.glob("*.py")}
+    assert hooks_of_the_site().on_page_markdown((DOCS / "explanation/benchmarks.md").read_text()).count("<svg") > 1
