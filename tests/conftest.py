@@ -17,7 +17,7 @@ from tests.matrix import ends, thinned
 
 # Two cores shared with engines that import torch: a slow example says nothing.
 settings.register_profile("rlpatch", deadline=None)
-settings.load_profile("rlpatch")
+settings.register_profile("short", deadline=None, max_examples=10, derandomize=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,10 +49,18 @@ REST = ("engine", "matrix", "crash")
 """The marks of what only `.ci/run`, and whoever names it, has the time for."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Before the tests are imported, which ask for it.
+    settings.load_profile("rlpatch" if _selected(config) else "short")
+
+
+def _selected(config: pytest.Config) -> bool:
+    return bool(config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the rest out where nothing is selected: who names a file, a mark or a word gets all that it names."""
-    said = config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword
-    if not said:
+    if not _selected(config):
         left = [item for item in items if any(item.get_closest_marker(mark) for mark in REST)]
         config.hook.pytest_deselected(items=left)
         items[:] = [item for item in items if item not in set(left)]

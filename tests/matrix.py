@@ -1,23 +1,38 @@
-"""The short run sees a few cases of every long list; the others carry the mark ``matrix``, or ``crash``."""
+"""The short run sees a few cases of every long list; the others carry the mark ``matrix``, or ``crash``.
+
+Of what hypothesis makes up it sees a few, too, the same in each run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
+from hypothesis import settings
 
 T = TypeVar("T")
 MATRIX, CRASH = pytest.mark.matrix, pytest.mark.crash
 
 
 def thinned(cases: Sequence[T], short: Collection[T], mark: pytest.MarkDecorator = MATRIX) -> list[T | ParameterSet]:
-    """``cases`` for ``parametrize``, all but ``short`` marked."""
-    assert set(short) <= set(cases), short
+    """``cases`` for ``parametrize`` with one name, all but ``short`` marked."""
+    assert all(case in cases for case in short), short
     return [case if case in short else pytest.param(case, marks=mark) for case in cases]
+
+
+def thinned_rows(cases: Sequence[tuple[Any, ...]], short: Collection[tuple[Any, ...]]) -> list[ParameterSet]:
+    """``cases`` for ``parametrize`` with several names, all but ``short`` marked."""
+    assert all(case in cases for case in short), short
+    return [pytest.param(*case, marks=() if case in short else MATRIX) for case in cases]
 
 
 def ends(releases: Sequence[T]) -> tuple[T, T]:
     """The oldest and the newest one."""
     return releases[0], releases[-1]
+
+
+def examples(number: int) -> int:
+    """How many of them a test sees that is slow, or else has too few: a tenth in the short run."""
+    return max(2, number * settings().max_examples // 100)

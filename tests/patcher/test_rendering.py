@@ -18,6 +18,7 @@ from patches.projects import upstreams
 from patches.vllm_ascend.recipes import V1
 from tests.choices import capture as recorded
 from tests.choices import typed
+from tests.matrix import examples
 
 RECIPES = [recipe for upstream in upstreams() for recipe in upstream.recipes if recipe.probe.members]
 ROLLOUT = V1
@@ -134,7 +135,7 @@ def test_what_is_asked_for_beside_the_window_stands_on_top_of_the_rest(
         assert layer.startswith(f'class _RlpatchRollout(_RlpatchRollout):\n    """{about}')
 
 
-@settings(max_examples=25)  # of 0.3 s each
+@settings(max_examples=examples(25))  # of 0.3 s each
 @given(st.text())
 def test_no_text_ends_its_literal(text: str) -> None:
     code = rendered(ROLLOUT, SAVE_PATH=text)

@@ -40,6 +40,7 @@ from patcher.request import resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
 from tests.choices import options
+from tests.matrix import examples
 
 KNOWN = {upstream.project.name: upstream for upstream in upstreams()}
 NUMBERS = st.integers(0, 99) | st.integers(0, MOST)
@@ -119,7 +120,7 @@ def target(upstream: Upstream, root: Path = Path("/nowhere"), version: str = "")
 
 
 @pytest.mark.parametrize("name", KNOWN)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) -> None:
     try:
@@ -135,7 +136,7 @@ def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) 
     ("name", "version"),
     [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1"), ("vllm", "0.33.0"), ("sglang", "0.5.23")],
 )
-@settings(max_examples=8, deadline=None)  # of 0.5 s each
+@settings(max_examples=examples(8), deadline=None)  # of 0.5 s each
 @given(st.data())
 def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> None:
     upstream = KNOWN[name]

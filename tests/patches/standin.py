@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import CodeType
 from typing import Any
 
 from patcher.capture import WHOLE
@@ -109,11 +110,26 @@ def rendered(
     return (*text.shared, *text.own)
 
 
+_COMPILED: dict[object, tuple[Recipe, CodeType]] = {}
+"""By what is asked for; with the recipe, so that no other one gets its id."""
+
+
+def _compiled(
+    recipe: Recipe, constants: Mapping[str, Any], *, layers: Sequence[tuple[type, ...]] = (), release: str = ""
+) -> CodeType:
+    """A class of the rendered lines, written once: that takes longer than most schedules that are run through it."""
+    chosen = sorted((name, repr(value)) for name, value in constants.items() if name.isupper())
+    asked = (id(recipe), *chosen, tuple(layers), release)
+    if asked not in _COMPILED:
+        lines = "\n".join(f"    {line}" for line in rendered(recipe, constants, layers=layers, release=release))
+        _COMPILED[asked] = recipe, compile(f"class Patched(Base):\n{lines}\n", "<patched>", "exec")
+    return _COMPILED[asked][1]
+
+
 def host(worker: object, recipe: Recipe, constants: Mapping[str, Any], *parts: type, **how: Any) -> None:
     """Make ``worker`` one whose class holds the rendered recorder, with ``parts`` for the backend."""
-    lines = "\n".join(f"    {line}" for line in rendered(recipe, constants, **how))
     namespace: dict[str, Any] = {"Base": type(worker)}
-    exec(f"class Patched(Base):\n{lines}\n", namespace)
+    exec(_compiled(recipe, constants, **how), namespace)
     patched = namespace["Patched"]
     beside = {name: value for name, value in constants.items() if not name.isupper()}
     patched._RlpatchStage = type("Recorder", (*parts, Backend, patched._RlpatchStage), beside)

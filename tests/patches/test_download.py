@@ -11,6 +11,7 @@ import pytest
 
 from patcher.errors import Kind, Problem
 from patches.survey.download import download, listed
+from tests.matrix import MATRIX
 
 METADATA = "Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n"
 FILES = {"toy/__init__.py": "", "toy/worker.py": "class Worker: pass\n", "toy/large.py": "#" * 100, "other/x.py": ""}
@@ -61,6 +62,7 @@ def test_a_wheel_is_unpacked_but_for_what_is_not_wanted(index: Path, tmp_path: P
     assert (tmp_path / "parts/toy-1.0.dist-info/METADATA").is_file()
 
 
+@MATRIX
 def test_without_a_wheel_the_archive_is_unpacked_and_its_build_does_not_run(index: Path, tmp_path: Path) -> None:
     source_archive(index, tmp_path / "ran")
     assert fetched(tmp_path / "out", parts=("toy/", "PKG-INFO")) == {"toy/__init__.py", "toy/worker.py"}
@@ -68,6 +70,7 @@ def test_without_a_wheel_the_archive_is_unpacked_and_its_build_does_not_run(inde
     assert not (tmp_path / "ran").exists()
 
 
+@MATRIX
 def test_the_first_name_that_has_the_release_is_taken(index: Path, tmp_path: Path) -> None:
     wheel(index, "toy_cpu")
     assert "toy/worker.py" in fetched(tmp_path / "out", "toy", "toy-cpu")

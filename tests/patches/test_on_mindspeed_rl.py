@@ -18,6 +18,7 @@ import pytest
 
 from fixtures.ascend import trace
 from fixtures.mindspeed_rl.host import drive
+from tests.matrix import thinned
 from tests.patches import mindspeed
 from tests.patches.mindspeed import Tree
 from tests.patches.test_releases import run as rlpatch
@@ -40,7 +41,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mindspeed.parametrize(metafunc)
     if "patched" in metafunc.fixturenames:
         everything = any(map(metafunc.config.getoption, ("--all-releases", "--mindspeed-rl")))
-        metafunc.parametrize("patched", PATCHED if everything else PATCHED[:2], ids=lambda one: one.name)
+        chosen = PATCHED if everything else PATCHED[:2]
+        metafunc.parametrize("patched", thinned(chosen, [one for one in chosen if one.npu]), ids=lambda one: one.name)
 
 
 def call(name: str, **more: Any) -> dict[str, Any]:

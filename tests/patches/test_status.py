@@ -12,6 +12,7 @@ import pytest
 from fixtures import releases
 from patcher.capture import WHOLE
 from patches.projects import upstreams
+from tests.matrix import thinned
 from tests.patches.test_releases import run
 
 KNOWN = {upstream.project.name: upstream for upstream in upstreams()}
@@ -30,7 +31,7 @@ def choices(name: str) -> Iterator[str]:
             yield f"--stage {stage} {window} {f'--role {role}' if role else ''} --ranks 0,3 --backend torch"
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", thinned([*RELEASES], [name for name in RELEASES if name != "verl"]))
 @pytest.mark.usefixtures("composed_once")
 def test_what_status_prints_typed_again_is_the_same_patch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,7 @@ from patcher.guards.release import Release
 from patcher.switches import ConfigSwitch, State
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
+from tests.matrix import examples
 
 OFF, ARMED, ON = State.OFF, State.ARMED, State.ON
 ALL = [
@@ -49,7 +50,7 @@ def test_armed_is_explained_where_it_happens(switch: ConfigSwitch) -> None:
 
 
 @pytest.mark.parametrize("switch", ALL)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data())
 def test_no_value_makes_a_predicate_raise(switch: ConfigSwitch, data: st.DataObject) -> None:
     value = st.one_of(

@@ -14,9 +14,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from click.testing import Result
 
 from patcher import __main__ as entry
 from patcher.store import lock
+from tests.matrix import thinned
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
@@ -262,7 +264,7 @@ os.setresuid(65534, 65534, 65534)
 
 
 @pytest.mark.parametrize("closed", ["site", "site/vllm_ascend", "site/vllm_ascend/worker"])
-@pytest.mark.parametrize("mode", [0o700, 0o744])
+@pytest.mark.parametrize("mode", thinned([0o700, 0o744], [0o744]))
 @pytest.mark.parametrize("command", ["apply", "check", "status"])
 def test_a_folder_that_may_not_be_searched_is_named(
     site: Path, stranger: Callable[..., subprocess.CompletedProcess[str]], closed: str, mode: int, command: str
@@ -334,13 +336,13 @@ def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path)
     "comment", ["x = 1  # rlpatch: todo", "x = 1  # rlpatch: two words", "# <<< rlpatch two words"]
 )
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_comment_of_somebody_that_looks_like_a_mark_stops_no_command(tmp_path: Path, comment: str, when: str) -> None:
+def test_a_comment_of_somebody_that_looks_like_a_mark_stops_no_command(
+    tmp_path: Path, run: Callable[..., Result], comment: str, when: str
+) -> None:
     site = release(tmp_path / "site", source=f"{SOURCE}\n{comment}\n" if when == "before" else SOURCE)
     apply = ("apply", "vllm-ascend", "--decode", "1:2")
     for words in ((*apply, "-n"), ("status",), apply, ("status",), ("diff",), ("explain", "vllm-ascend"), ("revert",)):
-        said = rlpatch(*words, "--path", str(site), stdout=subprocess.PIPE)
-        assert said.returncode == 0, said.stderr
-        assert "tampered" not in said.stdout
+        assert "tampered" not in run(*words, "--path", site).stdout
         if words == apply and when == "after":
             with (site / WORKER).open("a") as worker:
                 worker.write(f"\n{comment}\n")

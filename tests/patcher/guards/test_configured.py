@@ -23,7 +23,7 @@ from patcher.switches import State
 from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
 from patches.verl.switches import SWITCHES as VARIABLES
-from tests.matrix import thinned
+from tests.matrix import examples, thinned
 from tests.patcher.guards.test_hydra import really
 
 OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
@@ -466,7 +466,7 @@ WORDS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORDS, max_size=4))
 def test_no_words_make_it_raise_anything_but_a_problem(tmp_path: Path, words: list[str]) -> None:
     with suppress(Problem):

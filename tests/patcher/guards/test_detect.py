@@ -18,6 +18,7 @@ from patches.projects import upstreams
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
 from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+from tests.matrix import examples
 
 SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
 
@@ -281,7 +282,7 @@ PIECES = st.sampled_from([
 TEXTS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=60).map("".join))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=TEXTS, name=st.sampled_from(["run.sh", "run.py", "run"]))
 def test_no_script_makes_it_raise_anything_but_a_problem(tmp_path: Path, text: str, name: str) -> None:
     script = tmp_path / name
@@ -291,7 +292,7 @@ def test_no_script_makes_it_raise_anything_but_a_problem(tmp_path: Path, text: s
         assert {finding.profiler for finding in findings} == {ENGINE, MSMONITOR, DYNAMIC, MSPROF}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(command=st.lists(st.one_of(st.text(max_size=20), PIECES), max_size=8), value=st.text(max_size=20))
 def test_no_command_makes_it_raise_anything_but_a_problem(command: list[str], value: str) -> None:
     with suppress(Problem):

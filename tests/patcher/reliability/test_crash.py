@@ -26,6 +26,7 @@ DEFAULT = [
     *(("re-apply" if "lasting" in fault else "revert", fault, 20, "") for fault in ERRORS),
     *(("revert", fault, 100, "") for fault in TWICE),
 ]
+SHORT = (("apply", "kill, recover", 30), ("revert", "kill, recover", 30))
 THOROUGH = [
     *((scene, fault, 1, "") for scene in SCENES for fault in (*KILLS, *ERRORS)),
     *((scene, fault, 1, "0.9.2rc1") for scene in SCENES for fault in KILLS),
@@ -37,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "fault" in metafunc.fixturenames:
         everything = metafunc.config.getoption("--thorough", default=False)
         cases = [
-            pytest.param(*case, marks=[] if case[1:3] == ("kill, recover", 30) else CRASH)
+            pytest.param(*case, marks=[] if case[:3] in SHORT else CRASH)
             for case in (THOROUGH if everything else DEFAULT)
         ]
         metafunc.parametrize(("scene", "fault", "every", "released"), cases)

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 from patcher import markers
 from patcher.errors import Kind, Problem
+from tests.matrix import examples
 from tests.patcher import test_replacing
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import SECOND, second, second_lines
 from tests.patcher.reliability.package import V0, V1, Picture
+
+pytestmark = pytest.mark.hypothesis  # which pytest cannot see: it is used within the tests
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--save-path", "/tmp/traces")
 WORDS = {
@@ -132,11 +135,13 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {file: second_lines((site / file).read_bytes()) for file in (V0, V1)}
 
 
-def examples(request: pytest.FixtureRequest, few: int, many: int) -> Callable[..., object]:
+def limited(request: pytest.FixtureRequest, few: int, many: int) -> Callable[..., object]:
     """Hypothesis' settings for this run."""
     thorough = request.config.getoption("--thorough", default=False)
     slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=many if thorough else few, suppress_health_check=slow, deadline=None, database=None)
+    return settings(
+        max_examples=many if thorough else examples(few), suppress_health_check=slow, deadline=None, database=None
+    )
 
 
 def stripped(data: bytes) -> bytes | Problem:
@@ -153,7 +158,7 @@ def test_their_lines_stay_and_ours_go_or_nothing_changes(request, patched, file:
     data = patched[file] if stages == 2 else markers.strip(patched[file], [SECOND])
     assert b"".join(line.text + b"\n" for line in lines_of(data) if line.patch is None).decode() == package.FILES[file]
 
-    @examples(request, 100, 5000)
+    @limited(request, 100, 5000)
     @given(edited(data))
     def check(edit: Edited) -> None:
         left = stripped(edit.text(ours=True))
@@ -201,7 +206,7 @@ def edited_around(draw: st.DrawFn, data: bytes) -> tuple[bytes, bytes, bool]:
 
 
 def test_replaced_lines_come_back_among_their_edits_or_nothing_changes(request) -> None:
-    @examples(request, 200, 5000)
+    @limited(request, 200, 5000)
     @given(edited_around(test_replacing.replaced(test_replacing.SOURCE).after))
     def check(edit: tuple[bytes, bytes, bool]) -> None:
         data, wanted, touched = edit
@@ -222,7 +227,7 @@ def test_the_command_line_reverts_exactly_or_refuses_and_writes_nothing(request,
     second(template)
     assert {file: (template / file).read_bytes() for file in patched} == patched
 
-    @examples(request, 25, 1000)
+    @limited(request, 25, 1000)
     @given(st.tuples(edited(patched[V0]), edited(patched[V1])))
     def check(edits: tuple[Edited, Edited]) -> None:
         site = tmp_path / "site"
@@ -254,7 +259,7 @@ STEPS = ("edit V0", "edit V1", "apply", "another window", "second stage", "rever
 def test_edits_before_between_and_after_applies(request, tmp_path: Path) -> None:
     template = package.install(tmp_path / "template")
 
-    @examples(request, 8, 300)
+    @limited(request, 8, 300)
     @given(st.data(), st.lists(st.sampled_from(STEPS), min_size=3, max_size=9))
     def check(data: st.DataObject, steps: list[str]) -> None:
         site = tmp_path / "site"

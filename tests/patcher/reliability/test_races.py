@@ -12,13 +12,15 @@ import pytest
 
 from fixtures import faults
 from patcher import plan
+from tests.matrix import CRASH, thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture
 
 RACES = Path(__file__).with_name("races.py")
+OPTIONS = (("kills",), ("lockless", "kills"), (), ("lockless",))
 
 
-@pytest.mark.parametrize("options", [("kills",), ("lockless", "kills"), (), ("lockless",)], ids=" ".join)
+@pytest.mark.parametrize("options", thinned(OPTIONS, OPTIONS[:1], CRASH), ids=" ".join)
 def test_every_interleaving_ends_in_a_state_that_status_describes(
     tmp_path: Path, thorough: bool, options: tuple[str, ...]
 ) -> None:

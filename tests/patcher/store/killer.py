@@ -139,7 +139,10 @@ def arrange(folder: Path, names: str, linked: bool) -> list[Path]:
 
 
 def main(folder: Path, scenario: str, names: str, *options: str) -> None:
-    """Kill the scenario at every point; "linked": the file is a symlink, "twice": kill the recovery, too."""
+    """Kill the scenario at every point, or with "few" at each tenth.
+
+    "linked": the file is a symlink, "twice": kill the recovery, too.
+    """
     os.fsync = lambda _descriptor: None  # a killed process loses nothing that was written; only time
     scenes = {job.__name__: job for job in (apply, add, revert)}
     roots = arrange(folder / "undisturbed", names, "linked" in options)
@@ -163,7 +166,7 @@ def main(folder: Path, scenario: str, names: str, *options: str) -> None:
             print(f"killed at call {point}: {line}")
         if not was_killed:
             break
-        point += 1
+        point += 10 if "few" in options else 1
     print(f"points {point} lost {lost}")
 
 

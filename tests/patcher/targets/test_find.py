@@ -13,6 +13,7 @@ import pytest
 from patcher.errors import Kind, Problem
 from patcher.targets import find as targets
 from patcher.targets import interpreters
+from tests.matrix import thinned
 from tests.patcher.targets.trees import (
     ALL,
     ASCEND,
@@ -410,7 +411,7 @@ def test_discover_may_leave_git_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 MODES = {"finder": [], "static": ["editable_mode=compat"], "strict": ["editable_mode=strict"]}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", thinned([*MODES], ["finder"]))
 def test_a_real_editable_install(tmp_path: Path, mode: str) -> None:
     """setuptools itself writes the finder, the .pth or the links; pip the metadata."""
     setuptools = pytest.importorskip("setuptools", minversion="70.1")

@@ -14,6 +14,7 @@ from patcher.traces import attribution, sources
 from patcher.traces import timeline as timelines
 from patcher.traces.model import KINDS, PARTS, Capture, Unit
 from patcher.traces.timeline import UNKNOWN, Timeline
+from tests.matrix import examples
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 
 WRITERS = ("torch", "gzip", "text", "db")
@@ -135,7 +136,7 @@ def test_the_parts_are_what_a_count_of_each_nanosecond_gives(run: Run) -> None:
     assert [unit.device_ns for unit in found] == [sum(unit.parts.values()) for unit in found]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(runs())
 def test_what_is_drawn_lies_within_its_unit(run: Run) -> None:
     found = attribution.attributed(timeline(run)).capture
@@ -144,7 +145,7 @@ def test_what_is_drawn_lies_within_its_unit(run: Run) -> None:
             assert all(0 <= span.begin_ns <= span.begin_ns + span.ns <= lanes.device_ns for span in spans)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(runs())
 def test_no_task_belongs_to_two_units_and_none_is_lost(run: Run) -> None:
     found = attribution.attributed(timeline(run)).capture

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from patcher.errors import Kind, Problem
 from patcher.traces import blocks
 from patcher.traces.blocks import Blocks, nanoseconds
+from tests.matrix import examples
 
 READERS = ("msgspec", "json")
 
@@ -236,7 +237,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.tuples(TEXTS, st.dictionaries(TEXTS, VALUES, max_size=3)), max_size=12),
     st.sampled_from([40, 99, 400]),

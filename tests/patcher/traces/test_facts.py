@@ -14,6 +14,7 @@ from patcher import tables
 from patcher.commands import tracing
 from patcher.report import Report
 from patcher.traces import attribution, facts, findings, sources
+from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, Saved
 from tests.patcher.workers.test_folder import VALUES
 
@@ -225,7 +226,7 @@ def test_what_would_move_the_cursor_is_not_taken(saved: Saved) -> None:
     assert (row["target"], row["release"], row["asked"]) == ("", "", "")
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, data: st.DataObject) -> None:
     keys = (*ROLLOUT, "first", "end", "closed", "trace", "uncounted", "units", "step", "role")

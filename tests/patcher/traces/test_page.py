@@ -36,6 +36,7 @@ from patcher.traces.model import (
     Unit,
     Verdict,
 )
+from tests.matrix import examples
 
 MS = 1_000_000
 HOSTILE = (
@@ -144,7 +145,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(name=st.text(max_size=40))
 @example(name=HOSTILE[0])
 @example(name=HOSTILE[1])

@@ -17,6 +17,7 @@ from patcher.workers import request as requests
 from patcher.workers import worker as workers
 from patcher.workers.folder import Folder
 from patcher.workers.request import Request
+from tests.matrix import examples
 from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
 
 STATE = {**ROLLOUT, "state": "waiting", "at": 1.0}
@@ -274,7 +275,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.parametrize("base", [STATE, {**TRAINING, "state": "saved", "at": 1, "traces": ["/a"]}, REQUEST])
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(data=st.data())
 def test_nothing_that_lies_there_ends_in_a_traceback(base: dict[str, object], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(base)))
