@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.cache import cached
+from fixtures.environments import uv
 from tests.matrix import thinned, thinned_rows
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import second
@@ -23,7 +23,6 @@ from tests.patcher.reliability.package import V0, V1
 from tests.patcher.targets.trees import commit, git
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--save-path", "/tmp/traces")
-UV = "uv==0.13.8"
 
 
 def wheel(folder: Path, version: str) -> Path:
@@ -82,7 +81,7 @@ def install(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Pat
         command = [sys.executable, "-m", "pip", "--python", python]
         forced, yes = ["--no-index", "--no-deps", "--no-compile", "--force-reinstall"], ["-y"]
     else:
-        command = [str(cached(UV, uv) / "bin" / "uv"), "pip"]
+        command = [str(uv()), "pip"]
         forced, yes = ["--python", python, "--offline", "--no-deps", "--reinstall"], ["--python", python]
 
     def run(*words: str) -> Path:
@@ -94,11 +93,6 @@ def install(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Pat
         return site
 
     return run
-
-
-def uv(folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder), UV]
-    subprocess.run(command, check=True)
 
 
 INSTALLS = (
