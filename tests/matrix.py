@@ -28,6 +28,11 @@ def thinned_rows(cases: Sequence[tuple[Any, ...]], short: Collection[tuple[Any, 
     return [pytest.param(*case, marks=() if case in short else MATRIX) for case in cases]
 
 
+def of_releases(short: Collection[str], cases: Sequence[tuple[Any, ...]]) -> list[ParameterSet]:
+    """``cases`` whose first value is a release: all but those of the ``short`` ones marked."""
+    return thinned_rows(cases, [case for case in cases if case[0] in short])
+
+
 def ends(releases: Sequence[T]) -> tuple[T, T]:
     """The oldest and the newest one."""
     return releases[0], releases[-1]

@@ -18,7 +18,7 @@ from patcher.switches import State
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
-from tests.matrix import ends, thinned
+from tests.matrix import ends, of_releases, thinned
 from tests.patches.standin import Profiler, host
 from tests.patches.test_releases import install, run, there_and_back
 
@@ -56,14 +56,17 @@ def test_each_fingerprint_belongs_to_a_release_of_its_structure(release: str) ->
 
 @pytest.mark.parametrize(
     ("version", "scheduler", "thread"),
-    [
-        ("0.4.0", "process_input_requests, check_memory, run_batch", True),
-        ("0.4.7", "process_input_requests, check_memory, run_batch", True),
-        ("0.5.3", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", True),
-        ("0.5.3.post1", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", False),
-        ("0.5.5", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
-        ("0.5.23", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
-    ],
+    of_releases(
+        ends(releases.SGLANG),
+        [
+            ("0.4.0", "process_input_requests, check_memory, run_batch", True),
+            ("0.4.7", "process_input_requests, check_memory, run_batch", True),
+            ("0.5.3", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", True),
+            ("0.5.3.post1", "process_input_requests, check_memory, run_batch, maybe_sleep_on_idle", False),
+            ("0.5.5", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
+            ("0.5.23", "process_input_requests, run_batch, maybe_sleep_on_idle", False),
+        ],
+    ),
 )
 def test_where_the_lines_stand(version: str, scheduler: str, thread: bool, tmp_path: Path) -> None:
     root = install(sglang.UPSTREAM, version, tmp_path / "site")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from patches.verl import recipes as verl
+from tests.matrix import of_releases
 from tests.patches.test_releases import install, run
 
 pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
@@ -27,16 +28,19 @@ def development(release: str, root: Path) -> Path:
 @pytest.mark.parametrize("stage", FSDP)
 @pytest.mark.parametrize(
     ("release", "left_out"),
-    [
-        ("0.6.1", ["FSDPEngine: nothing is recorded there without TrainingWorker"]),
-        (
-            "0.7.0",
-            [
-                "FSDPEngine, VeOmniEngine: nothing is recorded there without TrainingWorker",
-                "verl/workers/engine_workers.py: not as in any release",
-            ],
-        ),
-    ],
+    of_releases(
+        ["0.6.1"],
+        [
+            ("0.6.1", ["FSDPEngine: nothing is recorded there without TrainingWorker"]),
+            (
+                "0.7.0",
+                [
+                    "FSDPEngine, VeOmniEngine: nothing is recorded there without TrainingWorker",
+                    "verl/workers/engine_workers.py: not as in any release",
+                ],
+            ),
+        ],
+    ),
 )
 def test_the_loops_of_the_worker_are_recorded_where_the_engine_worker_is_another(
     release: str, left_out: list[str], stage: str, tmp_path: Path

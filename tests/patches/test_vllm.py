@@ -13,7 +13,7 @@ from fixtures import releases
 from patcher.capture import WHOLE
 from patches import vllm_engine
 from patches.vllm import recipes as vllm
-from tests.matrix import ends, thinned
+from tests.matrix import ends, of_releases, thinned
 from tests.patches.test_releases import install, run, there_and_back
 
 
@@ -78,14 +78,17 @@ def test_there_and_back(release: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "gpu", "cpu"),
-    [
-        ("0.8.5", "execute_model, sleep, profile", None),
-        ("0.9.1", "execute_model, sleep, profile", "execute_model"),
-        ("0.11.0.post2", "execute_model, sleep, profile", ""),
-        ("0.11.1", "execute_model, sleep, profile", "profile"),
-        ("0.30.0", "execute_model, sleep, profile", "profile"),
-        ("0.33.0", "execute_model, sleep, profile", ""),
-    ],
+    of_releases(
+        ends(releases.VLLM),
+        [
+            ("0.8.5", "execute_model, sleep, profile", None),
+            ("0.9.1", "execute_model, sleep, profile", "execute_model"),
+            ("0.11.0.post2", "execute_model, sleep, profile", ""),
+            ("0.11.1", "execute_model, sleep, profile", "profile"),
+            ("0.30.0", "execute_model, sleep, profile", "profile"),
+            ("0.33.0", "execute_model, sleep, profile", ""),
+        ],
+    ),
 )
 def test_a_line_stands_in_every_method_that_upstream_calls(
     version: str, gpu: str, cpu: str | None, tmp_path: Path
@@ -112,14 +115,17 @@ def called(file: Path, stage: str = "rollout") -> str:
 
 @pytest.mark.parametrize(
     ("version", "gpu", "cpu"),
-    [
-        ("0.8.5", "compile_or_warm_up_model", None),
-        ("0.9.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
-        ("0.19.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
-        ("0.20.0", "compile_or_warm_up_model", "determine_available_memory"),
-        ("0.32.0", "compile_or_warm_up_model", "determine_available_memory"),
-        ("0.33.0", "_compile_or_warm_up_model", "determine_available_memory"),
-    ],
+    of_releases(
+        ends(releases.VLLM),
+        [
+            ("0.8.5", "compile_or_warm_up_model", None),
+            ("0.9.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
+            ("0.19.1", "compile_or_warm_up_model", "compile_or_warm_up_model"),
+            ("0.20.0", "compile_or_warm_up_model", "determine_available_memory"),
+            ("0.32.0", "compile_or_warm_up_model", "determine_available_memory"),
+            ("0.33.0", "_compile_or_warm_up_model", "determine_available_memory"),
+        ],
+    ),
 )
 @pytest.mark.parametrize("known", [True, False], ids=["published", "development"])
 def test_the_capture_is_recorded_where_upstream_runs_it(

@@ -139,7 +139,7 @@ def test_additional_config(value: str, version: str, state: State) -> None:
     assert one(found, MSMONITOR).state is state
 
 
-@pytest.mark.parametrize(("code", "state"), [("0.19.1rc1", OFF), ("0.20.2rc1", ARMED)])
+@pytest.mark.parametrize(("code", "state"), [("0.11.0rc1", OFF), ("0.30.0rc2", ARMED)])
 def test_the_code_says_what_a_development_tree_has(code: str, state: State) -> None:
     command = ["vllm", "serve", "m", "--additional-config", '{"msmonitor_use_daemon": true}']
     tree = {"root": releases.release(code), "package": "vllm_ascend", "published": releases.VLLM_ASCEND}
