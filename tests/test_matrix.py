@@ -1,0 +1,77 @@
+"""What the short run sees: a few cases of a list, a few examples, and nothing that is marked; whoever names it sees all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from tests.matrix import CRASH, MATRIX, examples, of_releases, thinned, thinned_rows
+
+pytest_plugins = ["pytester"]
+ROWS = [("1.0", 1), ("1.1", 2), ("1.2", 3)]
+
+
+def test_all_but_the_short_ones_are_marked() -> None:
+    assert thinned(["a", "b"], ["b"]) == [pytest.param("a", marks=MATRIX), "b"]
+    assert thinned(["a", "b"], ["b"], CRASH) == [pytest.param("a", marks=CRASH), "b"]
+    assert of_releases(["1.1"], ROWS) == [
+        pytest.param("1.0", 1, marks=MATRIX), pytest.param("1.1", 2), pytest.param("1.2", 3, marks=MATRIX)
+    ]  # fmt: skip
+    with pytest.raises(AssertionError):
+        thinned(["a"], ["c"])
+
+
+@pytest.mark.parametrize(("profile", "expected"), [("short", [20, 2, 2]), ("rlpatch", [200, 25, 2])])
+def test_examples_follow_the_run(profile: str, expected: list[int]) -> None:
+    before = settings.get_current_profile_name()
+    settings.load_profile(profile)
+    try:
+        assert [examples(number) for number in (200, 25, 2)] == expected
+    finally:
+        settings.load_profile(before)
+
+
+SHORT, ALL, XDIST = ["short 10"], ["long", "short 100"], ("-p", "xdist", "-n", "1")
+RUNS = (
+    (XDIST, SHORT),
+    (("-k", "test"), ALL),
+    ((), SHORT),
+    (("-m", "matrix or hypothesis"), ALL),
+    (("tests/test_it.py",), ALL),
+    ((*XDIST, "tests/test_it.py"), ALL),
+)
+
+
+@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[:2]))
+def test_who_names_nothing_gets_the_short_run(
+    pytester: pytest.Pytester, words: tuple[str, ...], seen: list[str]
+) -> None:
+    root = Path(__file__).parents[1]
+    pytester.mkdir("tests")
+    for name in ("conftest.py", "matrix.py", "__init__.py"):
+        (pytester.path / "tests" / name).write_text((root / "tests" / name).read_text())
+    pytester.makepyprojecttoml(
+        f"[tool.pytest.ini_options]\ntestpaths = ['tests']\npythonpath = ['.', '{root}']\nmarkers = ['matrix: m']\n"
+    )
+    (pytester.path / "tests" / "test_it.py").write_text(
+        """
+import pytest
+from hypothesis import given, settings, strategies as st
+from pathlib import Path
+from tests.matrix import MATRIX, examples
+
+@MATRIX
+def test_long():
+    Path("seen.long").touch()
+
+@settings(max_examples=examples(100))
+@given(st.integers())
+def test_short(number):
+    Path(f"seen.short {settings().max_examples}").touch()
+"""
+    )
+    done = pytester.runpytest_subprocess(*words)
+    assert done.ret == 0
+    assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == seen
