@@ -40,7 +40,7 @@ from patcher.request import resolve
 from patcher.targets.target import Target
 from patches.projects import upstreams
 from tests.choices import options
-from tests.matrix import examples
+from tests.matrix import MATRIX, examples
 
 KNOWN = {upstream.project.name: upstream for upstream in upstreams()}
 NUMBERS = st.integers(0, 99) | st.integers(0, MOST)
@@ -134,7 +134,10 @@ def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) 
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("vllm-ascend", "0.11.0rc1"), ("verl", "0.7.1"), ("verl", "0.9.1"), ("vllm", "0.33.0"), ("sglang", "0.5.23")],
+    [
+        *[("vllm-ascend", "0.11.0rc1"), ("verl", "0.9.1"), ("vllm", "0.33.0"), ("sglang", "0.5.23")],
+        pytest.param("verl", "0.7.1", marks=MATRIX),
+    ],
 )
 @settings(max_examples=examples(8), deadline=None)  # of 0.5 s each
 @given(st.data())

@@ -76,6 +76,7 @@ def test_the_first_name_that_has_the_release_is_taken(index: Path, tmp_path: Pat
     assert "toy/worker.py" in fetched(tmp_path / "out", "toy", "toy-cpu")
 
 
+@MATRIX
 def test_what_nobody_has_is_a_problem_with_the_next_command(index: Path, tmp_path: Path) -> None:
     with pytest.raises(Problem, match=r"toy 1\.0 cannot be downloaded: no package index answers") as caught:
         fetched(tmp_path / "out")

@@ -27,7 +27,7 @@ from patcher.rendering import render
 from patches.projects import upstreams
 from tests.choices import capture as recorded
 from tests.choices import typed
-from tests.matrix import thinned
+from tests.matrix import MATRIX, thinned
 
 NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
 STAGES = ("rollout", "graph-capture")
@@ -153,6 +153,7 @@ def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing
         assert problem.value.hint
 
 
+@MATRIX
 @pytest.mark.parametrize(
     ("options", "line"),
     [
@@ -168,7 +169,8 @@ def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, 
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]
 
 
-@pytest.mark.parametrize("version", NEWEST)
+@MATRIX
+@pytest.mark.parametrize("version", releases.TORCH_NPU)
 def test_every_release_takes_ranges_and_those_of_a_domain_from_2_7_on(version, npu_python, tmp_path):
     code = inserted(RECIPES[0], capture(markers=True, module_ranges=True))
     write(tmp_path / "code" / "0.py", code + RANGES, tmp_path)

@@ -27,7 +27,7 @@ from patches.projects import upstreams
 from patches.verl import recipes as verl
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
-from tests.matrix import MATRIX, ends, thinned, thinned_rows
+from tests.matrix import MATRIX, ends, thinned_rows
 from tests.patcher.store.tree import age, picture
 
 # What a fresh interpreter's import system hands out: the loader's code, without importing the package.
@@ -252,7 +252,8 @@ def there_and_back(
     assert picture(root) == pristine
 
 
-@pytest.mark.parametrize("version", thinned(["0.6.1", "0.7.1", "0.9.1"], ["0.9.1"]))
+@MATRIX
+@pytest.mark.parametrize("version", ["0.6.1", "0.7.1", "0.9.1"])
 def test_the_stages_of_verl_stand_in_one_file_and_go_in_any_order(version: str, tmp_path: Path) -> None:
     root = install(verl.UPSTREAM, version, tmp_path / "site")
     pristine, common = picture(root), ("--path", root)

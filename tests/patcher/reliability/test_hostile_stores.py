@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V1, Picture
 from tests.patcher.reliability.test_hostile_paths import cached, kept, named
@@ -221,7 +222,7 @@ def struck(point: int, pair: tuple[Path, Path]) -> Iterator[list[str]]:
         yield calls
 
 
-@pytest.mark.parametrize("name", FOLDERS)
+@pytest.mark.parametrize("name", thinned(FOLDERS, FOLDERS[:1]))
 @pytest.mark.parametrize("words", [AGAIN, ("revert",)], ids=["apply", "revert"])
 def test_a_folder_that_becomes_a_link_at_any_call_is_not_written_through(
     tmp_path: Path, thorough: bool, name: str, words: tuple[str, ...]
