@@ -383,7 +383,9 @@ def main() -> None:
     except ImportError:
         session = None
     for line in requests:
-        answers.write(json.dumps(session.answer(json.loads(line)) if session else [], default=str) + "\n")
+        request = json.loads(line)
+        os.chdir(request["here"])  # where paths begin that the words have
+        answers.write(json.dumps(session.answer(request) if session else [], default=str) + "\n")
         answers.flush()
 
 

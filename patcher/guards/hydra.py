@@ -66,7 +66,8 @@ class Child:
         if self.reason:
             return None
         try:
-            answers: list[Any] = json.loads(self._line(json.dumps(request) + "\n"))
+            # It may have been started somewhere else, in a folder that is gone.
+            answers: list[Any] = json.loads(self._line(json.dumps({**request, "here": str(Path.cwd())}) + "\n"))
         except (OSError, ValueError) as error:
             started = self._process is not None or not isinstance(error, OSError)
             self.reason = f"{self._python} {'gives no answer' if started else f'does not start: {error}'}"

@@ -391,6 +391,23 @@ def test_what_others_print_does_not_disturb_an_answer(
     assert answer[0]["values"]["worker.deep.size"] == 1
 
 
+def test_a_child_answers_though_the_folder_is_gone_in_which_it_began(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Start("x", True, (), {"A": ()}, root / "conf", "main", root)
+    request, child = hydra.starts([start], KEYS, root, "conf", ()), Child(sys.executable)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    before = child.ask(request)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").rmdir()
+    after = child.ask(request)
+    child.close()
+    assert before
+    assert after == before
+    assert after[0]["known"]
+
+
 def test_nothing_is_written_warned_or_left_behind(
     root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
