@@ -31,7 +31,7 @@ def choices(name: str) -> Iterator[str]:
             yield f"--stage {stage} {window} {f'--role {role}' if role else ''} --ranks 0,3 --backend torch"
 
 
-@pytest.mark.parametrize("name", thinned([*RELEASES], [name for name in RELEASES if name != "verl"]))
+@pytest.mark.parametrize("name", thinned([*RELEASES], ["vllm-ascend"]))
 @pytest.mark.usefixtures("composed_once")
 def test_what_status_prints_typed_again_is_the_same_patch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

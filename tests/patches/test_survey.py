@@ -74,7 +74,7 @@ KNOWN = (
 
 @pytest.mark.parametrize(
     ("project", "version", "fits"),
-    thinned_rows(KNOWN, (KNOWN[0], KNOWN[2], KNOWN[4])),
+    thinned_rows(KNOWN, KNOWN[:1]),
 )
 def test_a_release_that_is_known_has_all_that_the_recipes_say(project: str, version: str, fits: int) -> None:
     said = survey(project, "--path", releases.release(version, project)).stdout

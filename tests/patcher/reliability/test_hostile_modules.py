@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from patcher import markers
 from patcher.errors import Kind
+from tests.matrix import CRASH
 from tests.patcher.reliability import package
 
 FILE = "vllm_ascend/worker/worker_v1.py"
@@ -155,6 +156,7 @@ def valid(data: bytes) -> bool:
     return True
 
 
+@CRASH
 def test_insert_only_and_exactly_reversible_or_refused(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     thorough = request.config.getoption("--thorough", default=False)
     site = package.install(tmp_path / "site", "0.11.0rc1")

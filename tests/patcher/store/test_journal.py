@@ -50,7 +50,7 @@ KILLER = Path(__file__).with_name("killer.py")
             ),
             *("apply ab few", "revert a linked few"),
         ],
-        ["apply ab few", "revert a linked few"],
+        ["apply ab few"],
         CRASH,
     ),
 )
