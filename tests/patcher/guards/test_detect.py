@@ -18,7 +18,7 @@ from patches.projects import upstreams
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
 from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
-from tests.matrix import examples
+from tests.matrix import ends, examples, thinned_rows
 
 SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
 
@@ -139,7 +139,10 @@ def test_additional_config(value: str, version: str, state: State) -> None:
     assert one(found, MSMONITOR).state is state
 
 
-@pytest.mark.parametrize(("code", "state"), [("0.11.0rc1", OFF), ("0.30.0rc2", ARMED)])
+CODES = [("0.11.0rc1", OFF), ("0.19.1rc1", OFF), ("0.20.2rc1", ARMED), ("0.30.0rc2", ARMED)]
+
+
+@pytest.mark.parametrize(("code", "state"), thinned_rows(CODES, ends(CODES)))
 def test_the_code_says_what_a_development_tree_has(code: str, state: State) -> None:
     command = ["vllm", "serve", "m", "--additional-config", '{"msmonitor_use_daemon": true}']
     tree = {"root": releases.release(code), "package": "vllm_ascend", "published": releases.VLLM_ASCEND}

@@ -184,13 +184,13 @@ def edited_around(draw: st.DrawFn, data: bytes) -> tuple[bytes, bytes, bool]:
     for index, text in enumerate(data.split(b"\n")[:-1]):
         ours = index in found.lines and index not in found.replaced
         lines.append((text, None if ours else next(back)))
-    block = {text for text, _ in lines if b"<<< rlpatch" in text or b"rlpatch changed" in text}
+    block = {text.strip() for text, _ in lines if b"<<< rlpatch" in text or b"rlpatch changed" in text}
     touched = False
     for _ in range(draw(st.integers(1, 5))):
         at = draw(st.integers(0, len(lines) - 1))
         text, before = lines[at]
         kind = draw(st.sampled_from(("insert", "insert", "delete", "indent", "change")))
-        if kind == "insert" and text not in block:
+        if kind == "insert" and text.strip() not in block:
             line = draw(FOREIGN)
             lines.insert(at, (line, line))
         elif kind == "delete" and text == before:
