@@ -280,7 +280,7 @@ class Folder:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             return []  # a docstring speaks to those who change the probe
         if isinstance(node, ast.Expr | ast.Assign) and (body := self._body(node.value)) and body.lines:
-            target = self.expression(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            target = " = ".join(map(self.expression, node.targets)) if isinstance(node, ast.Assign) else ""
             assigned = [f"{target} = {body.value}"] if target and target != body.value else []
             return [*(line for line in body.lines if line != "pass"), *assigned]
         lines = self._spliced(node).split("\n")

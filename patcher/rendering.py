@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from patcher.capture import Capture, Stage
 from patcher.change import PatchId
@@ -169,7 +169,7 @@ class _Recorder:
         _update(self.settled, probe.settled(capture, release))
         _update(self.chosen, probe.chosen(capture))
         if "ABOUT" in self.chosen:
-            self.chosen["ABOUT"] = dict(about)
+            self.chosen["ABOUT"] = {**about, **cast(Mapping[str, object], self.chosen["ABOUT"])}
         self.bodies: dict[str, Body] = {}
         self.met: set[tuple[str, str]] = set()
         self.text: dict[tuple[int, str], list[str]] = {}

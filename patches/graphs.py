@@ -25,13 +25,19 @@ def summary(capture: Capture[Whole]) -> str:
     return f"Records the first {which} of a worker on {recording.on_ranks(capture)}."
 
 
+def chosen(capture: Capture[Whole]) -> dict[str, object]:
+    """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
+    told = recording.told(capture, "replica", "dp")
+    return {**recording.chosen(capture), **recording.in_replicas(capture), "TOLD": told}
+
+
 def probe(*, logger: str) -> Probe:
     """The probe that records from ``enter`` to ``leave``; only vLLM's workers are known to it."""
     return recording.probe(
         GraphCapture,
         (Calls,),
         logger=logger,
-        chosen=lambda capture: {**recording.chosen(capture), **recording.in_replicas(capture.stage)},
+        chosen=chosen,
         settled=lambda capture, release: {**recording.settled(capture), **vllm_engine.parallel(release)},
         summary=summary,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.capture import OPEN_END, Capture, Rollout, Whole, Windowed
+from patcher.capture import OPEN_END, WHOLE, Capture, Rollout, Whole, Windowed
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
@@ -18,14 +18,23 @@ def chosen(capture: Capture[Windowed | Whole]) -> dict[str, object]:
         "WINDOW": str(capture.stage.window),
         "RANKS": numbers(capture.ranks),
         "SAVE_PATH": capture.save_path,
+        "ABOUT": {} if capture.stage.window.unit == WHOLE else {"unit": capture.stage.window.unit},
         **({"MAX_TRACE_GB": str(capture.max_trace_gb)} if capture.max_trace_gb else {}),
         **({"MODULES": capture.ranges.module_pattern} if capture.ranges.module_ranges else {}),
     }
 
 
-def in_replicas(stage: Rollout | Whole) -> dict[str, object]:
+def in_replicas(capture: Capture[Any]) -> dict[str, object]:
     """What the user chose of a recorder in one of several engines, ``probes.recorder.Placed``."""
-    return {"REPLICAS": numbers(stage.replicas)}
+    return {"REPLICAS": numbers(capture.stage.replicas)}
+
+
+def told(capture: Capture[Windowed | Whole], *more: str) -> tuple[str, ...]:
+    """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
+    stage = capture.stage
+    windowed = ("window", "request") if isinstance(stage, Windowed) and stage.on_demand else ("window",)
+    world = ("world",) if capture.ranks is None else ()
+    return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 
 
 def numbers(chosen: tuple[int, ...] | None) -> str:
@@ -40,7 +49,7 @@ def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
     return {
         "WARMUP": stage.warmup if isinstance(stage, Windowed) else 0,
         "REPEAT": stage.repeat,
-        "SEVERAL": bool(stage.window.later) or on_demand,
+        "SEVERAL": bool(stage.window.later),
         "RELATIVE": isinstance(stage, Rollout) and (stage.relative or on_demand),
         "ON_DEMAND": on_demand,
         "FACTS": capture.facts,

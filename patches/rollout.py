@@ -19,12 +19,14 @@ Traits = Callable[[str], Mapping[str, object]]
 def chosen(capture: Capture[Rollout]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
     stage = capture.stage
-    return {**recording.chosen(capture), **recording.in_replicas(stage), "ROLLOUT": str(stage.rollout), **states(stage)}
-
-
-def states(stage: Rollout) -> dict[str, object]:
-    """The conditions behind which units are counted, and those that were not asked for as 0."""
-    return {"AT_LOAD": str(stage.at_load), "AT_TAIL": str(stage.at_tail), "AT_CONTEXT": str(stage.at_context)}
+    states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
+    return {
+        **recording.chosen(capture),
+        **recording.in_replicas(capture),
+        "ROLLOUT": str(stage.rollout),
+        "AT": {name: str(value) for name, value in states.items() if value or stage.on_demand},
+        "TOLD": recording.told(capture, "replica", "dp", "rollout"),
+    }
 
 
 def summary(capture: Capture[Rollout]) -> str:

@@ -29,6 +29,7 @@ def chosen(roles: tuple[str, ...]) -> Callable[[Capture[Training]], dict[str, ob
     def attributes(capture: Capture[Training]) -> dict[str, object]:
         return {
             **recording.chosen(capture),
+            "TOLD": recording.told(capture, "role", "step"),
             "UNIT": capture.stage.window.unit,
             "ROLES": (capture.stage.role,) if capture.stage.role else roles,
             "STEPS": ",".join(map(str, capture.stage.training_steps)),

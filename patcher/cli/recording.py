@@ -64,7 +64,8 @@ class _Declared(AnyType):
         return [CompletionItem(before + comma + word) for word in self.notation.words if word.startswith(last)]
 
 
-def _option(declared: Declared) -> Option:
+def option(declared: Declared) -> Option:
+    """The option of the command line that is declared; not typed, it has the declared value, or None for a text."""
     notation = declared.notation
     offered = f"{'Of' if isinstance(notation, Words) else 'One of'} {', '.join(notation.words)}."
     named = declared.name != "stage" and notation.words
@@ -74,7 +75,9 @@ def _option(declared: Declared) -> Option:
         words = f"{declared.flag}/{flag(f'no_{declared.name}')}" if notation.negated else declared.flag
         return Option([words], heading=declared.heading, is_flag=True, default=False, help=about)
     kind = _Declared(declared.flag, notation)
-    return Option([declared.flag], heading=declared.heading, type=kind, metavar=notation.metavar, help=about)
+    value = None if isinstance(declared.value, str) else declared.value
+    heading, metavar = declared.heading, notation.metavar
+    return Option([declared.flag], heading=heading, type=kind, default=value, metavar=metavar, help=about)
 
 
 def _typed(values: Mapping[str, Any]) -> RecordOptions:
@@ -90,4 +93,4 @@ _WINDOWS = [
     Option([f"--{unit.name}"], heading=WINDOW, type=_Window(unit.name), metavar="A:B", help=unit.about)
     for unit in UNITS.values()
 ]
-RECORD = Group("record", _typed, *_WINDOWS, *map(_option, OPTIONS.values()))
+RECORD = Group("record", _typed, *_WINDOWS, *map(option, OPTIONS.values()))

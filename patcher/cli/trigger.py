@@ -8,40 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.capture import UNITS, Rollout
+from patcher.capture import UNITS
 from patcher.cli import options, waiting
 from patcher.cli.command import Command, Group, Option
+from patcher.cli.recording import option
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
-from patcher.option import Number, options_of
+from patcher.option import Number
+from patcher.option import Option as Declared
+from patcher.request import OPTIONS
 
 if TYPE_CHECKING:
     from patcher.commands.triggering import TriggerOptions
     from patcher.report import Report
-
-
-def _ranks(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...] | None:  # noqa: ARG001
-    from patcher.request import OPTIONS
-
-    ranks: tuple[int, ...] | None = OPTIONS["ranks"].notation.read("--ranks", value)
-    return ranks
-
-
-def _stage(context: click.Context, parameter: click.Parameter, value: str) -> str:  # noqa: ARG001
-    from patcher.request import OPTIONS
-
-    stage: str = OPTIONS["stage"].notation.read("--stage", value) if value else ""
-    return stage
-
-
-def _number(word: str, lowest: int, heading: str, about: str) -> Option:
-    """An option for a whole number; None where it is not given."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001
-        return None if value is None else Number(lowest).read(word, value)
-
-    name = word.removeprefix("--at-").removeprefix("--")
-    return Option([word, name], heading=heading, callback=read, metavar="N", help=about)
 
 
 def _asked(values: Mapping[str, Any]) -> TriggerOptions:
@@ -55,42 +34,27 @@ def _asked(values: Mapping[str, Any]) -> TriggerOptions:
         raise Problem(Kind.USAGE, cause, hint=hint)
     ((unit, window),) = windows.items()
     return TriggerOptions(
-        unit, window, stage=values["stage"], ranks=values["ranks"], load=values["load"] or 0,
-        tail=values["tail"] or 0, context=values["context"] or 0, at=values["at"],
-        expires=values["expires"] or EXPIRES_S,
-        replace=values["replace"], dry_run=values["dry_run"],
+        unit, window, stage=values["stage"] or "", ranks=values["ranks"],
+        load=values["at_load"], tail=values["at_tail"], context=values["at_context"],
+        at=values["at"], expires=values["expires"] or EXPIRES_S, replace=values["replace"], dry_run=values["dry_run"],
     )  # fmt: skip
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")
-"""The options of a rollout that a request has, too, with the words of `apply`."""
+"""The options of a rollout that a request has, too."""
+STAGE = OPTIONS["stage"]._replace(about="The stage that is meant, where several count this unit.", value="", shown="")
+OWN = (
+    Declared(
+        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", shown="the one after the furthest"
+    ),
+    Declared("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", shown="a day"),
+)
 
 ASK = Group(
     "asked",
     _asked,
-    *(
-        Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about)
-        for unit in UNITS.values()
-    ),
-    *(_number(one.flag, 1, WINDOW, one.about) for name, one in options_of(Rollout).items() if name in CONDITIONS),
-    Option(
-        ["--stage"],
-        heading=WINDOW,
-        callback=_stage,
-        default="",
-        metavar="NAME",
-        help="The stage that is meant, where several count this unit.",
-    ),
-    Option(
-        ["--ranks"],
-        heading=WHOSE,
-        callback=_ranks,
-        default="0",
-        metavar="LIST",
-        help="Global ranks, such as 0,8, or all. Default: 0.",
-    ),
-    _number("--at", 0, WHOSE, "The rollout, from 0, or training step, from 1. Default: the one after the furthest."),
-    _number("--expires", 1, WHOSE, "Seconds after which nobody takes it any more. Default: a day."),
+    *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
+    *map(option, (*(OPTIONS[name] for name in CONDITIONS), STAGE, OPTIONS["ranks"], *OWN)),
     Option(["--replace"], heading=WHOSE, is_flag=True, help="Take the place of a request that is still to be served."),
     options.dry_run(),
 )  # fmt: skip

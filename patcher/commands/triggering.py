@@ -103,7 +103,7 @@ def _look(folder: Folder, taking: Worker, filed: Filed) -> Survey:
 
 
 def window_of(options: TriggerOptions) -> str:
-    """The window, or several, as it goes into the request; Problem (USAGE) for none.
+    """The window as it goes into the request; Problem (USAGE) for none, and for several.
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
@@ -111,6 +111,9 @@ def window_of(options: TriggerOptions) -> str:
         cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
         raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
     window = Window.parse(options.unit, options.window)
+    if window.later:
+        cause = f"--{options.unit} {options.window}: a request asks for one window of a rollout or training step"
+        raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window.partition(',')[0]}, then the others")
     if not options.conditions:
         window.check()
     return str(window)

@@ -38,21 +38,30 @@ class Request:
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
 
     def as_json(self) -> dict[str, Any]:
-        """What lies in the file."""
+        """What is asked, for people who read it."""
         return {"format": forms.FORMAT, **asdict(self)}
 
     @property
     def text(self) -> bytes:
-        """The file."""
-        return f"{json.dumps(self.as_json())}\n".encode()
+        """The file: the variables of the environment that would ask for the same, so that a worker reads them alike."""
+        variables = {
+            "REQUEST": self.id, "WINDOW": self.window, "RANKS": self.ranks, "ROLLOUT": self.at,
+            "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,
+        }  # fmt: skip
+        settings = {f"RLPATCH_{name}": str(value) for name, value in variables.items()}
+        return f"{json.dumps({'format': forms.FORMAT, 'expires': self.expires, **settings})}\n".encode()
 
 
 def read(text: bytes) -> Request:
     """The request in a file; ValueError, which says why, for what is none."""
     fields = forms.Fields(forms.loaded(text))
+    at, load, tail, context = (
+        int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))
+        for name in ("ROLLOUT", "AT_LOAD", "AT_TAIL", "AT_CONTEXT")
+    )
     return Request(
-        id=fields.text("id", pattern=r"[0-9a-f]{1,64}"), window=fields.text("window", pattern=forms.WINDOWS),
-        ranks=fields.text("ranks", pattern=forms.RANKS, longest=100_000), at=fields.number("at"),
-        load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
-        expires=fields.time("expires"),
+        id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
+        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOWS),
+        ranks=fields.text("RLPATCH_RANKS", pattern=forms.RANKS, longest=100_000),
+        at=at, load=load, tail=tail, context=context, expires=fields.time("expires"),
     )  # fmt: skip

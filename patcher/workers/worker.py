@@ -106,8 +106,7 @@ def read(text: bytes) -> Worker:
         rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
         state=state, why=forms.printable(why, _MOST_WORDS) if isinstance(why, str) else "", at=fields.time("at"),
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
-        on_demand=fields.flag("on_demand") or bool(content.get("unit") and content.get("window") == "")
-        or bool(content.get("request")),
+        on_demand=fields.flag("on_demand") if "on_demand" in content else "request" in content,
         request=fields.text("request", ""), live=_live(fields, pid), done=done if isinstance(done, bool) else None,
         repeat=fields.number("repeat", 1, lowest=1),
     )  # fmt: skip

@@ -11,21 +11,25 @@ from patches.probes.settled import Settled
 class Facts:
     """Writes a small file beside each trace, and one for ``rlpatch watch`` at each transition.
 
-    ``identity`` tells a worker from all others, ``which`` a recording of it from the next one, ``shown`` holds the
-    number of the next unit where the same host can read it. Nothing here touches the device, and a folder that
-    cannot be written stops nothing.
+    ``ABOUT`` is the same of all that is recorded with a patch, ``TOLD`` names the attributes that tell a worker and
+    its recordings from others, ``watched`` is the file for ``watch``. ``shown`` holds the number of the next unit
+    where the same host can read it. Nothing here touches the device, and a folder that cannot be written stops
+    nothing.
     """
 
     STAGE = "rollout"
     ABOUT: Mapping[str, object] = {}
+    TOLD: tuple[str, ...] = ()
 
     SEVERAL: Settled[bool] = False  # windows, one after the other
     REPEAT: Settled[int] = 1
     FACTS: Settled[bool] = True
     LIVE: Settled[bool] = False
+    RELATIVE: Settled[bool] = False  # to where a condition holds
+    ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
 
     clock: Callable[[], int]
-    identity: dict[str, object]
+    at: dict[str, int]
     shared: Any
     watched: str
     shown: Any
@@ -40,31 +44,37 @@ class Facts:
         import mmap
         import tempfile
 
+        self.shown = [0]
         with contextlib.suppress(OSError):  # a file without a name, which is gone with the process
             self.shared = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115
             self.shared.truncate(8)
             self.shown = memoryview(mmap.mmap(self.shared.fileno(), 8)).cast("Q")
-            self.identity["live"] = self.shared.fileno()
+            self.ABOUT = {**self.ABOUT, "live": self.shared.fileno()}
 
     def note(self, state: str, why: str = "", found: Sequence[str] = ()) -> None:
         import json
         import os
+        import tempfile
 
-        facts = {**self.ABOUT, **self.identity, "state": state, "at": self.clock() / 1e9, "number": self.unit}
-        facts.update(self.which(), why=why, units=self.units, traces=self.recorded(found))
+        told = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=self.over())
+        told.update({key: getattr(self, key) for key in self.TOLD}, at=self.clock() / 1e9, traces=self.kept(found))
+        if self.RELATIVE:
+            told.update(self.at)
+        if self.REPEAT > 1:
+            told["repeat"] = self.REPEAT
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
-            new = "%s.%s" % (path, self.clock())
             try:
-                os.makedirs(os.path.dirname(path), exist_ok=True)
-                with open(new, "x") as file:  # never through a link that somebody left there
-                    json.dump(facts, file)
-                os.replace(new, path)
+                os.makedirs(os.path.dirname(self.watched), exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=os.path.dirname(self.watched)) as new:  # goes, whatever fails
+                    with open(new + "/told", "w") as file:
+                        json.dump(told, file)
+                    os.replace(new + "/told", path)
             except OSError as e:  # the run goes on, and this is said once
                 self.note = lambda *_: None  # type: ignore[method-assign]
                 return self.say("%s cannot be written: %s" % (path, e))
 
-    def recorded(self, found: Sequence[str]) -> list[str]:
-        return self.saved if self.SEVERAL or self.REPEAT > 1 else list(found)
+    def kept(self, found: Sequence[str]) -> list[str]:
+        return self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else list(found)
 
     def begun(self) -> dict[str, object]:
         return {"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted}
@@ -72,7 +82,7 @@ class Facts:
     def begin(self, batch: Any) -> None:
         raise NotImplementedError
 
-    def which(self) -> Mapping[str, object]:
+    def over(self) -> bool:
         raise NotImplementedError
 
     def say(self, text: str, *failure: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from patches.probes.rollout import VllmWorker
@@ -18,22 +17,18 @@ class GraphCapture(VllmWorker):
     WINDOWED: Settled[bool] = False
 
     def __init__(self, worker: Any) -> None:
-        replica, rank = self.place(worker)
+        self.place(worker)
         self.identify()
-        told = self.told()
-        where = "%sdp%s_rank%s" % (told and "replica%s_" % told, replica, rank)
+        told = self.replica = self.told()
+        where = "%sdp%s_rank%s" % (told and "replica%s_" % told, self.dp, self.rank)
         self.name = "%s_graph_capture_%s_%s" % (self.host, where, self.pid)
-        self.configure(rank)
+        self.configure()
+        self.choose()
         self.heed(told)
         if self.REPEAT > 1:
             self.captures = 0
         if self.FACTS:
-            self.identity = {"ranks": self.ranks, "host": self.host, "replica": told, "dp": replica, "rank": rank}
-            self.identity.update(stage=self.STAGE, pid=self.pid)
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
-            if self.EVERY_RANK:
-                self.identity["world"] = self.world
-            self.unit = 0
             if not self.done:
                 self.note("waiting")
 
@@ -65,8 +60,11 @@ class GraphCapture(VllmWorker):
     def between(self) -> str:
         return ""
 
-    def which(self) -> Mapping[str, object]:
-        return {"done": self.done}
+    def expect(self) -> None:
+        pass
+
+    def over(self) -> bool:
+        return self.done
 
     def begin(self, batch: Any) -> None:  # noqa: ARG002
         self.units.append(self.begun())

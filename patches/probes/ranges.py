@@ -175,8 +175,8 @@ class Markers(Recorded):
     ranges: list[tuple[str, str, Any]]
     marking = False
 
-    def configure(self, rank: int) -> None:
-        super().configure(rank)
+    def configure(self) -> None:
+        super().configure()
         self.ranges = []
 
     def begin_recorded(self) -> None:

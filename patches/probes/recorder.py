@@ -23,9 +23,7 @@ class Recorder(Facts):
     MAX_TRACE_GB = "0"
 
     WINDOWED: Settled[bool] = True
-    RELATIVE: Settled[bool] = False  # to where a condition holds
     LIMITED: Settled[bool] = False  # in the size of a trace
-    ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
     EVERY_RANK: Settled[bool] = False
     FIRST: Settled[int] = 0  # the number of the first unit
     WARMUP: Settled[int] = 1
@@ -37,14 +35,18 @@ class Recorder(Facts):
     open_at: int | None
     first: int
     end: int
-    windows: list[str]
+    window: str
     ranks: list[str]
     rank: int
     world: int
     there: set[str]
-    stamp: int | None
+    request: str
+    given: Mapping[str, Any]
+    stamp: int
     coming: list[str]
     origin: int
+    span: str
+    meant: bool
 
     @classmethod
     def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
@@ -63,7 +65,6 @@ class Recorder(Facts):
                 probe.close("failed")
                 if cls.FACTS:
                     probe.note("failed", repr(e))
-            return None
 
     def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
         import logging
@@ -82,137 +83,124 @@ class Recorder(Facts):
         import os
 
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.pid, self.prof, self.open_at = os.getpid(), None, None
+        self.pid, self.prof, self.open_at, self.unit = os.getpid(), None, None, self.FIRST
         if self.FACTS:
             import time
 
             self.clock, self.units = time.time_ns, []
-            if self.SEVERAL or self.REPEAT > 1:
+            if self.ON_DEMAND:
+                self.saved, self.given, self.stamp = [], {}, 0
+            elif self.SEVERAL or self.REPEAT > 1:
                 self.saved = []
 
-    def configure(self, rank: int) -> None:
-        import contextlib
+    def configure(self) -> None:
         import os
 
+        self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
+        if self.ON_DEMAND:
+            self.done = self.setting("RLPATCH", "1", "[01]") == "0"
+        if self.LIMITED:
+            self.most_bytes = int(self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"0*[1-9]\d*")) * 10**9
+            self.bytes_of_unit = 0
+
+    def choose(self) -> None:
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
         if self.ON_DEMAND:
-            self.done, self.stamp, self.rank = self.setting("RLPATCH", "1", "[01]") == "0", None, rank
+            self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
         else:
-            self.done = {"all", str(rank)}.isdisjoint(self.ranks) or self.setting("RLPATCH", "1", "[01]") == "0"
+            self.done = self.of_others() or self.setting("RLPATCH", "1", "[01]") == "0"
+        self.expect()
         if self.WINDOWED:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
-            if self.ON_DEMAND and (not self.window or {"all", str(rank)}.isdisjoint(self.ranks)):
-                self.windows = []
-            elif self.SEVERAL or self.RELATIVE:
-                self.choose(self.window)
+            if self.SEVERAL or self.ON_DEMAND:
+                ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+                if ends[0] < self.lowest() or ends != sorted(set(ends)):
+                    raise ValueError("the window %s is empty, too early or not in order" % self.window)
             else:
                 self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
                 if self.first >= self.end:
                     raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
-            self.uncounted_range = contextlib.ExitStack()
         else:
-            self.first, self.end, self.window = 0, 1, ""
-        self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
-        if self.LIMITED:
-            self.most_bytes = int(self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"0*[1-9]\d*")) * 10**9
-            self.bytes_of_unit = 0
+            self.first, self.end = 0, 1
+        if self.ON_DEMAND:
+            self.meant = bool(self.window) and not self.of_others()
+
+    def of_others(self) -> bool:
+        return {"all", str(self.rank)}.isdisjoint(self.ranks)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
         import re
 
         text = os.environ.get(name.replace("RLPATCH_", self.prefix())) or os.environ.get(name) or default
+        if self.ON_DEMAND:
+            text = str(self.given.get(name, text))
         if not re.fullmatch(pattern, text):
-            raise ValueError("%s=%s cannot be used where %s is the default" % (name, text, default))
+            raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
         return text
 
     def look(self, number: int) -> None:
-        """Take the request that lies in the folder, if it is a new one that means a unit not yet begun."""
+        """Take the request that lies in the folder, if it is a new one: settings, for a unit not yet begun."""
+        import json
         import os
-        import stat
 
         path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
         try:
             seen = os.stat(path)
-        except OSError:
+            if seen.st_size and seen.st_mtime_ns != self.stamp:  # a pipe, which would block, has no size
+                self.stamp = seen.st_mtime_ns
+                with open(path) as file:
+                    self.given = json.loads(file.read(9999))
+                self.choose()
+                if self.clock() > 1e9 * float(self.given["expires"]):
+                    os.unlink(path)
+                    raise ValueError("%s has expired" % self.request)
+                if self.meant and self.last() < number:
+                    raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+        except FileNotFoundError:
             return
-        if seen.st_mtime_ns != self.stamp and stat.S_ISREG(seen.st_mode):
-            self.stamp = seen.st_mtime_ns
-            try:
-                self.take(path, number)
-            except Exception as e:  # whatever stands there, it is data
-                self.windows = []
-                self.say("request refused: %s" % e)
-                self.note("not recorded", "request refused: %s" % e)
+        except Exception as e:  # whatever stands there, it is data
+            self.meant = False
+            self.finish("request refused: %s" % e)
 
-    def take(self, path: str, number: int) -> None:
-        import json
-        import os
-        import re
-        import time
-
-        with open(path) as file:
-            given = json.loads(file.read(9999))
-        count = r"\d{1,9}"
-        forms = {"at": count, "load": count, "tail": count, "context": count, "expires": r"\d{1,12}(\.\d+)?"}
-        forms.update(id=r"\w{1,40}", window=r"\d+:\d*(,\d+:\d*)*", ranks=r"all|\d+(,\d+)*")
-        request = {name: str(given.get(name, 0)) for name in forms}
-        for name, form in forms.items():
-            if not re.fullmatch(form, request[name]):
-                raise ValueError("%s is %.60r" % (name, request[name]))
-        if {"all", str(self.rank)}.isdisjoint(request["ranks"].split(",")):
-            return
-        self.identity.update({name: int(request[name]) for name in ("load", "tail", "context")})
-        self.identity.update(request=request["id"], window=request["window"], ranks=request["ranks"].split(","))
-        if time.time() > float(request["expires"]):
-            os.unlink(path)
-            raise ValueError("%(id)s has expired" % request)
-        if int(request["at"]) < number:
-            raise ValueError(
-                "%s was meant for %s, and this worker is at %s" % (request["id"], request["at"], number)
-            )
-        self.expect(request)
-        self.choose(request["window"])
+    def aim(self, origin: int) -> None:
+        """Take the window, or the next one of several; its numbers count from ``origin``."""
+        if self.SEVERAL:
+            self.span, self.origin = self.coming.pop(0), origin
+            self.first, self.end = (origin + int(text or 10**9) for text in self.span.split(":"))
+        else:
+            self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
+        self.open_at = max(self.first - self.WARMUP, 0)
 
     def lowest(self) -> int:
         raise NotImplementedError
 
-    def expect(self, request: Mapping[str, str]) -> None:
+    def expect(self) -> None:
         raise NotImplementedError
 
-    def choose(self, windows: str) -> None:
-        ends = [int(text or 10**9) for text in windows.replace(",", ":").split(":")]
-        in_order = all(end < later for end, later in zip(ends, ends[1:]))  # noqa: B905, RUF007
-        if ends[0] < self.lowest() or not in_order:
-            raise ValueError("the window %s is empty, too early or not in order" % windows)
-        self.windows = windows.split(",")
-
-    def aim(self, origin: int) -> None:
-        """Take the next window; its numbers count from ``origin``."""
-        self.window, self.origin = self.coming.pop(0), origin
-        self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
-        self.open_at = max(self.first - self.WARMUP, 0)
+    def last(self) -> int:
+        raise NotImplementedError
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         import atexit
-        import threading
+        import os
+        from contextlib import ExitStack
         from multiprocessing.util import Finalize
+        from threading import get_ident
 
         import torch.profiler
 
         other = self.other()  # two at once lose data or crash
         why = other.name + " is recording" if getattr(other, "prof", None) else self.framework() or self.occupied()
-        if self.FACTS or self.LIMITED:
-            import shutil
-
-            if shutil.disk_usage(self.save_path).free < 10**9:
-                why = why or "less than 1 GB is free in %s" % self.save_path
+        os.makedirs(self.save_path, exist_ok=True)
+        if (disk := os.statvfs(self.save_path)).f_bavail * disk.f_frsize < 10**9:
+            why = why or "less than 1 GB is free in %s" % self.save_path
         if self.LIMITED:
             why = why or self.too_large()
             self.there = self.files()
         if why:
             return self.finish("not recorded: %s" % why)
-        self.units, self.uncounted, self.earlier, self.thread = [], 0, self.traces(), threading.get_ident()
+        self.units, self.uncounted, self.gap, self.old, self.thread = [], 0, ExitStack(), self.traces(), get_ident()
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
@@ -224,7 +212,7 @@ class Recorder(Facts):
                 self.prof.step()
         if self.FACTS:
             self.note("armed" if at < self.first else "recording")
-            if (self.WARMUP == 0 or self.FIRST == 0 or self.RELATIVE) and at == self.first:
+            if (self.WARMUP == 0 or self.FIRST == 0) and at == self.first:
                 self.begin(batch)
 
     def tick(self, batch: Any) -> None:
@@ -233,7 +221,7 @@ class Recorder(Facts):
             why = self.too_large()
             if why:
                 return self.close(why)
-        self.uncounted_range.close()
+        self.gap.close()
         if self.unit == self.first:
             if self.FACTS:
                 self.note("recording")
@@ -248,9 +236,9 @@ class Recorder(Facts):
 
         if self.FACTS:
             self.units[-1].setdefault("end", self.clock())
-        self.uncounted_range.close()
+        self.gap.close()
         self.uncounted += 1
-        self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+        self.gap.enter_context(record_function("rlpatch:uncounted"))
 
     def close(self, why: str) -> None:
         import os
@@ -260,7 +248,7 @@ class Recorder(Facts):
             return
         try:
             if self.WINDOWED:
-                self.uncounted_range.close()
+                self.gap.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             if self.FACTS:
                 (self.units or [{}])[-1].setdefault("end", self.clock())
@@ -268,7 +256,7 @@ class Recorder(Facts):
                 prof.step()
         finally:
             prof.stop()
-        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.earlier)
+        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.old)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
         if self.LIMITED and count:
@@ -289,7 +277,7 @@ class Recorder(Facts):
         else:
             self.done, self.open_at = self.finished(), None
         if self.FACTS:
-            if self.SEVERAL or self.REPEAT > 1:
+            if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1:
                 self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
 
@@ -329,10 +317,10 @@ class Recorder(Facts):
         raise NotImplementedError
 
     def form(self) -> str:
-        if self.ON_DEMAND:
-            return r"(\d+:\d*(,\d+:\d*)*)?"
         if self.SEVERAL:
-            return r"\d+:\d*(,\d+:\d*)*"
+            return r"(\d+:\d*(,\d+:\d*)*)?" if self.ON_DEMAND else r"\d+:\d*(,\d+:\d*)*"
+        if self.ON_DEMAND:
+            return r"(\d+:\d*)?"
         return r"0*[1-9]\d*:\d*" if self.FIRST == 1 and not self.RELATIVE else r"\d+:\d*"
 
     def title(self, report: str) -> str:
@@ -369,6 +357,8 @@ class Placed(Recorder):
     BY_CONTEXT: Settled[bool] = False
 
     growth: int
+    dp: int
+    replica: str
 
     def told(self) -> str:
         import os
@@ -379,5 +369,5 @@ class Placed(Recorder):
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
         self.done = self.done or (bool(told) and {"all", told}.isdisjoint(replicas))
 
-    def place(self, worker: Any) -> tuple[int, int]:
+    def place(self, worker: Any) -> None:
         raise NotImplementedError

@@ -18,9 +18,7 @@ class Rollout(Placed):
     """
 
     ROLLOUT = "0"
-    AT_LOAD = "1"
-    AT_TAIL = "0"
-    AT_CONTEXT = "0"
+    AT: Mapping[str, str] = {}
 
     UNIT: Settled[str] = "decode"
     FIRST: Settled[int] = 1
@@ -28,69 +26,49 @@ class Rollout(Placed):
     BY_TAIL: Settled[bool] = False
 
     awaited: bool
-    looked: bool
 
     def __init__(self, worker: Any) -> None:
-        replica, rank = self.place(worker)
+        self.place(worker)
         self.identify()
-        told = self.told()
-        self.name = "%s_%sdp%s_rank%s_%s" % (self.host, told and "replica%s_" % told, replica, rank, self.pid)
-        if self.BY_LOAD:
-            self.at_load = int(self.setting("RLPATCH_AT_LOAD", self.AT_LOAD, self.least()))
-        if self.BY_TAIL:
-            self.at_tail = int(self.setting("RLPATCH_AT_TAIL", self.AT_TAIL, self.least()))
-        if self.BY_CONTEXT:
-            self.at_context = int(self.setting("RLPATCH_AT_CONTEXT", self.AT_CONTEXT, self.least()))
-        self.configure(rank)
+        told = self.replica = self.told()
+        self.name = "%s_%sdp%s_rank%s_%s" % (self.host, told and "replica%s_" % told, self.dp, self.rank, self.pid)
+        self.configure()
+        self.choose()
         self.heed(told)
-        self.chosen, self.rollout, self.foreign = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+")), -1, ""
+        self.rollout, self.foreign = -1, ""
+        self.forget()
         if self.FACTS:
-            self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
-            self.identity.update(stage=self.STAGE, replica=told, dp=replica, rank=rank, pid=self.pid)
             self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)
-            if self.EVERY_RANK:
-                self.identity["world"] = self.world
-            if self.REPEAT > 1:
-                self.identity["repeat"] = self.REPEAT
-            if self.BY_LOAD:
-                self.identity["load"] = self.at_load
-            if self.BY_TAIL:
-                self.identity["tail"] = self.at_tail
-            if self.BY_CONTEXT:
-                self.identity["context"] = self.at_context
-            if self.ON_DEMAND:
-                self.identity["on_demand"] = True
         if self.LIVE:
             self.show()
-        self.next_rollout()
 
-    def next_rollout(self) -> None:
-        self.forget()
+    def expect(self) -> None:
+        if self.RELATIVE:
+            self.at = {n: self.condition(n, at) for n, at in self.AT.items()}
+        self.chosen = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
+
+    def begin_rollout(self) -> None:
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         if self.ON_DEMAND:
-            self.coming, self.open_at, self.reach = [], None, 10**9
-            self.looked = False  # what is asked for is seen when it begins
-        else:
-            self.await_window()
-
-    def await_window(self) -> None:
-        if self.RELATIVE or self.SEVERAL:
-            self.coming, self.open_at = list(self.windows) if self.asked() else [], None
+            self.look(self.rollout)
+        if self.SEVERAL:
+            self.coming, self.span = self.window.split(",") if self.asked() else [], self.window
         if self.RELATIVE:
-            self.awaited, self.most, self.fewest, self.reach = bool(self.coming), 0, 10**9, 10**9
-        if self.ON_DEMAND:
-            self.awaited = self.awaited and self.relative()
-        if self.SEVERAL and (not self.RELATIVE or (self.ON_DEMAND and not self.awaited)) and self.coming:
-            self.aim(0)
-        if not self.RELATIVE and not self.SEVERAL:
+            self.awaited, self.most = self.asked(), 0
+            self.fewest = self.reach = 10**9
+        elif not self.SEVERAL:
             self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
-        if self.FACTS and not self.done:
+        elif self.coming:
+            self.aim(0)
+        if self.FACTS:
             self.note("waiting" if self.asked() else "installed")
 
     def seen(self) -> int:
         return self.unit - self.FIRST
 
     def asked(self) -> bool:
+        if self.ON_DEMAND:
+            return self.meant and self.rollout == self.chosen
         if self.REPEAT == 1:
             return self.rollout == self.chosen
         return 0 <= self.rollout - self.chosen < self.REPEAT
@@ -117,47 +95,36 @@ class Rollout(Placed):
 
     def wait_for(self, kind: str, load: int, batch: Any) -> None:
         """Count from behind the first iteration in which all that was asked for holds; it is the warm-up."""
-        if self.ON_DEMAND and not self.looked:
-            self.looked = True
-            self.look(self.rollout)
-            self.await_window()
-        if self.awaited:
-            held = True
-            if load > self.most:
-                self.most = load
-            if self.BY_LOAD:
-                held = load >= self.at_load
-            if self.BY_TAIL:
-                if load < self.fewest:
-                    self.fewest = load
-                held = held and ((self.ON_DEMAND and not self.at_tail) or load <= self.at_tail < self.most)
-            if self.BY_CONTEXT and (not self.ON_DEMAND or self.at_context):
-                held = self.has_grown(batch, held)
-            if held:
-                self.awaited = False
-                self.aim(self.unit + self.is_counted(kind))
+        self.most = load if load > self.most else self.most
+        self.fewest = load if load < self.fewest else self.fewest
+        held = (not self.BY_LOAD or load >= self.at["load"]) and (not self.BY_TAIL or self.drains(load))
+        if self.BY_CONTEXT:
+            longest = self.longest(batch, load, held)
+        if held and (not self.BY_CONTEXT or longest >= self.at["context"]):
+            self.awaited, origin = False, self.unit + self.is_counted(kind) if self.relative() else 0
+            self.aim(origin)
+
+    def drains(self, load: int) -> bool:
+        return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
 
     def end_rollout(self, why: str) -> None:
         if self.SEVERAL and self.coming and self.busy():
             why, self.coming = "%s before %s" % (why, ",".join(self.coming)), []
         if self.prof is not None:
             self.close(why)
-        elif self.RELATIVE and self.busy() and self.awaited:
-            self.finish("not recorded: %s, and until then %s" % (why, self.so_far()))
-        elif self.busy() and self.open_at is not None:
-            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, self.seen()))
-        if self.busy():
-            self.next_rollout()
+        elif self.busy() and (self.open_at is not None or (self.RELATIVE and self.awaited)):
+            self.give_up(why)
+        self.forget()
 
-    def so_far(self) -> str:
-        seen = []
-        if self.BY_TAIL:
-            seen = ["%s to %s requests were scheduled" % (self.fewest, self.most)]
-        elif self.BY_LOAD:
-            seen = ["at most %s requests were scheduled" % self.most]
+    def give_up(self, why: str) -> None:
         if self.BY_CONTEXT:
-            seen = [*seen, "a context had at most %s tokens" % self.reach]
-        return " and ".join(seen)
+            seen = why, self.seen(), self.fewest, self.most, self.reach
+            self.finish("not recorded: %s after %s units, %s to at most %s requests of up to %s tokens" % seen)
+        elif self.RELATIVE:
+            waited = why, self.seen(), self.fewest, self.most
+            self.finish("not recorded: %s after %s units, %s to at most %s requests were scheduled" % waited)
+        else:
+            self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, self.seen()))
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
@@ -168,7 +135,10 @@ class Rollout(Placed):
         return "RLPATCH_ROLLOUT_"
 
     def title(self, report: str) -> str:
-        return "%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report)
+        return "%s %s of rollout %s: %s" % (self.UNIT, self.current(), self.rollout, report)
+
+    def current(self) -> str:
+        return self.span if self.SEVERAL else self.window
 
     def finished(self) -> bool:
         if self.ON_DEMAND:
@@ -185,17 +155,19 @@ class Rollout(Placed):
         return 0 if self.relative() else self.FIRST
 
     def relative(self) -> bool:
-        return max(self.at_load, self.at_tail, self.at_context) > 0 if self.ON_DEMAND else self.RELATIVE
+        return any(self.at.values()) if self.ON_DEMAND else self.RELATIVE
+
+    def condition(self, n: str, at: str) -> int:
+        return int(self.setting("RLPATCH_AT_" + n.upper(), at, self.least()))
 
     def least(self) -> str:
-        return r"\d+" if self.ON_DEMAND else r"0*[1-9]\d*"
+        return r"\d+" if self.ON_DEMAND else r"[1-9]\d*"
 
-    def expect(self, request: Mapping[str, str]) -> None:
-        self.chosen = int(request["at"])
-        self.at_load, self.at_tail, self.at_context = (int(request[name]) for name in ("load", "tail", "context"))
+    def last(self) -> int:
+        return self.chosen
 
-    def which(self) -> Mapping[str, object]:
-        return {"rollout": self.rollout, "done": self.done}
+    def over(self) -> bool:
+        return self.done
 
     def busy(self) -> Any:
         raise NotImplementedError
@@ -203,8 +175,8 @@ class Rollout(Placed):
     def forget(self) -> None:
         raise NotImplementedError
 
-    def has_grown(self, batch: Any, held: bool) -> bool:
-        # Whether a context is long enough, and all else ``held``; ``reach`` is what none has passed.
+    def longest(self, batch: Any, load: int, held: bool) -> int:
+        # The tokens of the longest context where that may decide, else a bound; ``reach`` is what none has passed.
         raise NotImplementedError
 
     def observe(self, batch: Any) -> str | None:
@@ -259,7 +231,9 @@ class SchedulerOutputs(Rollout):
             self.prefilling.update(dict.fromkeys(back, -1))
         if self.RESUMED != "ids":
             self.counts = counts
-        self.live = self.live or set(counts)  # also those that go on after a sleep()
+        if counts and not self.live and not self.done:
+            self.begin_rollout()
+            self.live = set(counts)  # also those that go on after a sleep()
         for one in new:
             tokens = one.prompt_embeds if self.EMBEDS and one.prompt_token_ids is None else one.prompt_token_ids
             if self.PREFILL_TOKENS is None:
@@ -277,40 +251,39 @@ class SchedulerOutputs(Rollout):
                 del self.prefilling[request]
             elif count:
                 kind, self.prefilling[request] = "prefill", rest - count
-        if self.RELATIVE and kind:
-            load = len(counts)
-            self.wait_for(kind, load, batch)
+        if self.RELATIVE and kind and self.awaited:
+            self.wait_for(kind, len(counts), batch)
         return kind
 
-    def has_grown(self, batch: Any, held: bool) -> bool:
-        known, self.reach = self.reach < 10**9, self.reach + self.growth
-        if known and (self.reach < self.at_context or not held):
-            return False
-        contexts = self.contexts(batch)
-        # Who is not scheduled now, or computes its tokens again, may come back with more.
-        if len(contexts) == len(self.live) and min(self.prefilling.values(), default=0) >= 0:
-            self.reach = max(tokens + self.prefilling.get(name, 0) for name, tokens in contexts.items())
-        return held and max(contexts.values()) >= self.at_context
+    def longest(self, batch: Any, load: int, held: bool) -> int:
+        longest = self.reach = self.reach + self.growth  # or less
+        if longest >= self.at["context"] and (held or longest > 10**9):
+            longest = (
+                max(self.contexts(batch)) if self.RESUMED is not None else max(self.contexts(batch), default=0)
+            )
+            if load == len(self.live) and not self.prefilling:  # else one may come back with more
+                self.reach = longest
+        return longest
 
-    def contexts(self, batch: Any) -> dict[str, int]:
+    def contexts(self, batch: Any) -> list[int]:
         counts, cached, new = batch.num_scheduled_tokens, batch.scheduled_cached_reqs, batch.scheduled_new_reqs
+        if self.RESUMED is None and not isinstance(cached, list) and not hasattr(cached, "num_computed_tokens"):
+            return []  # in a fork it may be of any form
         if isinstance(cached, list) if self.RESUMED is None else self.RESUMED == "objects":
             before = [(one.req_id, one.num_computed_tokens) for one in [*cached, *new]]
         else:
             before = [*zip(cached.req_ids, cached.num_computed_tokens)]  # noqa: B905
             before += [(one.req_id, one.num_computed_tokens) for one in new]
-        return {name: counts[name] + tokens for name, tokens in before}
+        return [counts[name] + tokens for name, tokens in before]
 
     def begin(self, batch: Any) -> None:
-        if self.RESUMED is None:
-            form = batch.scheduled_cached_reqs  # in a fork it may be any
-            if not isinstance(form, list) and not hasattr(form, "num_computed_tokens"):
-                return self.units.append(self.begun())
         contexts = self.contexts(batch)
+        if self.RESUMED is None and not contexts:
+            return self.units.append(self.begun())
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
         self.units.append(self.begun())
         self.units[-1].update(requests=len(contexts), tokens=batch.total_num_scheduled_tokens, drafts=drafts)
-        self.units[-1].update(longest=max(contexts.values()), context=sum(contexts.values()))
+        self.units[-1].update(longest=max(contexts), context=sum(contexts))
 
 
 class ModelInputs(Rollout):
@@ -346,25 +319,25 @@ class ModelInputs(Rollout):
         if self.live and self.live.issubset(finished):
             self.end_rollout("all requests have finished")
         self.live.difference_update(finished)
+        if not self.live and not self.done:
+            self.begin_rollout()
         kind, self.metadata = "decode", model_input.attn_metadata
         if self.metadata.num_prefills:
-            self.live.update(model_input.request_ids_to_seq_ids)
             kind = "prefill"
-        if self.RELATIVE:
+        if self.metadata.num_prefills or not self.live:
+            self.live.update(model_input.request_ids_to_seq_ids)
+        if self.RELATIVE and self.awaited:
             self.wait_for(kind, batch.num_seq_groups, batch)
         return kind
 
-    def longest(self) -> int:
-        metadata = self.metadata
-        return int(max(metadata.max_prefill_seq_len, metadata.max_decode_seq_len))
-
-    def has_grown(self, batch: Any, held: bool) -> bool:  # noqa: ARG002
-        longest = self.longest()
+    def longest(self, batch: Any, load: int, held: bool) -> int:  # noqa: ARG002
+        longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
         self.reach = max(self.reach % 10**9, longest)
-        return held and longest >= self.at_context
+        return longest
 
     def begin(self, batch: Any) -> None:
-        tokens, longest = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens, self.longest()
+        longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
+        tokens = self.metadata.num_prefill_tokens + self.metadata.num_decode_tokens
         self.units.append(self.begun())
         self.units[-1].update(requests=batch.num_seq_groups, tokens=tokens, longest=longest)
 
@@ -374,25 +347,23 @@ class VllmWorker(Placed):
 
     DATA_PARALLEL_INDEX: Settled[bool | None] = None  # from vLLM 0.14 on
 
-    def place(self, worker: Any) -> tuple[int, int]:
+    def place(self, worker: Any) -> None:
         import torch.distributed as dist
 
         parallel = worker.vllm_config.parallel_config
         if self.BY_CONTEXT:
-            drafts = getattr(worker.vllm_config.speculative_config, "num_speculative_tokens", 0)
-            self.growth = 1 + drafts  # tokens of a context in an iteration that decodes
+            self.growth = 1 + getattr(worker.vllm_config.speculative_config, "num_speculative_tokens", 0)
         if self.DATA_PARALLEL_INDEX is None:
-            replica = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
+            self.dp = getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0))
         elif self.DATA_PARALLEL_INDEX:
-            replica = parallel.data_parallel_index
+            self.dp = parallel.data_parallel_index
         else:
-            replica = parallel.data_parallel_rank
+            self.dp = parallel.data_parallel_rank
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
-        rank = dist.get_rank() if world else worker.rank
-        rank += replica * parallel.world_size if world <= parallel.world_size else 0  # else they share one world
+        self.rank = dist.get_rank() if world else worker.rank
+        self.rank += self.dp * parallel.world_size if world <= parallel.world_size else 0  # else they share one
         if self.EVERY_RANK:
             self.world = max(world, parallel.world_size * parallel.data_parallel_size)
-        return replica, rank
 
 
 class VllmV1Rollout(VllmWorker, SchedulerOutputs):

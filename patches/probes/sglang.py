@@ -29,8 +29,10 @@ class SglangRollout(Rollout):
         if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
             kind = "health check"
         runs = kind in ("decode", "prefill")
-        self.running = self.running or runs
-        if self.RELATIVE and runs:
+        if runs and not self.running and not self.done:
+            self.running = True
+            self.hand_over("begin_rollout")
+        if self.RELATIVE and runs and self.awaited:
             self.hand_over("wait_for", kind, len(requests), batch)
         held: Mapping[str, object] = {}
         if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
@@ -44,13 +46,13 @@ class SglangRollout(Rollout):
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None
 
-    def has_grown(self, batch: Any, held: bool) -> bool:
-        decodes, self.reach = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY"), self.reach + self.growth
-        if decodes and self.reach < 10**9 and (self.reach < self.at_context or not held):
-            return False
-        longest = max(self.contexts(batch))
-        self.reach = longest if decodes else max(self.reach, longest)  # all that decode are in one batch
-        return held and longest >= self.at_context
+    def longest(self, batch: Any, load: int, held: bool) -> int:  # noqa: ARG002
+        decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
+        longest = self.reach = self.reach + self.growth  # or less
+        if not decodes or (longest >= self.at["context"] and (held or longest > 10**9)):
+            longest = max(self.contexts(batch))
+            self.reach = longest if decodes else max(self.reach, longest)  # all that decode are in one batch
+        return longest
 
     def contexts(self, batch: Any) -> list[int]:
         """The tokens of each request, with those that are scheduled. Overlapped, the outputs are known one late."""
@@ -85,6 +87,7 @@ class SglangRollout(Rollout):
         for request in requests:
             name = type(request).__name__
             if name == "ReleaseMemoryOccupationReqInput":
+                self.running = False
                 self.hand_over("end_rollout", "release_memory_occupation()")
             elif name == "ProfileReq":
                 self.hand_over("yield_to", "STOP_PROFILE" not in repr(request))
@@ -114,7 +117,7 @@ class SglangRollout(Rollout):
     def busy(self) -> bool:
         return self.ran
 
-    def place(self, scheduler: Any) -> tuple[int, int]:
+    def place(self, scheduler: Any) -> None:
         """The replica and the global rank of a scheduler, which has one accelerator.
 
         The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
@@ -129,7 +132,7 @@ class SglangRollout(Rollout):
         if self.BY_CONTEXT:
             self.growth = 1 + (getattr(scheduler.server_args, "speculative_num_draft_tokens", 0) or 0)
         in_a_world = dist.is_available() and dist.is_initialized()
-        world, rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
+        world, self.rank = (dist.get_world_size(), dist.get_rank()) if in_a_world else (1, 0)
         context = sys.modules.get("sglang.srt.runtime_context")
         parallel = getattr(scheduler, "ps", scheduler)
         if context and not hasattr(parallel, "dp_rank"):  # from 0.5.21 on
@@ -140,5 +143,7 @@ class SglangRollout(Rollout):
             apart = not scheduler.server_args.enable_dp_attention
             self.world = world * (getattr(scheduler.server_args, "dp_size", 1) if apart else 1)
         if scheduler.server_args.enable_dp_attention or replica is None:
-            return getattr(parallel, "attn_dp_rank", named) or 0, rank
-        return replica, rank + replica * world
+            self.dp = getattr(parallel, "attn_dp_rank", named) or 0
+        else:
+            self.dp = replica
+            self.rank += replica * world

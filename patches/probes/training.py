@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from patches.probes.recorder import Recorder
@@ -35,30 +34,22 @@ class TrainingSteps(Recorder):
 
         in_a_world = dist.is_available() and dist.is_initialized()
         self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
+        if self.EVERY_RANK:
+            self.world = dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
         self.identify()
         self.name = "%s_rank%s_%s" % (self.host, self.rank, self.pid)
-        self.configure(self.rank)
-        if self.done:
-            return
+        self.configure()
+        self.choose()
+        self.calls: dict[str, int] = {}
+        if self.LIVE and not self.done:
+            self.show()
+
+    def expect(self) -> None:
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
         if self.REPEAT == 1:
             self.steps = {int(step) for step in steps}
         else:
             self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
-        self.calls: dict[str, int] = {}
-        if self.FACTS:
-            self.identity = {"unit": self.UNIT, "window": self.window, "ranks": self.ranks, "host": self.host}
-            self.identity.update(stage=self.STAGE, rank=self.rank, pid=self.pid)
-            if self.EVERY_RANK:
-                self.identity["world"] = (
-                    dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
-                )
-            if self.REPEAT > 1:
-                self.identity["repeat"] = self.REPEAT
-            if self.ON_DEMAND:
-                self.identity["on_demand"] = True
-        if self.LIVE:
-            self.show()
 
     def enter(self, *call: Any) -> None:
         import threading
@@ -77,13 +68,12 @@ class TrainingSteps(Recorder):
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
         if self.ON_DEMAND:
             self.look(step)
-        if step in self.steps:
-            if self.SEVERAL:
-                self.coming = list(self.windows)
-                if not self.ON_DEMAND or self.coming:
-                    self.aim(0)
-            else:
-                self.open_at = max(self.first - self.WARMUP, 0)
+        if self.SEVERAL:
+            self.coming, self.span = self.window.split(",") if self.asked() else [], self.window
+            if self.coming:
+                self.aim(0)
+        elif self.asked():
+            self.aim(0)
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
@@ -151,7 +141,7 @@ class TrainingSteps(Recorder):
         return "RLPATCH_%s_" % stage
 
     def title(self, report: str) -> str:
-        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
+        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.span if self.SEVERAL else self.window)
         return "%s of training step %s: %s" % (what, self.step, report)
 
     def between(self) -> str:
@@ -162,9 +152,15 @@ class TrainingSteps(Recorder):
     def finished(self) -> bool:
         return False
 
-    def which(self) -> Mapping[str, object]:
-        over = not self.ON_DEMAND and self.step >= max(self.steps) and self.open_at is None
-        return {"step": self.step, "role": self.role, "done": over}
+    def over(self) -> bool:
+        last = self.last()
+        return not self.ON_DEMAND and self.step >= last and self.open_at is None
+
+    def last(self) -> int:
+        return max(self.steps)
+
+    def asked(self) -> bool:
+        return self.step in self.steps and (not self.ON_DEMAND or self.meant)
 
     def begin(self, batch: Any) -> None:
         import contextlib
@@ -178,9 +174,6 @@ class TrainingSteps(Recorder):
 
     def lowest(self) -> int:
         return 0
-
-    def expect(self, request: Mapping[str, str]) -> None:
-        self.steps = {int(request["at"])}
 
     def whose(self, *call: Any) -> str:
         raise NotImplementedError

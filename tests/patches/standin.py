@@ -65,11 +65,17 @@ class Backend:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
 
 
-def of_its_stage(recipe: Recipe) -> Any:
-    """Some capture of a stage like the recipe's, with the defaults of everything."""
+def of_its_stage(recipe: Recipe, constants: Mapping[str, Any]) -> Any:
+    """Some capture of a stage like the recipe's, with the defaults of everything that decides on no attribute."""
     unit = recipe.windows[0]
     window = "" if unit == WHOLE else f"--{unit} 1:2"
-    return recorded(f"--stage {recipe.stage} {window} --backend torch")
+    asked = {"ON_DEMAND": "--on-demand", "EVERY_RANK": "--ranks all"}
+    more = " ".join(words for name, words in asked.items() if constants.get(name))
+    return recorded(f"--stage {recipe.stage} {window} --backend torch {more}")
+
+
+OFF = ("FACTS", "ON_DEMAND", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT", "EVERY_RANK")
+"""What is only there when it is asked for."""
 
 
 class _Unnamed(PatchId):
@@ -98,13 +104,14 @@ def rendered(
     }
     settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
     chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
-    traits = recipe.probe.settled(of_its_stage(recipe), release)
+    capture = of_its_stage(recipe, constants)
+    traits, given = recipe.probe.settled(capture, release), recipe.probe.chosen(capture)
+    told = {name: given[name] for name in ("ABOUT", "TOLD")}
     probe = recipe.probe._replace(
-        settled=lambda _capture, _release: {**traits, "FACTS": False, **settled},
-        chosen=lambda _capture: {"SAVE_PATH": "/tmp/traces", **chosen},
+        settled=lambda _capture, _release: {**traits, **{name: False for name in OFF if name in traits}, **settled},
+        chosen=lambda _capture: {"SAVE_PATH": "/tmp", **told, **chosen},
         layers=lambda _capture: tuple(layers),
     )
-    capture = of_its_stage(recipe)
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), capture, release, _Unnamed("target", "stage"), shared)
     return (*text.shared, *text.own)

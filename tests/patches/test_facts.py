@@ -6,7 +6,6 @@ import builtins
 import json
 import mmap
 import os
-import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,30 +318,58 @@ def test_no_file_is_ever_half_written(told: dict[str, Any], tmp_path: Path, monk
 
 
 def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of the traces may be one that others can write to."""
+    """The folder of the traces may be one that others can write to, but not where a file is written at first."""
     (tmp_path / "theirs").write_text("as it was")
-    opened: list[str] = []
+    opened: list[int] = []
 
-    def planted(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
-        if ".rlpatch" in str(file) and mode != "r":
-            opened.append(mode)
-            Path(file).symlink_to(tmp_path / "theirs")
+    def seen(file: Any, mode: str = "r", *more: Any, **options: Any) -> Any:
+        if mode == "w":
+            opened.append(Path(file).parent.stat().st_mode & 0o777)
         return really(file, mode, *more, **options)
 
     really = builtins.open
-    monkeypatch.setattr(builtins, "open", planted)
+    monkeypatch.setattr(builtins, "open", seen)
     worker = V1Worker(WINDOW="1:2", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    (state,) = (tmp_path / ".rlpatch").iterdir()
+    state.unlink()
+    state.symlink_to(tmp_path / "theirs")
+    worker._rlpatch_stage("end_rollout", "sleep()")
     monkeypatch.undo()
-    assert opened
+    assert set(opened) == {0o700}
+    assert not state.is_symlink()
     assert (tmp_path / "theirs").read_text() == "as it was"
+
+
+@pytest.mark.parametrize("failing", ["open", "write", "replace"])
+def test_a_full_disk_leaves_nothing_beside_the_state(
+    failing: str,
+    told: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    worker = V1Worker(WINDOW="1:2", **told)
+    worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
+    before = sorted(tmp_path.rglob("*"))
+
+    def full(*_args: Any, **_options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    where = {"open": (builtins, "open"), "write": (json, "dump"), "replace": (os, "replace")}[failing]
+    monkeypatch.setattr(*where, full)
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    monkeypatch.undo()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert caplog.text.count("cannot be written: [Errno 28]") == 1
 
 
 def test_a_disk_that_is_almost_full_opens_no_window(
     told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**9 - 1))
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_bavail=10**9 - 1, f_frsize=1, f_blocks=10**12, f_bfree=0)
+    )
     worker = V1Worker(WINDOW="1:3", **told)
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     assert not worker.made
@@ -367,15 +394,17 @@ def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
 
 def lines(words: str) -> int:
     asked = capture(f"--decode 30:60 --backend npu {words}")
-    text = render(
-        vllm_ascend.V1, asked, "0.11.0rc1", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1}
-    )
+    about = {"format": 1, "rlpatch": "0.1.0", "target": "vllm-ascend", "release": "0.11.0rc1"}
+    text = render(vllm_ascend.V1, asked, "0.11.0rc1", PatchId("t", "rollout"), PatchId("t", SHARED), about)
+    assert max(map(len, text.own)) <= 116, "four more in the class"
     return len(text.own) + 3
 
 
-def test_facts_and_states_take_44_lines() -> None:
-    assert lines("--no-facts") <= 220
-    assert lines("") - lines("--no-facts") <= 44
+@pytest.mark.parametrize(
+    ("words", "without", "most"), [("", "--no-facts", 40), ("--on-demand", "", 60), ("--at-tail 8", "", 24)]
+)
+def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
+    assert lines(words) - lines(without) <= most
 
 
 @pytest.mark.parametrize(
@@ -434,8 +463,8 @@ def test_what_the_first_window_took_decides_on_the_next(
                 sparse(tmp_path / f"{worker._rlpatch_stage_probe.name}_0_ascend_pt" / "data", 1_500_000_000)
         if not turn:
             worker._rlpatch_stage_probe.most_bytes = int(limit) * 10**9
-        usage = shutil.disk_usage(tmp_path)._replace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        usage = SimpleNamespace(f_bavail=free, f_frsize=1, f_blocks=10**12, f_bfree=free)
+        monkeypatch.setattr(os, "statvfs", lambda _, usage=usage: usage)
     assert len(worker.made) == 1 + opens
 
 
@@ -445,13 +474,13 @@ def test_what_the_first_window_took_decides_on_the_next(
         ({}, {}),
         ({"EVERY_RANK": True, "RANKS": "all", "size": 4}, {"world": 8, "ranks": ["all"]}),
         ({"REPEAT": 3}, {"repeat": 3}),
-        ({"RELATIVE": True, "BY_TAIL": True, "AT_TAIL": "8"}, {"tail": 8}),
+        ({"RELATIVE": True, "BY_TAIL": True, "AT": {"tail": "8"}}, {"tail": 8}),
         (
             {
-                **dict.fromkeys(("ON_DEMAND", "SEVERAL", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"), True),
-                "AT_LOAD": "0",
+                **dict.fromkeys(("ON_DEMAND", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"), True),
+                "AT": {"load": "0", "tail": "0", "context": "0"},
             },
-            {"on_demand": True, "load": 0, "tail": 0, "context": 0},
+            {"request": "", "load": 0, "tail": 0, "context": 0},
         ),
     ],
 )
@@ -462,6 +491,6 @@ def test_a_state_says_what_was_asked(
     worker.vllm_config.parallel_config.data_parallel_size = 2
     worker.iterate(batch({"a": 1}, {"a": 1}), "prefill")
     (state,) = states(tmp_path).values()
-    asked = ("world", "repeat", "load", "tail", "context", "on_demand")
+    asked = ("world", "repeat", "load", "tail", "context", "request")
     assert {name: state[name] for name in asked if name in state} == {k: v for k, v in said.items() if k != "ranks"}
     assert state["ranks"] == said.get("ranks", ["0"])

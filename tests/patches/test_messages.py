@@ -137,7 +137,7 @@ def test_a_recorder_that_could_not_be_made_says_on_which_rank(
     assert worker._rlpatch_stage_probe is None
     said = capsys.readouterr().err
     assert re.search(r"rlpatch: rank 3, rollout: no profile, the run goes on\n", said)
-    assert "RLPATCH_WINDOW=5 cannot be used where 30:60 is the default" in said
+    assert "RLPATCH_WINDOW='5' cannot be used where 30:60 is the default" in said
 
 
 def test_and_one_that_does_not_even_know_its_rank_speaks_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -389,7 +389,7 @@ def test_a_bad_value_switches_the_probe_off_with_one_error(
     rollout(worker, 6)
     assert recorded(worker) == []
     (error,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert f"RLPATCH{name}={value} " in caplog.text
+    assert re.search(rf"RLPATCH{name}='?{re.escape(value)}'? ", caplog.text)
     assert error.exc_info
 
 
@@ -412,7 +412,7 @@ def test_a_failure_is_logged_once_and_the_run_goes_on(
 def test_a_missing_trace_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="2:4", leaves_trace=False)
     rollout(worker, 8)
-    assert "the profiler left no trace in /tmp/traces" in caplog.text
+    assert "the profiler left no trace in /tmp" in caplog.text
 
 
 def test_the_end_of_the_process_closes_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -586,4 +586,4 @@ def test_replicas_that_are_no_numbers_are_one_error(
     worker = V1Worker()
     rollout(worker, 5)
     assert worker._rlpatch_stage_probe is None
-    assert "RLPATCH_REPLICAS=first cannot be used where 0 is the default" in caplog.text
+    assert "RLPATCH_REPLICAS='first' cannot be used where 0 is the default" in caplog.text

@@ -312,7 +312,9 @@ def test_ranks(
     if context:
         monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", SimpleNamespace(get_parallel=lambda: context))  # type: ignore[arg-type]
     vars(scheduler).update(known)
-    assert object.__new__(SglangRollout).place(scheduler) == expected
+    recorder = object.__new__(SglangRollout)
+    recorder.place(scheduler)
+    assert (recorder.dp, recorder.rank) == expected
 
 
 class Client(ForwardThread):

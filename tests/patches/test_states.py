@@ -28,7 +28,7 @@ class Asked(NamedTuple):
     def constants(self) -> dict[str, Any]:
         return {
             "RELATIVE": True,
-            **{f"AT_{name.upper()}": str(value) for name, value in self._asdict().items()},
+            "AT": {name: str(value) for name, value in self._asdict().items() if value},
             **{f"BY_{name.upper()}": bool(value) for name, value in self._asdict().items()},
         }
 
@@ -147,15 +147,15 @@ def test_the_iteration_in_which_it_holds_is_the_warm_up(asked: Asked, window: st
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(load=9), "and until then at most 4 requests were scheduled"),
-        (Asked(tail=9), "and until then 1 to 4 requests were scheduled"),
+        (Asked(load=9), "1 to at most 4 requests were scheduled"),
+        (Asked(tail=9), "1 to at most 4 requests were scheduled"),
     ],
 )
 def test_what_never_held_says_how_near_it_came(asked: Asked, said: str, caplog: pytest.LogCaptureFixture) -> None:
     worker = V1Worker(WINDOW="0:9", **asked.constants)
     ramp(worker, 4, 5)
     assert not worker.made
-    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished, {said}" in caplog.text
+    assert f"decode 0:9 of rollout 0: not recorded: all requests have finished after 8 units, {said}" in caplog.text
 
 
 def test_a_context_that_never_came_says_how_long_it_was(caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +168,7 @@ def test_a_context_that_never_came_says_how_long_it_was(caplog: pytest.LogCaptur
         scheduler.done(one)
     one = scheduler.schedule()
     worker.iterate(standins.sets(one), one.label)
-    tokens = int(re.findall(r"a context had at most (\d+) tokens", caplog.text)[0])
+    tokens = int(re.findall(r"1 to at most 1 requests of up to (\d+) tokens", caplog.text)[0])
     assert 30 + 11 <= tokens <= 30 + 12
 
 
@@ -205,7 +205,7 @@ def test_conditions_of_the_environment(
     worker = V1Worker(WINDOW="0:4", drafts=0, **Asked(2, 2, 2).constants)
     ramp(worker, 3, 3)
     assert not worker.made
-    assert f"RLPATCH_AT_{name}={value} cannot be used" in caplog.text
+    assert f"RLPATCH_AT_{name}={value!r} cannot be used" in caplog.text
 
 
 # --- SGLang ---

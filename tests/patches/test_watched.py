@@ -31,7 +31,7 @@ def survey(tmp_path: Path) -> Callable[[], Survey]:
 
 
 def about(worker: Any, target: str = "vllm") -> Any:
-    worker._RlpatchStage.ABOUT = {**ABOUT, "target": target}
+    worker._RlpatchStage.ABOUT = {**worker._RlpatchStage.ABOUT, **ABOUT, "target": target}
     return worker
 
 
@@ -60,12 +60,13 @@ def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Survey]) -
 def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], Survey]) -> None:
     worker = about(V1Worker(**WAITING, **STATES, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     rollout(worker)
-    run("trigger", "--save-path", tmp_path, "--decode", "2:4,5:6", "--at-load", "1")
+    run("trigger", "--save-path", tmp_path, "--decode", "2:4", "--at-load", "1")
     request = json.loads((tmp_path / ".rlpatch/rollout.request").read_text())
-    assert (request["at"], request["window"], request["load"]) == (1, "2:4,5:6", 1)
+    asked = [request[f"RLPATCH_{name}"] for name in ("ROLLOUT", "WINDOW", "AT_LOAD", "AT_TAIL")]
+    assert asked == ["1", "2:4", "1", "0"]
     assert not survey().complete
     rollout(worker, 9)
-    assert [[*profiler.recorded] for profiler in worker.made] == [[3, 4], [6]]
+    assert [[*profiler.recorded] for profiler in worker.made] == [[3, 4]]
     assert survey().complete
     run("watch", tmp_path, "--once")
 

@@ -19,7 +19,7 @@ from click.testing import Result
 from fixtures.cache import REPOSITORY
 from patcher.commands import watching
 from patcher.workers.folder import Folder
-from patcher.workers.request import Request
+from patcher.workers.request import Request, read
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -46,8 +46,7 @@ def waiting(saved: Saved) -> Saved:
 
 
 def request(saved: Saved, stage: str = "rollout") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((saved.folder / f"{stage}.request").read_text())
-    return found
+    return read((saved.folder / f"{stage}.request").read_bytes()).as_json()
 
 
 # ---------------------------------------------------------------- what is written

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.workers import life
+from patcher.workers.request import Request
 
 ROLLOUT: dict[str, Any] = {
     "format": 1, "rlpatch": "0.1.0", "target": "vllm", "release": "0.32.0", "stage": "rollout", "unit": "decode",
@@ -57,11 +58,8 @@ class Saved:
 
     def request(self, stage: str = "rollout", **more: Any) -> Path:
         """A request that waits to be served."""
-        asked = {
-            "format": 1, "id": "abc123", "window": "30:60", "ranks": "0", "at": 1, "load": 0, "tail": 0, "context": 0,
-            "expires": time.time() + 3600, **more,
-        }  # fmt: skip
-        return self.write(f"{stage}.request", asked)
+        asked = {"id": "abc123", "window": "30:60", "ranks": "0", "at": 1, "expires": time.time() + 3600, **more}
+        return self.write(f"{stage}.request", Request(**asked).text.decode())
 
     def write(self, name: str, content: object) -> Path:
         """Any file beside the states; what is no text is JSON."""

@@ -21,7 +21,7 @@ from tests.matrix import examples
 from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
 
 STATE = {**ROLLOUT, "state": "waiting", "at": 1.0}
-REQUEST = {"format": 1, "id": "ab12", "window": "30:60", "ranks": "0", "at": 1, "expires": 2e9}
+REQUEST = json.loads(Request(id="ab12", window="30:60", ranks="0", at=1, expires=2e9).text)
 
 
 @pytest.fixture
@@ -111,7 +111,12 @@ def test_what_is_huge_is_not_read(saved: Saved) -> None:
         ({"ranks": [0, 3]}, "0,3", False),
         ({"window": "", "on_demand": None}, "0", True),
         ({"request": "abc", "on_demand": None}, "0", True),
-        ({"unit": None, "window": None, "on_demand": None}, "0", False),  # a stage that is recorded as a whole
+        ({"request": None, "on_demand": None}, "0", False),
+        (
+            {"unit": None, "window": None, "request": None, "on_demand": None},
+            "0",
+            False,
+        ),  # a stage that is recorded as a whole
     ],
 )
 def test_other_words_for_the_same(saved: Saved, told: dict[str, object], ranks: str, on_demand: bool) -> None:
@@ -202,8 +207,9 @@ def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
     folder = Folder(saved.path)
     file = folder.write("rollout", request)
     assert json.loads(file.read_text()) == {
-        "format": 1, "id": "ab12", "window": "30:60,100:110", "ranks": "0,3", "at": 3, "load": 0, "tail": 8, "context": 0,
-        "expires": 2e9,
+        "format": 1, "expires": 2e9, "RLPATCH_REQUEST": "ab12", "RLPATCH_WINDOW": "30:60,100:110", "RLPATCH_RANKS": "0,3",
+        "RLPATCH_ROLLOUT": "3", "RLPATCH_TRAINING_STEPS": "3", "RLPATCH_AT_LOAD": "0", "RLPATCH_AT_TAIL": "8",
+        "RLPATCH_AT_CONTEXT": "0",
     }  # fmt: skip
     assert folder.read().requests["rollout"].request == request
     assert abs(folder.read().requests["rollout"].written - time.time()) < 60
@@ -229,14 +235,14 @@ def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"id": "; rm -rf /"}, 'its id is "; rm -rf /"'),
-        ({"id": ""}, 'its id is ""'),
-        ({"window": "30:60;1:2"}, 'its window is "30:60;1:2"'),
-        ({"window": ""}, 'its window is ""'),
-        ({"ranks": ""}, 'its ranks is ""'),
-        ({"at": -1}, "its at is -1"),
+        ({"RLPATCH_REQUEST": "; rm -rf /"}, 'its RLPATCH_REQUEST is "; rm -rf /"'),
+        ({"RLPATCH_REQUEST": ""}, 'its RLPATCH_REQUEST is ""'),
+        ({"RLPATCH_WINDOW": "30:60;1:2"}, 'its RLPATCH_WINDOW is "30:60;1:2"'),
+        ({"RLPATCH_WINDOW": ""}, 'its RLPATCH_WINDOW is ""'),
+        ({"RLPATCH_RANKS": ""}, 'its RLPATCH_RANKS is ""'),
+        ({"RLPATCH_ROLLOUT": "-1"}, 'its RLPATCH_ROLLOUT is "-1"'),
         ({"expires": "never"}, 'its expires is "never"'),
-        ({"tail": 1.5}, "its tail is 1.5"),
+        ({"RLPATCH_AT_TAIL": 1.5}, "its RLPATCH_AT_TAIL is 1.5"),
     ],
 )
 def test_what_is_no_request(saved: Saved, more: dict[str, object], why: str) -> None:
