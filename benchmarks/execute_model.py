@@ -1,5 +1,5 @@
 """What a patched ``NPUWorker.execute_model`` costs more than an unpatched one, before the window and after it, and
-with each condition and each feature that is asked for.
+with each condition and each feature that is asked for; and what facts and states cost a window that is recorded.
 
     python benchmarks/execute_model.py [RELEASE]
 
@@ -38,6 +38,13 @@ CASES = {
     "--on-demand": ("--on-demand",),
 }
 """What is asked for in each variant; none of these windows is reached."""
+WINDOWS, STEPS = 15, 30
+RECORDED = {
+    "without facts": ("--decode", f"2:{2 + STEPS}", "--no-facts"),
+    "facts and states": ("--decode", f"2:{2 + STEPS}"),
+    "on demand": ("--decode", f"2:{2 + STEPS}", "--on-demand"),
+}
+"""Windows that are recorded, by torch.profiler on the CPU."""
 
 
 def main() -> None:
@@ -57,10 +64,10 @@ def main() -> None:
         apply = [sys.executable, "-m", "patcher", "apply", f"vllm-ascend=={version}", "-q"]
         chosen = ["--backend", "torch", "--save-path", f"{scratch}/rlpatch_traces", "--path", str(site)]
         files = {"unpatched": str(pristine)}
-        for number, (case, words) in enumerate(CASES.items()):
+        for number, (case, words) in enumerate({**CASES, **RECORDED}.items()):
             subprocess.run([*apply, *words, *chosen], check=True, cwd=REPOSITORY)
             files[case] = str(shutil.copy(site / structure.file, Path(scratch) / f"patched_{number}.py"))
-        job = {"structure": structure.name, "files": files}
+        job = {"structure": structure.name, "files": files, "traces": f"{scratch}/rlpatch_traces"}
         environ = {**os.environ, **environments.variables(npu=False), "PYTHONPATH": str(REPOSITORY)}
         python = environments.torch_npu_env()
         subprocess.run([python, __file__, "--measure", json.dumps(job)], check=True, env=environ)
@@ -74,7 +81,8 @@ def measure(job: dict[str, Any]) -> None:
     print(f"{ROUNDS} rounds of {CALLS} calls each, in turn; medians of a call")
     for when in ("before the window", "after the window"):
         for live in (256, 1024):
-            workers = {name: _worker(module, job["structure"]) for name, module in modules.items()}
+            compared = {name: module for name, module in modules.items() if name not in RECORDED}
+            workers = {name: _worker(module, job["structure"]) for name, module in compared.items()}
             batch = _decode(standins, job["structure"], live, workers.values())
             if when == "after the window":
                 workers = {name: workers[name] for name in ("unpatched", "window")}
@@ -84,6 +92,22 @@ def measure(job: dict[str, Any]) -> None:
             print(f"{when}, {live} live requests: unpatched {unpatched * 1e9:.0f} ns")
             for name, median in medians.items():
                 print(f"  {name:14} {(median - unpatched) * 1e9:6.0f} ns more, ratio {median / unpatched:.2f}")
+
+    print(f"{WINDOWS} windows of {STEPS} decode steps of 256 requests, in turn; medians of a rollout")
+    batches = _rollout(standins, job["structure"])
+    times: dict[str, list[float]] = {name: [] for name in RECORDED}
+    for _ in range(WINDOWS):
+        for name in RECORDED:
+            worker = _worker(modules[name], job["structure"])
+            begin = time.perf_counter()
+            for batch in batches:
+                worker.execute_model(batch)
+            times[name].append(time.perf_counter() - begin)
+            shutil.rmtree(job["traces"])
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    least = medians["without facts"]
+    for name, median in medians.items():
+        print(f"  {name:16} {median * 1e3:7.1f} ms, {(median - least) * 1e3:5.1f} ms more, ratio {median / least:.2f}")
 
 
 def _worker(module: Any, structure: str) -> Any:
@@ -106,6 +130,19 @@ def _decode(standins: Any, structure: str, live: int, workers: Any) -> Any:
         for batch in batches:
             worker.execute_model(batch)
     return batches[-1]
+
+
+def _rollout(standins: Any, structure: str) -> list[Any]:
+    """The batches of a rollout of 256 requests that is two steps longer than the window."""
+    scheduler = standins.Scheduler(1024)
+    for number in range(256):
+        scheduler.add(standins.Request(f"request-{number}", 4, STEPS + 4))
+    batches = []
+    while scheduler.live or scheduler.finished:
+        iteration = scheduler.schedule()
+        batches.append(standins.SHAPES[structure](iteration))
+        scheduler.done(iteration)
+    return batches
 
 
 def _alternate(workers: dict[str, Any], batch: Any) -> dict[str, float]:

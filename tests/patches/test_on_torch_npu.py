@@ -606,6 +606,9 @@ def compare(path: Path, recorded: Recorded, unit: str, iterations: list[dict[str
     assert [step.number for step in held.units] == list(range(recorded.first, recorded.end))
     marked = [item for item in held.ranges if item.name == "rlpatch:uncounted"]
     assert len(marked) == recorded.uncounted == sum(line not in inside for line in between)
+    steps = [item for item in held.ranges if item.kind == trace.STEP]
+    wall = trace.base(path) or inside[0]["wall"] - inside[0]["ns"]
+    assert trace.timed(Path(f"{path}.rlpatch.json"), steps, wall) == []
     for step in held.units:
         own = [item for item in step.ranges if not any(mark == item or mark.holds(item) for mark in marked)]
         label = wanted[step.number]
