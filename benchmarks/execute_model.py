@@ -95,19 +95,21 @@ def measure(job: dict[str, Any]) -> None:
 
     print(f"{WINDOWS} windows of {STEPS} decode steps of 256 requests, in turn; medians of a rollout")
     batches = _rollout(standins, job["structure"])
-    times: dict[str, list[float]] = {name: [] for name in RECORDED}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in RECORDED}
     for _ in range(WINDOWS):
         for name in RECORDED:
             worker = _worker(modules[name], job["structure"])
-            begin = time.perf_counter()
+            begin, busy = time.perf_counter(), time.process_time()
             for batch in batches:
                 worker.execute_model(batch)
-            times[name].append(time.perf_counter() - begin)
+            times[name].append((time.perf_counter() - begin, time.process_time() - busy))
             shutil.rmtree(job["traces"])
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    least = medians["without facts"]
-    for name, median in medians.items():
-        print(f"  {name:16} {median * 1e3:7.1f} ms, {(median - least) * 1e3:5.1f} ms more, ratio {median / least:.2f}")
+    for at, clock in enumerate(("passed", "of the CPU")):
+        medians = {name: statistics.median(value[at] for value in values) for name, values in times.items()}
+        least = medians["without facts"]
+        for name, median in medians.items():
+            more = f"{(median - least) * 1e3:5.1f} ms more, ratio {median / least:.2f}"
+            print(f"  {name:16} {median * 1e3:7.1f} ms {clock}, {more}")
 
 
 def _worker(module: Any, structure: str) -> Any:

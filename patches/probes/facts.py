@@ -67,7 +67,7 @@ class Facts:
                 os.makedirs(os.path.dirname(self.watched), exist_ok=True)
                 with tempfile.TemporaryDirectory(dir=os.path.dirname(self.watched)) as new:  # goes, whatever fails
                     with open(new + "/told", "w") as file:
-                        json.dump(told, file)
+                        file.write(json.dumps(told))
                     os.replace(new + "/told", path)
             except OSError as e:  # the run goes on, and this is said once
                 self.note = lambda *_: None  # type: ignore[method-assign]

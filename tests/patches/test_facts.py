@@ -356,7 +356,7 @@ def test_a_full_disk_leaves_nothing_beside_the_state(
     def full(*_args: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    where = {"open": (builtins, "open"), "write": (json, "dump"), "replace": (os, "replace")}[failing]
+    where = {"open": (builtins, "open"), "write": (json, "dumps"), "replace": (os, "replace")}[failing]
     monkeypatch.setattr(*where, full)
     worker._rlpatch_stage("end_rollout", "sleep()")
     monkeypatch.undo()
