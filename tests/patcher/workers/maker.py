@@ -59,7 +59,8 @@ class Saved:
     def request(self, stage: str = "rollout", **more: Any) -> Path:
         """A request that waits to be served."""
         asked = {"id": "abc123", "window": "30:60", "ranks": "0", "at": 1, "expires": time.time() + 3600, **more}
-        return self.write(f"{stage}.request", Request(**asked).text.decode())
+        form = asked.pop("format", 1)
+        return self.write(f"{stage}.request", {**json.loads(Request(**asked).text), "format": form})
 
     def write(self, name: str, content: object) -> Path:
         """Any file beside the states; what is no text is JSON."""
