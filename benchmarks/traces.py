@@ -13,15 +13,14 @@ numbers set forward, then runs each of these in a process of its own and prints 
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+
+from fixtures.repeated import repeated
 
 BARE = """
 import sys
@@ -33,47 +32,6 @@ LOAD = """
 import json, sys
 print(len(json.load(open(sys.argv[1], "rb"))["traceEvents"]))
 """
-STEP = "ProfilerStep#"
-
-
-def repeated(source: Path, target: Path, megabytes: float) -> int:
-    """Writes ``source`` often enough to ``target``; gives how many events that makes."""
-    data = source.read_bytes()
-    trace = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    events = trace.pop("traceEvents")
-    timed = [event for event in events if event.get("ph") == "X" and isinstance(event.get("ts"), int | float)]
-    span = round(max(event["ts"] + event["dur"] for event in timed) - min(event["ts"] for event in timed)) + 100
-    links = 1 + max(event["id"] if event["ph"] in "sf" else _correlation(event) for event in events)
-    steps = sum(event.get("cat") == "user_annotation" and event["name"].startswith(STEP) for event in events)
-    written = turn = count = 0
-    with target.open("w") as file:
-        file.write(f'{{"header": {json.dumps(trace)}, "traceEvents": [\n')
-        while written < megabytes * 1e6:
-            for event in events:
-                file.write(",\n" if count else "")
-                written += file.write(json.dumps(_moved(event, turn, span, links, steps)))
-                count += 1
-            turn += 1
-        file.write("\n]}\n")
-    return count
-
-
-def _correlation(event: dict[str, Any]) -> int:
-    args = event.get("args")
-    return int(args.get("correlation", 0)) if isinstance(args, dict) else 0
-
-
-def _moved(event: dict[str, Any], turn: int, span: int, links: int, steps: int) -> dict[str, Any]:
-    moved = dict(event)
-    if "ts" in moved:
-        moved["ts"] = round(moved["ts"] + turn * span, 3)
-    if moved["ph"] in "sf":
-        moved["id"] += turn * links
-    if _correlation(event):
-        moved["args"] = {**event["args"], "correlation": event["args"]["correlation"] + turn * links}
-    if str(moved.get("name", "")).startswith(STEP):
-        moved["name"] = f"{STEP}{int(moved['name'][len(STEP) :]) + turn * steps}"
-    return moved
 
 
 def measured(command: list[str]) -> tuple[float, float]:

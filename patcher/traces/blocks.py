@@ -28,6 +28,9 @@ BLOCK = 8 << 20
 LARGEST = 32 << 20
 """Bytes: no event is as large, so where none ends within them, something opens that nothing closes."""
 
+_SEEN = 1 << 16
+"""Bytes at the beginning of a file within which a trace has begun the list of its events."""
+
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _OPEN, _CLOSE, _COMMA = b"{", b"}", b","
 _TOKENS = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|[{}\[\]]')  # a text that is not closed ends with its line
@@ -265,6 +268,17 @@ class Blocks:
                 continue
             return found if isinstance(found, dict) else None
         return None
+
+
+def says_events(path: Path) -> bool:
+    """Whether a file of any name begins like a trace in Chrome's format, plain or gzip."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
+        with path.open("rb") as raw:
+            return _HEAD.search(_Stream(raw).read(_SEEN)) is not None
+    except OSError:
+        return False
 
 
 class _Stream:

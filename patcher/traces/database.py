@@ -1,4 +1,4 @@
-"""Opening a database of torch_npu to read it, so that nothing is left beside it."""
+"""The databases of torch_npu: which are there, and opening one so that nothing is left beside it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import sqlite3
+
+
+NAMED = "ascend_pytorch_profiler*.db"
+"""How torch_npu calls the database of a rank."""
+
+
+def parsed_into(output: Path) -> list[Path]:
+    """The databases in the folder into which torch_npu parses: one, unless somebody put several ranks together."""
+    return sorted(output.glob(NAMED))
 
 
 @contextmanager

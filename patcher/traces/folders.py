@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.processes import alive
-from patcher.traces import database, names
+from patcher.traces import blocks, database, names
 from patcher.traces import facts as telling
 from patcher.traces.facts import NEVER, SUFFIX, Facts
 from patcher.traces.names import OUTPUT, Name
@@ -211,21 +211,12 @@ def find(folder: Path) -> list[Path]:
         folders[:] = [name for name in folders if name not in inside and name != STORE]
         found += [Path(place, name) for name in inside]
         paths = (Path(place, name) for name in files if not name.endswith(SUFFIX))
-        found += [path for path in paths if names.is_torch(path.name) or _tool(path.name) or _chrome(path)]
+        found += [path for path in paths if names.is_torch(path.name) or _tool(path.name) or _is_chrome(path)]
     return sorted(found)
 
 
-def _chrome(path: Path) -> bool:
-    """Whether a file of any name is a trace in Chrome's format, by its beginning."""
-    import gzip
-
-    if not path.name.endswith((".json", ".json.gz")):
-        return False
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return b'"traceEvents"' in file.read(65536)
-    except (OSError, EOFError, zlib.error):
-        return False
+def _is_chrome(path: Path) -> bool:
+    return path.name.endswith(names.JSON) and blocks.says_events(path)
 
 
 def _raised(top: Path) -> Callable[[OSError], None]:
@@ -318,7 +309,7 @@ def exported(path: Path) -> tuple[str, ...]:
     """What of text and db an ``*_ascend_pt`` folder was parsed into."""
     output = path / OUTPUT
     text = ("text",) if (output / "trace_view.json").is_file() else ()
-    return (*text, *(("db",) if any(output.glob("ascend_pytorch_profiler*.db")) else ()))
+    return (*text, *(("db",) if database.parsed_into(output) else ()))
 
 
 def missing(path: Path) -> str:
@@ -327,7 +318,7 @@ def missing(path: Path) -> str:
     Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
     """
     output = path / OUTPUT
-    view, databases = output / "trace_view.json", sorted(output.glob("ascend_pytorch_profiler*.db"))
+    view, databases = output / "trace_view.json", database.parsed_into(output)
     if not view.is_file() and not databases:
         return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
     if view.is_file() and not _closed(view):
@@ -367,7 +358,7 @@ def npu_steps(path: Path) -> tuple[int, ...] | None:
         if file.is_file():
             with file.open("rb") as stream:
                 return tuple(sorted(set(_numbers(iter(lambda: stream.read(_BLOCK), b"")))))
-    for file in (path / OUTPUT).glob("ascend_pytorch_profiler*.db"):
+    for file in database.parsed_into(path / OUTPUT):
         return _database_steps(file)
     return None
 

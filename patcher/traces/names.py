@@ -11,6 +11,9 @@ from typing import Any, NamedTuple
 OUTPUT = "ASCEND_PROFILER_OUTPUT"
 """The folder into which torch_npu parses, within that of a rank."""
 
+JSON = (".json", ".json.gz")
+"""How files end that may hold a trace in Chrome's format."""
+
 _ROLLOUT = re.compile(
     r"(?P<host>\w+?)(?P<capture>_graph_capture)?(_replica(?P<told>\d+))?_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
     re.ASCII,

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.traces.database import NAMED
 from patcher.traces.folders import Trace, common
 from patcher.traces.names import OUTPUT
 
@@ -38,7 +39,7 @@ TEXT = (
     Part("communication_matrix.json", "the links between ranks", "no collective was recorded"),
 )
 DATABASE = (
-    Part("ascend_pytorch_profiler*.db", "everything"),
+    Part(NAMED, "everything"),
     Part("analysis.db", "communication", "no collective was recorded"),
 )
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces import facts
+from patcher.traces import blocks, database, facts, names
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import Timeline
 
-_JSON = (".json", ".json.gz")
 _NUMBERED = "ProfilerStep#"
 """Marks that carry the number of a unit as the probe counts it."""
 _STAGES = re.compile(
@@ -101,17 +100,13 @@ def stage_of(source: str, told: Mapping[str, Any] | None) -> str:
 def _output(folder: Path) -> Path | None:
     """Where torch_npu parsed ``folder`` into, if that holds something that can be read."""
     for output in (folder / OUTPUT, folder):
-        if output.name == OUTPUT and (_databases(output) or (output / "trace_view.json").is_file()):
+        if output.name == OUTPUT and (database.parsed_into(output) or (output / "trace_view.json").is_file()):
             return output
     return None
 
 
-def _databases(output: Path) -> list[Path]:
-    return sorted(output.glob("ascend_pytorch_profiler*.db"))
-
-
 def _parsed(output: Path) -> Path:
-    databases = _databases(output)
+    databases = database.parsed_into(output)
     if len(databases) > 1:
         several = ", ".join(file.name for file in databases)
         hint = "give each rank a folder of its own, or name the one database that is meant"
@@ -134,21 +129,9 @@ def _below(folder: Path) -> Iterator[Path]:
 def _is_trace(file: Path) -> bool:
     if file.name.endswith(facts.SUFFIX):
         return False
-    if file.name.endswith(_JSON):
-        return file.name.endswith((".pt.trace.json", ".pt.trace.json.gz")) or _says_events(file)
-    return file.suffix == ".db" and file.name.startswith("ascend_pytorch_profiler")
-
-
-def _says_events(file: Path) -> bool:
-    """Whether a file of any name begins like a trace."""
-    import gzip
-    import zlib
-
-    try:
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as content:
-            return b'"traceEvents"' in content.read(1 << 16)
-    except (OSError, EOFError, zlib.error):
-        return False
+    if file.name.endswith(names.JSON):
+        return names.is_torch(file.name) or blocks.says_events(file)
+    return file.match(database.NAMED)
 
 
 def _is_raw(folder: Path) -> bool:
