@@ -96,7 +96,8 @@ class Report:
         reason = failed[0].strerror or type(failed[0]).__name__
         done = f", but: {', '.join(self.done)}" if self.done else ""
         with _writing(sys.stderr):
-            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}")
+            hint = "send it where there is room, with > FILE, or into a pipe"
+            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
             click.echo(_error(problem), err=True, color=color)
         return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
 

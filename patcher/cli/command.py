@@ -117,12 +117,13 @@ class Command(click.Command):
         except Problem as problem:
             report = Report(name, problems=[problem])
         except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
-            report = Report(name, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+            report = Report(name, problems=[_stopped()])
         except PermissionError as error:
             report = Report(name, problems=[refused(error)])
         except OSError as error:  # a working directory that was deleted, say
             where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-            report = Report(name, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)])
+            hint = f"look at {where or 'the folder that you are in'}, and type the same again"
+            report = Report(name, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)])
         except Exception as error:
             if output.verbose:
                 raise
@@ -207,12 +208,16 @@ def reported(
     except Problem as problem:
         failure = problem
     except KeyboardInterrupt:
-        failure = Problem(Kind.INTERRUPTED, "stopped by the keyboard")
+        failure = _stopped()
     else:
         return
     from patcher.report import Report
 
     end(Report(command, problems=[instead() or failure]), OutputOptions.among(typed))
+
+
+def _stopped() -> Problem:
+    return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command begins again")
 
 
 def end(report: Report | None, output: OutputOptions) -> NoReturn:

@@ -105,8 +105,8 @@ def test_a_problem_that_does_not_stop_the_command_is_a_note() -> None:
 @pytest.mark.parametrize(
     ("done", "problems", "failure", "code", "said"),
     [
-        ([], [], errno.ENOSPC, 5, "the report could not be written: No space left on device\n"),
-        (["patched a.py"], [], errno.ENOSPC, 0, "No space left on device, but: patched a.py\n"),
+        ([], [], errno.ENOSPC, 5, "the report could not be written: No space left on device\n  next: send it where"),
+        (["patched a.py"], [], errno.ENOSPC, 0, "No space left on device, but: patched a.py\n  next: send"),
         ([], [Problem(Kind.USAGE, "x")], errno.ENOSPC, 2, "No space left"),
         ([], [], errno.EPIPE, 0, ""),
         (["patched a.py"], [], errno.EPIPE, 0, ""),
@@ -135,7 +135,7 @@ def test_output_that_nobody_takes(
     assert report.show(as_json=False, quiet=False, color=None) == code
     err = capfd.readouterr().err
     assert said in err
-    assert len(err.splitlines()) == bool(said) + len(problems)
+    assert len(err.splitlines()) == 2 * bool(said) + len(problems), "the error, and what to do"
 
 
 def test_ctrl_c_ends_the_printing_and_not_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -330,6 +330,7 @@ def test_a_working_directory_that_was_deleted_is_the_environment(tmp_path: Path)
     words = ["apply", "vllm-ascend", "--decode", "1:2", "--path", str(site)]
     said = subprocess.run([sys.executable, "-c", run, *words], capture_output=True, text=True, cwd=here)
     assert said.returncode in (2, 5), said.stderr
+    assert "\n  next: " in said.stderr
     assert "unexpected" not in said.stderr
 
 
