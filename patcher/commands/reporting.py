@@ -44,20 +44,24 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
         return told
     found = findings.reported(captures)
     if len({capture.rank for capture in captures}) < len(captures):
-        told.note("several captures are of one rank, or name none: nothing is said of who waits for whom")
+        why = "a rank stands for several captures, or one has none"
+        told.note("who waits for whom is not said: these are not ranks of one window", why)
     told.data = found.as_json()
     told.lines += _verdict(found)
-    shown = found.captures if len(found.captures) <= MANY else (max(found.captures, key=lambda one: one.median_ns),)
+    slowest = max(found.captures, key=lambda one: (one.median_ns, one.host_median_ns))
+    shown = found.captures if len(found.captures) <= MANY else (slowest,)
     for capture in shown:
         told.lines += ["", *_capture(capture)]
     for finding in found.findings:
         told.lines += ["", *_finding(finding)]
     if found.ranks:
         told.lines += ["", *_ranks(found.ranks)]
-    slowest = max(found.captures, key=lambda one: one.median_ns)
     told.lines += _tables(slowest, many=len(found.captures) > 1)
     if len(found.captures) > 1:
-        told.lines += ["", f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"]
+        told.lines += [
+            "",
+            *_wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too", ""),
+        ]
     _write_page(told, options.page, functools.partial(_page, found))
     return told
 
@@ -114,16 +118,15 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
             told.problems.append(refused(error))
             continue
         except OSError as error:
-            cause = f"{path.name} cannot be read: {error.strerror}"
-            hint = "copy it to another disk, and name the copy"
-            told.problems.append(Problem(Kind.ENVIRONMENT, cause, str(path), hint))
+            told.problems.append(_unreadable(path, error))
             continue
         made = attribution.attributed(timeline, units)
         if units is not None and not made.capture.units:
             all_units = attribution.attributed(timeline).capture.units
             numbers = [unit.number for unit in all_units]
             cause = f"{path.name} has no unit in {units[0]}:{units[1]}"
-            hint = f"--units {min(numbers)}:{max(numbers) + 1} are all of them" if numbers else ""
+            span = f"--units {min(numbers)}:{max(numbers) + 1} are all of them" if numbers else ""
+            hint = span or "rlpatch traces shows what was recorded"
             told.problems.append(Problem(Kind.USAGE, cause, str(path), hint))
             continue
         capture = findings.checked(timeline, made)
@@ -143,7 +146,15 @@ def _traces(told: Report, paths: Sequence[Path], find: Callable[[Path], list[Pat
             told.problems.append(problem)
         except PermissionError as error:
             told.problems.append(refused(error))
+        except OSError as error:
+            told.problems.append(_unreadable(path, error))
     return found
+
+
+def _unreadable(path: Path, error: OSError) -> Problem:
+    """What is said of a trace that its disk, or its name, does not let be read."""
+    cause = f"{path.name} cannot be read: {error.strerror}"
+    return Problem(Kind.ENVIRONMENT, cause, str(path), "copy it to another disk, and name the copy")
 
 
 def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> None:
@@ -214,13 +225,11 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     rank = f"rank {capture.rank}" if capture.rank is not None else ""
     yield from _wrapped(capture.source, "")
     yield from _wrapped(" · ".join(filter(None, (FORMS[capture.form], capture.device, rank))))
-    numbers = [unit.number for unit in capture.units]
-    span = f"#{numbers[0]}" if len(numbers) == 1 else f"#{min(numbers)} to #{max(numbers)}"
-    slowest = capture.slowest_unit
-    text = f"{len(numbers)} unit{'s' * (len(numbers) != 1)}, {span}"
+    count, slowest = len(capture.units), capture.slowest_unit
+    text = f"{count} unit{'s' * (count != 1)}, {capture.span}"
     if capture.total_ns:
         text += f": median {_ms(capture.median_ns)}"
-    if slowest is not None and capture.median_ns and len(numbers) > 1:
+    if slowest is not None and capture.median_ns and count > 1:
         ratio = slowest.device_ns / capture.median_ns
         text += (
             f", 95th percentile {_ms(capture.percentile95_ns)}, slowest #{slowest.number} with {ratio:.2f} times that"
@@ -228,20 +237,25 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     yield from _wrapped(text)
     yield from _held(capture)
     if not capture.total_ns:
-        host = sorted(unit.host_ns for unit in capture.units)[(len(numbers) - 1) // 2]
-        yield f"  nothing ran on a device; median on the host {_ms(host)}"
+        yield f"  nothing ran on a device; median on the host {_ms(capture.host_median_ns)}"
+        yield from _units(capture)
+        yield from _checks(capture)
         return
     yield f"  {'part of a unit':38}{'ms per unit':>14}{'share':>9}"
     for part, words in PARTS.items():
         ns = sum(getattr(unit, part) for unit in capture.units)
         if ns:
-            yield f"  {words:38}{ns / len(numbers) / 1e6:14,.3f}{_percent(ns / capture.total_ns):>9}"
+            yield f"  {words:38}{ns / count / 1e6:14,.3f}{_percent(ns / capture.total_ns):>9}"
     phases = {phase: sum(unit.phases.get(phase, 0) for unit in capture.units) for phase in capture.units[0].phases}
     whole = sum(phases.values())
     if whole:
         shares = ", ".join(f"{phase} {_percent(ns / whole)}" for phase, ns in phases.items())
         yield from _wrapped(f"kernel time: {shares}")
     yield from _units(capture)
+    yield from _checks(capture)
+
+
+def _checks(capture: model.Capture) -> Iterator[Detail]:
     for check in capture.checks:
         yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
@@ -315,7 +329,8 @@ def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
     for title, rows in (("operators", capture.operators), ("modules", capture.modules)):
         if rows:
             yield ""
-            yield from _wrapped(f"{title}{of}, by the kernels that they launched", "")
+            by = "by the kernels that they launched" if capture.total_ns else "by their own time on the host"
+            yield from _wrapped(f"{title}{of}, {by}", "")
             yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"
             for row in rows[:SHOWN]:
                 head = f"{row.ns / units / 1e6:11,.3f}{row.host_ns / units / 1e6:14,.3f}{row.calls / units:12,.1f}  "
@@ -337,7 +352,8 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
     for reason in found.refused:
         yield from _wrapped(f"warning: {reason}", "")
     before, after = found.median_ns
-    yield f"median unit: {_ms(before)} before, {_ms(after)} after, {_signed(after - before)} ms"
+    on_host = " on the host" if found.clock == "host" else ""
+    yield f"median unit{on_host}: {_ms(before)} before, {_ms(after)} after, {_signed(after - before)} ms"
     if found.change is not None:
         low, _, high = found.change
         sure = "no clear difference" if low <= 0 <= high else "slower" if low > 0 else "faster"
@@ -345,7 +361,7 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{percent}: {sure}"
     for note in found.notes:
         yield from _wrapped(f"note: {note}", "")
-    if found.parts:
+    if any(part.before_ns or part.after_ns for part in found.parts):
         yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
         for part in found.parts:
             if part.before_ns or part.after_ns:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from patcher.traces import facts
-from patcher.traces.model import FORMS, PARTS, Capture, Change, Comparison, Kernel, Module, Part, Side, Unit
+from patcher.traces.model import FORMS, PARTS, Capture, Change, Check, Comparison, Kernel, Module, Part, Side, Unit
 from patcher.traces.sources import stage_of
 
 RESAMPLES = 2000
@@ -27,31 +27,36 @@ def compared(before: Sequence[Capture], after: Sequence[Capture], *, force: bool
 
     Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is given.
     """
-    sides = _side(before), _side(after)
+    clock = "device" if any(capture.total_ns for capture in (*before, *after)) else "host"
+    sides = _side(before, clock), _side(after, clock)
     usual = _median_unit(before), _median_unit(after)
     refused = tuple(_reasons(before, after))
-    median = tuple(unit.device_ns if unit else 0 for unit in usual)
+    median = tuple(_time(unit, clock) if unit else 0 for unit in usual)
     assert len(median) == 2  # noqa: S101
     reports = tuple(before), tuple(after)
     if refused and not force:
-        return Comparison(*sides, median, None, refused=refused, reports=reports)
+        return Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
     first, second = usual
     parts: tuple[Part, ...] = ()
     if first is not None and second is not None:
         parts = tuple(Part(name, first.parts[name], second.parts[name]) for name in PARTS)
     return Comparison(
-        *sides, median, _change(before, after), parts,
+        *sides, median, _change(before, after, clock), parts,
         kernels=tuple(_changes([one.kernels for one in before], [one.kernels for one in after], sides)),
         modules=tuple(_changes([one.modules for one in before], [one.modules for one in after], sides)),
-        refused=refused, notes=tuple(_notes(before, after)), reports=reports,
+        refused=refused, notes=tuple(_notes(before, after)), clock=clock, reports=reports,
     )  # fmt: skip
 
 
-def _side(captures: Sequence[Capture]) -> Side:
+def _time(unit: Unit, clock: str) -> int:
+    return unit.device_ns if clock == "device" else unit.host_ns
+
+
+def _side(captures: Sequence[Capture], clock: str) -> Side:
     def of(name: str) -> str:
         return ", ".join(dict.fromkeys(getattr(capture, name) for capture in captures))
 
-    times = tuple(unit.device_ns for capture in captures for unit in capture.units)
+    times = tuple(_time(unit, clock) for capture in captures for unit in capture.units)
     return Side(tuple(capture.source for capture in captures), of("form"), of("device"), times)
 
 
@@ -67,12 +72,7 @@ def _reasons(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[st
     """Why the sides cannot be compared."""
     for side, captures in (("before", before), ("after", after)):
         for capture in captures:
-            bad = [
-                check
-                for check in capture.failed
-                if "communication" in check.withdraws and "dispatch" in check.withdraws
-            ]
-            yield from (f"{side}: {check.evidence}" for check in bad)
+            yield from (f"{side}: {check.evidence}" for check in capture.failed if _carries_none(check))
     stages = [{stage_of(one.source, one.facts) for one in side} - {""} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
         yield f"other stage: {_joined(stages[0])} before, {_joined(stages[1])} after"
@@ -84,6 +84,11 @@ def _reasons(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[st
     windows = [{_window(one) for one in side} for side in (before, after)]
     if windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield f"other window: {_joined(windows[0])} before, {_joined(windows[1])} after"
+
+
+def _carries_none(check: Check) -> bool:
+    """Whether data that fails a check carries no verdict, so that there is nothing to compare."""
+    return {"communication", "dispatch"} <= set(check.withdraws)
 
 
 def _window(capture: Capture) -> str:
@@ -116,7 +121,8 @@ def _notes(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]
             uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
             if uncounted:
                 yield f"{side}, {capture.label or capture.source}: {facts.lying_between(uncounted)}."
-            yield from (f"{side}, {capture.label or capture.source}: {check.evidence}." for check in capture.failed)
+            others = (check for check in capture.failed if not _carries_none(check))
+            yield from (f"{side}, {capture.label or capture.source}: {check.evidence}." for check in others)
 
 
 def _loads(before: Sequence[Capture], after: Sequence[Capture]) -> Iterator[str]:
@@ -141,14 +147,15 @@ def _samples(captures: Sequence[Capture]) -> int:
 # ---------------------------------------------------------------- how much
 
 
-def _change(before: Sequence[Capture], after: Sequence[Capture]) -> tuple[int, int, int] | None:
+def _change(before: Sequence[Capture], after: Sequence[Capture], clock: str) -> tuple[int, int, int] | None:
     """The difference of the medians between the ends of its 95 % interval; None with fewer than two units a side.
 
     A bootstrap with a fixed seed: it draws captures, then units of these, so that the captures of a side that
     differ among themselves widen the interval.
     """
     sides = [
-        [[unit.device_ns for unit in capture.units] for capture in side if capture.units] for side in (before, after)
+        [[_time(unit, clock) for unit in capture.units] for capture in side if capture.units]
+        for side in (before, after)
     ]
     counts = [sum(map(len, side)) for side in sides]
     if min(counts) < 2:

@@ -453,13 +453,14 @@ def _rank(rank: Rank) -> str:
 
 
 def labelled(captures: Iterable[Capture]) -> list[Capture]:
-    """The captures with a label that tells them apart: their rank, or the last names of their paths."""
+    """The captures with a label that tells them apart: rank, rank and units, or the last names of their paths."""
     every = list(captures)
-    ranks = [capture.rank for capture in every]
+    ranks = ["" if capture.rank is None else f"rank {capture.rank}" for capture in every]
     if len(every) < 2:
         return every
-    if None not in ranks and len(set(ranks)) == len(ranks):
-        return [dataclasses.replace(capture, label=f"rank {capture.rank}") for capture in every]
+    for labels in (ranks, [f"{rank}, {capture.span}" for rank, capture in zip(ranks, every, strict=True)]):
+        if all(ranks) and len(set(labels)) == len(labels):
+            return [dataclasses.replace(capture, label=label) for capture, label in zip(every, labels, strict=True)]
     parts = [capture.source.rstrip("/").split("/") for capture in every]
     names = {depth: ["/".join(path[-depth:]) for path in parts] for depth in range(1, max(map(len, parts)) + 1)}
     depth = next((depth for depth, tails in names.items() if len(set(tails)) == len(tails)), max(names))

@@ -242,20 +242,37 @@ class Capture:
         return tuple(check for check in self.checks if not check.ok)
 
     @property
+    def span(self) -> str:
+        """The numbers of its units, as ``#3 to #5``; "" without units."""
+        numbers = [unit.number for unit in self.units]
+        if len(numbers) < 2:
+            return "".join(f"#{number}" for number in numbers)
+        return f"#{min(numbers)} to #{max(numbers)}"
+
+    @property
     def median_ns(self) -> int:
         """The time of the median unit on the device; 0 without units."""
         return self.median_unit.device_ns if self.median_unit else 0
 
     @property
+    def host_median_ns(self) -> int:
+        """The lower median of the times of the units on the host; 0 without units."""
+        ordered = sorted(unit.host_ns for unit in self.units)
+        return ordered[(len(ordered) - 1) // 2] if ordered else 0
+
+    @property
     def median_unit(self) -> Unit | None:
-        """The unit whose time is the lower median: a real one, whose parts add up."""
-        ordered = sorted(self.units, key=lambda unit: unit.device_ns)
+        """The unit whose time is the lower median: a real one, whose parts add up.
+
+        On the device; where nothing ran on one, on the host.
+        """
+        ordered = sorted(self.units, key=lambda unit: (unit.device_ns, unit.host_ns))
         return ordered[(len(ordered) - 1) // 2] if ordered else None
 
     @property
     def slowest_unit(self) -> Unit | None:
         """The unit with the longest time."""
-        return max(self.units, key=lambda unit: unit.device_ns, default=None)
+        return max(self.units, key=lambda unit: (unit.device_ns, unit.host_ns), default=None)
 
     @property
     def percentile95_ns(self) -> int:
@@ -365,7 +382,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison: its captures, and the times of their units on the device."""
+    """One side of a comparison: its captures, and the times of their units."""
 
     sources: tuple[str, ...]
     form: str
@@ -432,6 +449,7 @@ class Change:
 class Comparison:
     """Two sides: the difference of the median unit in nanoseconds with its 95 % interval, and where it comes from.
 
+    ``clock`` is "device", or "host" where nothing ran on a device on either side: then the times are those on the host.
     ``change`` is None where a side has no unit. ``refused`` says why the two cannot be compared; with ``--force`` the
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
@@ -445,6 +463,7 @@ class Comparison:
     modules: tuple[Change, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    clock: str = "device"
     reports: tuple[Sequence[Capture], Sequence[Capture]] = ((), ())
 
     def as_json(self) -> dict[str, Any]:
@@ -455,5 +474,5 @@ class Comparison:
             "parts": [part.as_json() for part in self.parts],
             "kernels": [kernel.as_json() for kernel in self.kernels],
             "modules": [module.as_json() for module in self.modules],
-            "refused": list(self.refused),
+            "refused": list(self.refused), "clock": self.clock,
         }  # fmt: skip

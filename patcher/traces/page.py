@@ -100,7 +100,7 @@ def _document(title: str, body: Content) -> str:
 def _report(report: Report, room: _Room) -> str:
     captures = report.captures
     # The rank that is looked at first is the slowest one: the others wait for it.
-    ordered = sorted(captures, key=lambda capture: -capture.median_ns) if len(captures) > 1 else list(captures)
+    ordered = sorted(captures, key=lambda one: (-one.median_ns, -one.host_median_ns))
     detailed, rest = ordered[: room.captures], ordered[room.captures :]
     many = len(captures) > 1
     shown = ordered[0] if ordered else None
@@ -115,9 +115,7 @@ def _report(report: Report, room: _Room) -> str:
         many and _collectives(captures, room),
         [_capture(capture, room, opened=not at, alone=not many) for at, capture in enumerate(detailed)],
         rest
-        and tag(
-            "p", f"{len(rest)} more ranks are left out here: `rlpatch report` of one of them shows it.", class_="faint"
-        ),
+        and tag("p", f"{len(rest)} more are left out here: `rlpatch report` of one of them shows it.", class_="faint"),
     )
     return _document(
         f"rlpatch report: {captures[0].label or captures[0].source}" if captures else "rlpatch report", body
@@ -127,7 +125,7 @@ def _report(report: Report, room: _Room) -> str:
 def _head(title: str, captures: Sequence[Capture]) -> Content:
     lines = [tag("p", _about(capture), class_="faint") for capture in captures[:4]]
     more = len(captures) - len(lines)
-    return tag("header", tag("h1", title), lines, more > 0 and tag("p", f"and {more} more ranks", class_="faint"))
+    return tag("header", tag("h1", title), lines, more > 0 and tag("p", f"and {more} more", class_="faint"))
 
 
 def _about(capture: Capture) -> str:
@@ -138,6 +136,11 @@ def _about(capture: Capture) -> str:
 
 def _ranked(capture: Capture) -> str:
     return "" if capture.rank is None else f"rank {capture.rank}"
+
+
+def _named(capture: Capture) -> str:
+    """What tells it apart from the others of the page."""
+    return capture.label or _ranked(capture)
 
 
 def _withdrawn(report: Report) -> Content:
@@ -153,12 +156,10 @@ def _tiles(capture: Capture, many: bool) -> Content:
     units = capture.units
     if not units:
         return tag("p", "No unit was found.", class_="faint")
-    numbers = [unit.number for unit in units]
-    span = f"unit, #{numbers[0]}" if len(numbers) == 1 else f"units, #{min(numbers)} to #{max(numbers)}"
-    title = f"{_ranked(capture) or capture.label}, the slowest one" if many else ""
+    span = f"unit{'s' * (len(units) > 1)}, {capture.span}"
+    title = f"{_named(capture)}, the slowest one" if many else ""
     if not capture.total_ns:
-        hosts = sorted(unit.host_ns for unit in units)
-        on_host = (_time(hosts[(len(hosts) - 1) // 2]), "median unit time on the host")
+        on_host = (_time(capture.host_median_ns), "median unit time on the host")
         none = tag("p", "Nothing ran on a device.", class_="faint")
         return (title and tag("h2", title), none, _tiled([(str(len(units)), span), on_host]))
     slowest = capture.slowest_unit
@@ -189,7 +190,7 @@ def _findings(report: Report) -> Content:
     if not report.findings:
         return None
     medians = {capture.source: capture.median_ns for capture in report.captures}
-    labels = {capture.source: _ranked(capture) or capture.label for capture in report.captures}
+    labels = {capture.source: _named(capture) for capture in report.captures}
     overall = max(medians.values(), default=0)
     many = len(report.captures) > 1
 
@@ -233,7 +234,7 @@ def _collectives(captures: Sequence[Capture], room: _Room) -> Content:
     met: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
     for capture in captures:
         for one in capture.collectives:
-            met.setdefault((one.group, one.index), []).append((one.ns, _ranked(capture) or capture.label, one.name))
+            met.setdefault((one.group, one.index), []).append((one.ns, _named(capture), one.name))
     shared = [(max(times)[0] - min(times)[0], key, times) for key, times in met.items() if len(times) > 1]
     if not shared:
         return None
@@ -261,8 +262,9 @@ def _capture(capture: Capture, room: _Room, *, opened: bool, alone: bool = False
     )
     if alone:
         return inner
-    name = ", ".join(filter(None, (side, _ranked(capture) or capture.label or capture.source)))
-    title = f"{name}: median unit {_time(capture.median_ns)}"
+    name = ", ".join(filter(None, (side, _named(capture) or capture.source)))
+    median = _time(capture.median_ns) if capture.total_ns else f"{_time(capture.host_median_ns)} on the host"
+    title = f"{name}: median unit {median}"
     return tag("details", tag("summary", title), inner, open=opened)
 
 
@@ -422,26 +424,33 @@ def _spans(spans: Iterable[Span], scale: float, y: float, named: int) -> Iterabl
 def _loads(capture: Capture) -> Content:
     """The time of a unit against what it held, where marks or facts tell."""
     drawn, before = [], []
+    clock = "" if capture.total_ns else " on the host"
     for name, about in (("requests", "requests"), ("context", "tokens of context"), ("tokens", "tokens scheduled")):
         points = [(getattr(unit, name), unit) for unit in capture.units if getattr(unit, name) is not None]
         values = [value for value, _ in points]
         if len(set(values)) > 1 and values not in before:  # each request that decodes is given one token
             before.append(values)
-            drawn.append(tag("figure", tag("figcaption", f"Unit time against {about}"), _scatter(points, about)))
+            times = [(value, _lasted(unit, capture), unit.number) for value, unit in points]
+            drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(times, about)))
     return tag("section", tag("h2", "What the units held"), drawn) if drawn else None
 
 
-def _scatter(points: Sequence[tuple[int, Unit]], about: str) -> Markup:
+def _lasted(unit: Unit, capture: Capture) -> int:
+    return unit.device_ns if capture.total_ns else unit.host_ns
+
+
+def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
+    """Values across, times up; the number of its unit stands beside each."""
     bottom = 160
-    top = max(unit.device_ns for _, unit in points) or 1
-    low, high = min(value for value, _ in points), max(value for value, _ in points)
+    top = max(time for _, time, _ in points) or 1
+    low, high = min(value for value, _, _ in points), max(value for value, _, _ in points)
     scale, across = (bottom - 12) / top, (_WIDTH - _LEFT - 30) / (high - low)
     dots = [
         tag(
-            "circle", tag("title", f"#{unit.number}: {value:,} {about}, {_time(unit.device_ns)}"), r=3.5, class_="dot",
-            cx=f"{_LEFT + 15 + (value - low) * across:.1f}", cy=f"{bottom - unit.device_ns * scale:.1f}",
+            "circle", tag("title", f"#{number}: {value:,} {about}, {_time(time)}"), r=3.5, class_="dot",
+            cx=f"{_LEFT + 15 + (value - low) * across:.1f}", cy=f"{bottom - time * scale:.1f}",
         )
-        for value, unit in points[:: math.ceil(len(points) / 600)]
+        for value, time, number in points[:: math.ceil(len(points) / 600)]
     ]  # fmt: skip
     ends = [
         tag("text", f"{value:,}", x=f"{_LEFT + 15 + (value - low) * across:.1f}", y=bottom + 16, text_anchor="middle")
@@ -635,9 +644,10 @@ def _comparison(comparison: Comparison, room: _Room) -> str:
     )  # fmt: skip
     low, estimate, high = comparison.change or (0, 0, 0)
     first, second = comparison.median_ns
+    clock = " on the host" if comparison.clock == "host" else ""
     tiles = [
-        (_time(first), f"median unit before, of {len(before.units_ns)}"),
-        (_time(second), f"median unit after, of {len(after.units_ns)}"),
+        (_time(first), f"median unit{clock} before, of {len(before.units_ns)}"),
+        (_time(second), f"median unit{clock} after, of {len(after.units_ns)}"),
     ]
     if comparison.change:
         tiles.append((_signed(estimate), "change of the median unit"))

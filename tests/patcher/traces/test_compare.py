@@ -155,7 +155,9 @@ def test_two_single_units_have_no_interval() -> None:
 
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     told = compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]).as_json()
-    assert list(told) == ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused"]
+    keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
+    assert list(told) == keys
+    assert told["clock"] == "device"
     assert told["schema"] == 1
     assert told["median_ns"] == [5, 7]
     assert [type(value) for value in told["change"]] == [int] * 3

@@ -18,7 +18,8 @@ import pytest
 
 from fixtures import environments
 from patcher.commands import tracing
-from patcher.traces import database, folders
+from patcher.errors import Problem
+from patcher.traces import database, folders, sources
 from patcher.traces.folders import Capture, Trace
 from tests.patcher.traces.conftest import RECORDING
 
@@ -238,6 +239,37 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
     assert row["state"] == folders.FOREIGN
     assert why in row["traces"][0]["why"]
     assert bool(row["next"]) == ("torch.profiler" in why)
+
+
+EVENTS = b'{"traceEvents": [{"ph": "X", "name": "ProfilerStep#3"}, {"ph": "X", "name": "a name that packs badly"}]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "taken"),
+    [
+        ("a.json", EVENTS, True),
+        ("packed.json.gz", gzip.compress(EVENTS, mtime=0), True),
+        ("packed.json", gzip.compress(EVENTS, mtime=0), True),
+        ("cut.json.gz", gzip.compress(EVENTS, mtime=0)[:-12], True),
+        ("settings.json", b'{"a": 1}', False),
+        ("broken.json.gz", b"no gzip", False),
+        ("pipe.json", None, False),
+        ("ascend_pytorch_profiler_0.db", b"", None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_report_takes_the_same_for_a_trace(
+    tmp_path: Path, name: str, content: bytes | None, taken: bool | None
+) -> None:
+    """But for a database alone, which `traces` knows by its folder."""
+    path = tmp_path / name
+    os.mkfifo(path) if content is None else path.write_bytes(content)
+    assert folders.find(tmp_path) == ([path] if taken else [])
+    if taken is False:
+        with pytest.raises(Problem, match="no trace lies in"):
+            sources.find(tmp_path)
+    else:
+        assert sources.find(tmp_path) == [path]
 
 
 def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:

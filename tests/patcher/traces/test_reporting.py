@@ -123,7 +123,67 @@ def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:
 
 def test_captures_of_one_rank_are_said_not_to_have_met(trace: Path, tmp_path: Path) -> None:
     other = steps(4).torch(tmp_path / "other_dp0_rank0_2.2.pt.trace.json")
-    assert "nothing is said of who waits for whom" in typed("report", trace, other).stderr
+    assert (
+        "note: who waits for whom is not said: these are not ranks of one window\n"
+        in typed("report", trace, other).stderr
+    )
+
+
+def windows(place: Path, *, device: bool = True) -> list[Path]:
+    """Two windows of one rollout of rank 0, with facts; the second takes longer, on a CPU by its marks alone."""
+    paths = []
+    for first, late in ((30, 0), (100, 5 * MS)):
+        run = steps(3, first=first, late=dict.fromkeys(range(first, first + 3), late))
+        run = run if device else replace(run, tasks=())
+        paths.append(run.torch(place / f"host_dp0_rank0_1.{first}.pt.trace.json.gz"))
+        units = [
+            {"number": first + at, "requests": first - at, "tokens": first - at, "context": 900 + at} for at in range(3)
+        ]
+        facts_beside(
+            paths[-1], window=f"{first}:{first + 3}", tail=None, first=first, end=first + 3, rollout=0, units=units
+        )
+    return paths
+
+
+@pytest.mark.parametrize("device", [True, False], ids=["on a device", "on a CPU"])
+def test_the_windows_of_a_folder_are_told_apart_by_their_units(tmp_path: Path, device: bool) -> None:
+    windows(tmp_path, device=device)
+    result = typed("report", tmp_path, "-o", tmp_path / "page.html")
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert "rank 0, #100 to #102 is the slowest; -o FILE.html and --json have the others, too" in said
+    assert "decode 30:33" in said
+    assert "decode 100:103" in said
+    assert "its units held requests 98 to 100" in said
+    page = (tmp_path / "page.html").read_text()
+    median = "15.00 ms" if device else "15.00 ms on the host"
+    assert f"rank 0, #100 to #102: median unit {median}" in page
+    assert page.count(f"Unit time{'' if device else ' on the host'} against requests</figcaption>") == 2
+    assert "more ranks" not in page
+
+
+def test_what_ran_on_no_device_is_compared_by_the_host_if_it_must_be(tmp_path: Path) -> None:
+    before, after = windows(tmp_path, device=False)
+    refused = typed("compare", before, before)
+    assert refused.exit_code == 4
+    assert "3 of 3 units launched no kernel" in refused.stderr
+    forced = typed("compare", before, after, "--force", "-o", tmp_path / "page.html")
+    assert forced.exit_code == 0
+    assert "\nmedian unit on the host: 10.00 ms before, 15.00 ms after, +5.000 ms\n" in forced.stdout
+    assert forced.stdout.count("launched no kernel") == 2, "as the reasons, and not once more as notes"
+    assert "part of the median unit" not in forced.stdout
+    assert max(map(len, forced.stdout.partition("\n\nwrote ")[0].splitlines())) <= 80
+    assert "median unit on the host before, of 3" in (tmp_path / "page.html").read_text()
+    told = data(typed("compare", before, after, "--force", "--json"))
+    assert (told["clock"], told["median_ns"]) == ("host", [10 * MS, 15 * MS])
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "loop"], ids=["a name too long", "a loop of links"])
+def test_a_path_that_no_disk_has_is_told_with_a_way_on(tmp_path: Path, path: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    result = typed("report", tmp_path / path)
+    assert result.exit_code in (3, 5)
+    assert "next: " in result.stderr
 
 
 def test_many_ranks_are_told_by_the_slowest(tmp_path: Path) -> None:
