@@ -48,6 +48,8 @@ def read(file: Path) -> Timeline:
 def _read(db: sqlite3.Connection, file: Path, found: Timeline) -> None:
     tables = _tables(db)
     for table, columns in _NEEDED.items():
+        if table == "TASK" and table not in tables and "PYTORCH_API" in tables:
+            continue  # nothing ran on a device: then torch_npu leaves the table out
         missing = columns - tables.get(table, set())
         if missing:
             what = f"the table {table}" if table not in tables else f"{', '.join(sorted(missing))} in the table {table}"
@@ -85,6 +87,8 @@ def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timel
         found.tasks.add(begin, end, kind, found.names(name), found.names(stream))
         connections.append(UNKNOWN if connection is None else connection)
 
+    if "TASK" not in tables:
+        return connections
     devices = {device for (device,) in db.execute("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")}
     if len(devices) > 1:
         several = ", ".join(sorted(map(str, devices)))

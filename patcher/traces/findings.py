@@ -83,6 +83,7 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     launches = made.launches
     share = launches.linked / launches.tasks if launches.tasks else 1.0
     evidence = f"{_percent(share)} of {launches.tasks:,} kernels and copies have a launch"
+    evidence = evidence if launches.tasks else "there is no kernel and no copy"
     yield Check("launches", share >= LINKED, evidence, _HOST)
     yield _clock_check(made)
     yield _alone_check(units, made)

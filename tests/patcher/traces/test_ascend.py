@@ -43,6 +43,15 @@ def rows(folder: Path, *more: dict[str, Any]) -> Path:
     return folder
 
 
+def test_a_database_has_no_table_of_tasks_where_nothing_ran_on_a_device(tmp_path: Path) -> None:
+    """torch_npu leaves it out then; without operators, too, it is a database of something else."""
+    folder = changed(steps(3).db(tmp_path / "rank0_ascend_pt"), "DROP TABLE TASK", "DROP TABLE COMMUNICATION_OP")
+    units = attribution.attributed(read(folder)).capture.units
+    assert [(unit.number, unit.host_ns, unit.kernels) for unit in units] == [(n, 10 * MS, 0) for n in (30, 31, 32)]
+    with pytest.raises(Problem, match="it lacks the table TASK"):
+        read(changed(folder, "DROP TABLE PYTORCH_API"))
+
+
 def test_the_vendors_steps_are_read_from_text(tmp_path: Path) -> None:
     folder = MET.text(tmp_path / "rank0_ascend_pt")
     (output(folder) / "step_trace_time.csv").write_text("Step,Computing,Free,Stage\n7,8873.756000000001,25744.05,\n")
