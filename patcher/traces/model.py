@@ -44,12 +44,13 @@ KINDS = (COMPUTE, COMMUNICATION, COPY)
 class Unit:
     """One recorded step, micro-batch or iteration: its time on the device in seven parts that add up to it.
 
-    On the device it reaches from ``begin_ns`` (its first kernel on the busiest compute stream, on the trace's clock) to
-    the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
-    on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they ran. ``phases`` is the time of these in
-    forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and ``context`` are None where neither its
-    mark nor the facts beside the trace tell; ``drafts``, ``longest`` (the longest context), ``sequences`` and their
-    ``padded`` shape where the facts do not. ``uncounted`` iterations lie between the unit before and this one.
+    On the device it reaches from ``begin_ns`` (its first kernel on the busiest compute stream, on the trace's clock)
+    to the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
+    on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
+    ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
+    ``context`` are None where neither its mark nor the facts beside the trace tell; ``drafts``, ``longest`` (the
+    longest context), ``sequences`` and their ``padded`` shape where the facts do not. ``uncounted`` iterations lie
+    between the unit before and this one.
     """
 
     number: int
