@@ -277,11 +277,16 @@ class Timeline:
         return array("i", heapq.merge(*(_sorted(own, begin) for own in streams.values()), key=begin.__getitem__))
 
 
-def _sorted(places: array[int], times: array[int]) -> Sequence[int]:
-    """``places`` in the order of their times; as they are, if they are in order."""
-    values = map(times.__getitem__, places)
-    following = map(times.__getitem__, islice(places, 1, None))
-    return places if all(map(operator.le, values, following)) else sorted(places, key=times.__getitem__)
+def _sorted(places: array[int], times: array[int]) -> array[int]:
+    """``places`` in the order of their times; as they are, if they are in order.
+
+    In stretches that are merged: a list of all of them would take as much memory as the timeline itself.
+    """
+    time = times.__getitem__
+    if all(map(operator.le, map(time, places), map(time, islice(places, 1, None)))):
+        return places
+    stretches = (places[at : at + STRETCH] for at in range(0, len(places), STRETCH))
+    return array("i", heapq.merge(*(array("i", sorted(stretch, key=time)) for stretch in stretches), key=time))
 
 
 def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
