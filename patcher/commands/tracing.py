@@ -326,6 +326,10 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
             kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
             hint = f"what torch_npu wrote: {one.path / 'logs'}"
             report.problems.append(Problem(kind, one.why, str(one.path), hint, one.said))
+        elif lacking and one.said:
+            cause = f"torch_npu left no {' and no '.join(sorted(lacking))}, and says that a part of it failed"
+            hint = f"look whether the disk is full, and at what torch_npu wrote: {one.path / 'logs'}"
+            report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.said))
         elif lacking:
             cause = f"torch_npu left no {' and no '.join(sorted(lacking))}: its analyse() exports what was recorded for"
             report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")

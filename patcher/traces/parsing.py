@@ -79,11 +79,22 @@ class Child:
 
     def said(self, telling: tuple[str, ...] = ("[ERROR]", "Error:")) -> tuple[str, ...]:
         """The last lines of its log in which one of ``telling`` stands, or the last ones of all."""
+        lines = self._lines()
+        return _shown([line for line in lines if any(word in line for word in telling)] or lines)
+
+    def failed(self) -> tuple[str, ...]:
+        """The last lines of its log that tell of a failure."""
+        return _shown([line for line in self._lines() if "[ERROR]" in line])
+
+    def _lines(self) -> list[str]:
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
-        lines = ["".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines()]
-        found = [line for line in lines if any(word in line for word in telling)]
-        return tuple(line[:300] for line in (found or [line for line in lines if line])[-3:])
+        lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+        return [line for line in lines if line]
+
+
+def _shown(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[:300] for line in lines[-3:])
 
 
 class Parser:
@@ -115,7 +126,7 @@ class Parser:
         why = folders.missing(self.path)
         if not why:
             shutil.rmtree(self.before, ignore_errors=True)
-            return Told(self.path, DONE, seconds=seconds)
+            return Told(self.path, DONE, "", self.child.failed(), seconds)
         died = f"the parser died of signal {-code}" if code < 0 else f"the parser failed (exit {code})" if code else ""
         if not died and not self.before.is_dir() and folders.exported(self.path):
             return Told(self.path, KEPT, why, said, seconds)

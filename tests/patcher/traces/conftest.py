@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,23 @@ def recorded(once: Once, npu_python: Path) -> Path:
         assert torch.returncode == 0, said
 
     return once("traces", make)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """``small_disk(kB)`` is a file system of this size, in memory; only root may mount one."""
+    place = tmp_path / "disk"
+
+    def mounted(size: int) -> Path:
+        place.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(place)]
+        if subprocess.run(words, capture_output=True).returncode:
+            pytest.skip("needs the right to mount a file system")
+        return place
+
+    yield mounted
+    if place.is_mount():
+        subprocess.run(["umount", "--lazy", place], check=True)
 
 
 @pytest.fixture

@@ -29,7 +29,9 @@ def analyse(profiler_path, max_process_number=4{export}):
         (output / "trace_view.json").write_text("[{{" if how == "half" else "[{{}}]")
         if how == "half":
             (output / "ascend_pytorch_profiler_0.db-journal").touch()
-    if "db" in exports:
+    if how == "no db":
+        print("2026 [ERROR] profiler.py: Task [DbParser] run failed.")
+    elif "db" in exports:
         (output / "ascend_pytorch_profiler_0.db").write_bytes(DATABASE)
 
 DATABASE = b"SQLite format 3\\\\0" + (512).to_bytes(2, "big") + bytes(10) + (1).to_bytes(4, "big") + bytes(68 + 412)

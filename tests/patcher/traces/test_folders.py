@@ -52,6 +52,20 @@ def test_a_full_disk(recorded: Path) -> None:
 
 
 @pytest.mark.engine
+def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
+    """A file system with room for the first trace, and for the beginning of the second."""
+    disk = small_disk(8)
+    environment = environments.variables(npu=False)
+    subprocess.run([npu_python, RECORDING, "torch", disk / "traces"], env=environment, capture_output=True)
+    seen = [(row["stage"], row["state"]) for row in rows(disk)]
+    assert seen[:2] == [("rollout", folders.WHOLE), ("compute-log-prob", folders.CUT)]
+    assert {state for _, state in seen[2:]} <= {folders.EMPTY}, "what followed found no room at all"
+    (cut,) = (capture.first for capture in folders.captures(disk) if capture.state == folders.CUT)
+    assert cut.why == "its JSON ends in the middle"
+    assert shutil.disk_usage(disk).free == 0
+
+
+@pytest.mark.engine
 def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--thorough"):
         pytest.skip("--thorough: it imports torch_npu once more")

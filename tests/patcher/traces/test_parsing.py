@@ -20,8 +20,10 @@ import pytest
 from fixtures import environments
 from fixtures.ascend import trace
 from patcher.cli import analyse as cli
+from patcher.cli import rlpatch
 from patcher.traces import folders, offline, opens, parsing, recipes
 from patcher.traces.folders import BEFORE, OUTPUT
+from tests.patcher.cli.conftest import runner
 from tests.patcher.traces import standin
 
 NAME = "host_dp0_rank{0}_77_77_20261122041742{0}76_ascend_pt"
@@ -191,6 +193,40 @@ def test_one_that_fails_does_not_stop_the_others(analyse, traces: Path) -> None:
     document = analyse(traces, how="dies", code=6)
     assert [problem["where"] for problem in document["problems"]] == [str(path) for path in paths]
     assert document["result"]["opens"] == []
+
+
+def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, traces: Path) -> None:
+    path = not_parsed(traces)
+    document = analyse(traces, "--export", "text,db", how="no db", code=1)
+    (problem,) = document["problems"]
+    assert problem["cause"] == "torch_npu left no db, and says that a part of it failed"
+    assert problem["next"] == f"look whether the disk is full, and at what torch_npu wrote: {path / 'logs'}"
+    assert "DbParser" in problem["notes"][0]
+    assert folders.exported(path) == ("text",)
+
+
+@pytest.mark.engine
+def test_the_real_torch_npu_on_a_full_disk(
+    recorded: Path, npu_python: Path, small_disk, run, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    """What is half is never called whole; with more room the same command does the rest."""
+    if not pytestconfig.getoption("--thorough"):
+        pytest.skip("--thorough: it imports torch_npu four times more")
+    (path,) = (recorded / "npu").glob("*_dp0_*")
+    copy = Path(shutil.copytree(path, (disk := small_disk(2000)) / path.name, ignore=shutil.ignore_patterns("logs")))
+    monkeypatch.setenv("PATH", environments.variables()["PATH"])
+    words = ("analyse", copy, "--python", npu_python, "--export", "text,db")
+    for room in (4, 16, 28):
+        used = shutil.disk_usage(disk).used // 1024
+        subprocess.run(["mount", "-o", f"remount,size={used + room}k", disk], check=True)
+        assert runner().invoke(rlpatch, list(map(str, words))).exit_code in (1, 6)
+        assert folders.look(copy).state in (folders.NOT_PARSED, folders.HALF_PARSED) or folders.exported(copy) == (
+            "text",
+        )
+        shutil.rmtree(copy / "logs", ignore_errors=True)
+    subprocess.run(["mount", "-o", "remount,size=2000k", disk], check=True)
+    run(*words)
+    assert (folders.look(copy).state, folders.exported(copy)) == (folders.WHOLE, ("text", "db"))
 
 
 def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None:
