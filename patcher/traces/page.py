@@ -231,19 +231,19 @@ def _ranks(ranks: Sequence[Rank], room: _Room) -> Content:
 
 def _collectives(captures: Sequence[Capture], room: _Room) -> Content:
     """The collectives in which ranks differed most: no clock is compared, only how long each was in it."""
-    met: dict[tuple[str, int], list[tuple[int, str, str]]] = {}
+    met: dict[tuple[str, int, int], list[tuple[int, str, str]]] = {}
     for capture in captures:
         for one in capture.collectives:
-            met.setdefault((one.group, one.index), []).append((one.ns, _named(capture), one.name))
+            met.setdefault((one.group, one.unit, one.index), []).append((one.ns, _named(capture), one.name))
     shared = [(max(times)[0] - min(times)[0], key, times) for key, times in met.items() if len(times) > 1]
     if not shared:
         return None
     rows = [
-        (_Cell(min(times)[2]), _Cell(f"{group} #{index}"), _timed(min(times)[0]), _timed(max(times)[0]), _timed(spread),
-         _Cell(min(times)[1]))
-        for spread, (group, index), times in sorted(shared, key=lambda one: (-one[0], one[1]))
+        (_Cell(min(times)[2]), _Cell(group), _Cell(f"#{unit}", unit), index + 1, _timed(min(times)[0]),
+         _timed(max(times)[0]), _timed(spread), _Cell(min(times)[1]))
+        for spread, (group, unit, index), times in sorted(shared, key=lambda one: (-one[0], one[1]))
     ]  # fmt: skip
-    heads = ("name", "n-th of its group", "shortest", "longest", "waiting", "came last")
+    heads = ("name", "group", "unit", "n-th there", "shortest", "longest", "waiting", "came last")
     return _table("Who waits for whom", heads, rows, room, "", names=2)
 
 
@@ -281,6 +281,7 @@ def _bars(capture: Capture, room: _Room) -> Content:
         "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last one to "
     )
     about += "its last kernel. The parts add up to it."
+    about = about if capture.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
         about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
     return tag(
@@ -559,7 +560,9 @@ def _kernels(capture: Capture, room: _Room) -> Content:
 
 
 def _operators(capture: Capture, room: _Room) -> Content:
-    about = "Kernels by the operator that launched them itself; on the host without the operators within."
+    about = "On the host without the operators within."
+    if capture.total_ns:
+        about = "Kernels by the operator that launched them itself; on the host without the operators within."
     return _callers("Operators", capture.operators, capture, room, about)
 
 
@@ -580,7 +583,16 @@ def _callers(title: str, found: Sequence[object], capture: Capture, room: _Room,
                 _Cell(_ms(host / count), host),
             )
         )  # fmt: skip
-    heads = ("name", "ms of kernels per unit", "kernels per unit", "calls per unit", "ms on the host per unit")
+    heads: tuple[str, ...] = (
+        "name",
+        "ms of kernels per unit",
+        "kernels per unit",
+        "calls per unit",
+        "ms on the host per unit",
+    )
+    if not capture.total_ns:  # then they launched nothing
+        kept = (0, 4, 3)
+        heads, rows = tuple(heads[at] for at in kept), [tuple(row[at] for at in kept) for row in rows]
     return _table(title, heads, rows, room, about)
 
 

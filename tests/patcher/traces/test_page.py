@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
@@ -269,6 +270,28 @@ def test_nothing_to_show_is_a_page_too():
         page.page(Report((Capture("a", "torch", None, "", (Unit(1, 0, 0),), (Kernel("k", "odd", 0, 0),)),))),
     ):
         shape(text)
+
+
+def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
+    """The first of unit 30 and the first of unit 31 are two."""
+    captures = tuple(
+        replace(
+            capture(rank=rank), label=f"rank {rank}",
+            collectives=tuple(Collective("586", 0, "allReduce", ms * MS, unit=30 + at) for at, ms in enumerate(row)),
+        )
+        for rank, row in enumerate(((10, 3), (4, 9)))
+    )  # fmt: skip
+    text = Seen(page.page(Report(captures, (), Verdict("a verdict")))).text
+    assert "allReduce586#3014.00 ms10.00 ms6.00 msrank 1" in text
+    assert "allReduce586#3113.00 ms9.00 ms6.00 msrank 0" in text
+
+
+def test_what_ran_on_no_device_has_the_columns_of_the_host():
+    units = tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(3))
+    text = Seen(page.page(Report((replace(capture(), units=units),), (), Verdict("a verdict")))).text
+    assert "Nothing ran on a device: the line is how long each was on the host." in text
+    assert "ms on the host per unit" in text
+    assert "ms of kernels per unit" not in text
 
 
 def test_details_give_way_before_the_page_grows_too_large():
