@@ -9,6 +9,10 @@ WIDEST = 100
 """Columns: no line of a report is read that is longer."""
 
 
+WIDTH = 80
+"""Columns of what is printed on as many lines as it needs."""
+
+
 class Note(NamedTuple):
     """``text`` fits on one line of a terminal; ``detail`` is shown with ``-v`` and by ``explain``."""
 
@@ -61,3 +65,17 @@ def indented(lines: Iterable[str], width: int, indent: str = "  ") -> list[str]:
             break_on_hyphens=False,
         )
     return wrapped
+
+
+def wrapped(text: str, indent: str = "", further: str = "  ") -> list[str]:
+    """``text`` in lines of ``WIDTH`` columns, those after the first behind ``further``; a longer word stays whole."""
+    import textwrap
+
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem, refused
+from patcher.notes import WIDTH, wrapped
 from patcher.report import Detail, Report
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 300.0
 """How long msprof-analyze may neither compute nor write anything."""
-
-WIDTH = 80
-"""Columns of what is printed."""
 
 MANY = 4
 """Captures from which on only the slowest is described."""
@@ -60,7 +58,7 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
     if len(found.captures) > 1:
         told.lines += [
             "",
-            *_wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too", ""),
+            *wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"),
         ]
     _write_page(told, options.page, functools.partial(_page, found))
     return told
@@ -211,20 +209,20 @@ def _verdict(found: model.Report) -> Iterator[str]:
     if verdict.withdrawn:
         yield "warning: this data cannot carry every verdict"
         for reason in verdict.withdrawn:
-            yield from _wrapped(reason)
+            yield from wrapped(reason, "  ")
         yield ""
     yield verdict.title
     for text in (verdict.guide, verdict.difference):
         if text:
-            yield from _wrapped(text)
+            yield from wrapped(text, "  ")
 
 
 def _capture(capture: model.Capture) -> Iterator[str]:
     from patcher.traces.model import FORMS, PARTS
 
     rank = f"rank {capture.rank}" if capture.rank is not None else ""
-    yield from _wrapped(capture.source, "")
-    yield from _wrapped(" · ".join(filter(None, (FORMS[capture.form], capture.device, rank))))
+    yield from wrapped(capture.source)
+    yield from wrapped(" · ".join(filter(None, (FORMS[capture.form], capture.device, rank))), "  ")
     count, slowest = len(capture.units), capture.slowest_unit
     text = f"{count} unit{'s' * (count != 1)}, {capture.span}"
     if capture.total_ns:
@@ -234,7 +232,7 @@ def _capture(capture: model.Capture) -> Iterator[str]:
         text += (
             f", 95th percentile {_ms(capture.percentile95_ns)}, slowest #{slowest.number} with {ratio:.2f} times that"
         )
-    yield from _wrapped(text)
+    yield from wrapped(text, "  ")
     yield from _held(capture)
     if not capture.total_ns:
         yield f"  nothing ran on a device; median on the host {_ms(capture.host_median_ns)}"
@@ -250,7 +248,7 @@ def _capture(capture: model.Capture) -> Iterator[str]:
     whole = sum(phases.values())
     if whole:
         shares = ", ".join(f"{phase} {_percent(ns / whole)}" for phase, ns in phases.items())
-        yield from _wrapped(f"kernel time: {shares}")
+        yield from wrapped(f"kernel time: {shares}", "  ")
     yield from _units(capture)
     yield from _checks(capture)
 
@@ -266,15 +264,15 @@ def _held(capture: model.Capture) -> Iterator[str]:
 
     if not capture.facts:
         return
-    yield from _wrapped(" · ".join(filter(None, facts.told(capture.facts))))
+    yield from wrapped(" · ".join(filter(None, facts.told(capture.facts))), "  ")
     every = {name: [getattr(unit, name) for unit in capture.units] for name in facts.HELD}
     known = {name: [value for value in values if value is not None] for name, values in every.items()}
     ranges = [f"{name} {facts.spread(min(values), max(values))}" for name, values in known.items() if any(values)]
     if ranges:
-        yield from _wrapped(f"its units held {', '.join(ranges)}")
+        yield from wrapped(f"its units held {', '.join(ranges)}", "  ")
     uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
     if uncounted:
-        yield from _wrapped(facts.lying_between(uncounted))
+        yield from wrapped(facts.lying_between(uncounted), "  ")
 
 
 def _units(capture: model.Capture) -> Iterator[Detail]:
@@ -298,11 +296,11 @@ def _units(capture: model.Capture) -> Iterator[Detail]:
 
 def _finding(finding: model.Finding) -> Iterator[str]:
     saving = f" (at most {_ms(finding.saving_ns)} per unit to gain)" if finding.saving_ns else ""
-    yield from _wrapped(f"{finding.severity}: {finding.title}{saving}", "")
-    yield from _wrapped(finding.evidence)
+    yield from wrapped(f"{finding.severity}: {finding.title}{saving}")
+    yield from wrapped(finding.evidence, "  ")
     if finding.advice:
-        yield from _wrapped(f"try: {finding.advice}")
-    yield from _wrapped(f"certainty: {finding.certainty}")
+        yield from wrapped(f"try: {finding.advice}", "  ")
+    yield from wrapped(f"certainty: {finding.certainty}", "  ")
 
 
 def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
@@ -330,7 +328,7 @@ def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
         if rows:
             yield ""
             by = "by the kernels that they launched" if capture.total_ns else "by their own time on the host"
-            yield from _wrapped(f"{title}{of}, {by}", "")
+            yield from wrapped(f"{title}{of}, {by}")
             yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"
             for row in rows[:SHOWN]:
                 head = f"{row.ns / units / 1e6:11,.3f}{row.host_ns / units / 1e6:14,.3f}{row.calls / units:12,.1f}  "
@@ -350,7 +348,7 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
     from patcher.traces.model import PARTS
 
     for reason in found.refused:
-        yield from _wrapped(f"warning: {reason}", "")
+        yield from wrapped(f"warning: {reason}")
     before, after = found.median_ns
     on_host = " on the host" if found.clock == "host" else ""
     yield f"median unit{on_host}: {_ms(before)} before, {_ms(after)} after, {_signed(after - before)} ms"
@@ -360,7 +358,7 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
         percent = f", {(after - before) / before * 100:+.1f} %" if before else ""
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{percent}: {sure}"
     for note in found.notes:
-        yield from _wrapped(f"note: {note}", "")
+        yield from wrapped(f"note: {note}")
     if any(part.before_ns or part.after_ns for part in found.parts):
         yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
         for part in found.parts:
@@ -381,15 +379,6 @@ def _comparison(found: model.Comparison) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- words
-
-
-def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    """``text`` in lines of ``WIDTH`` columns; a name that is longer stays whole."""
-    import textwrap
-
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=indent, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
 
 
 def _cut(name: str, room: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.errors import Kind, Problem
+from patcher.notes import wrapped
 from patcher.report import Detail, Report
 from patcher.traces import facts as telling
 from patcher.traces import folders
@@ -219,7 +220,7 @@ def _held(report: Report, trace: Trace) -> dict[str, Any]:
     asked = trace.said or window(trace.asked)
     if held:
         words = ", ".join(f"{name} {telling.spread(*values)}" for name, values in held.items())
-        report.lines.append(f"{trace.path.name} holds {asked}: {words}")
+        report.lines += wrapped(f"{trace.path.name} holds {asked}: {words}")
     if uncounted:
         report.lines.append(f"  {telling.lying_between(uncounted)}")
     return {"path": str(trace.path), "asked": asked, **held, "uncounted": uncounted, "doubts": list(trace.doubts)}
@@ -388,8 +389,8 @@ def _opened(report: Report, traces: Sequence[Trace]) -> Iterator[dict[str, Any]]
     from patcher.traces import opens
 
     for one in opens.opens(traces):
-        report.lines.append(f"opens in {one.program}: {one.where} ({one.how})")
-        report.lines += [f"  but {lack}" for lack in one.lacks]
+        report.lines += [f"opens in {one.program} ({one.how}):", f"  {one.where}"]
+        report.lines += [line for lack in one.lacks for line in wrapped(f"but {lack}", "  ", "    ")]
         for look in one.looks:
             there = "is there" if look.there else "is missing"
             report.lines.append(Detail(f"  {look.trace.name}: {look.part.name} {there}, for {look.part.shows}"))

@@ -476,7 +476,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
     assert ["it is cut off: its JSON ends in the middle"] in shown.values()
     text = run("analyse", recorded / "torch").stdout
-    assert "opens in Perfetto: " in text
+    assert "opens in Perfetto (ui.perfetto.dev, Open trace file):\n  /" in text
     assert "next: rlpatch report " in text
 
 

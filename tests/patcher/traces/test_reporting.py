@@ -483,7 +483,8 @@ def test_analyse_says_what_the_units_held(trace: Path) -> None:
         "doubts": ["its name says rank 0, its facts say 3"],
     }  # fmt: skip
     said = typed("analyse", trace.parent)
-    assert f"{trace.name} holds 0:4 at tail 8: requests 5 to 8, tokens 16, " in said.stdout
+    assert f"{trace.name} holds 0:4 at tail 8: requests 5 to 8, tokens 16, " in " ".join(said.stdout.split())
+    assert max(len(line) for line in said.stdout.splitlines() if str(trace.parent) not in line) <= 80
     assert "  2 uncounted iterations lie between its units, before #32" in said.stdout
     assert f"warning: {trace.name}: its name says rank 0" in said.stderr
 
