@@ -317,6 +317,7 @@ def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
 def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
     of = f" of {capture.label}" if many else ""
     units = len(capture.units)
+    left = 0 if capture.total_ns else 11  # without a device the first column says nothing
     if capture.kernels:
         yield from ("", f"kernels{of}")
         yield f"{'ms/unit':>11}{'calls/unit':>12}  {'kind':14} name"
@@ -329,9 +330,10 @@ def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
             yield ""
             by = "by the kernels that they launched" if capture.total_ns else "by their own time on the host"
             yield from wrapped(f"{title}{of}, {by}")
-            yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"
+            yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"[left:]
             for row in rows[:SHOWN]:
                 head = f"{row.ns / units / 1e6:11,.3f}{row.host_ns / units / 1e6:14,.3f}{row.calls / units:12,.1f}  "
+                head = head[left:]
                 yield head + _cut(row.name, WIDTH - len(head))
             yield from _more(len(rows))
 

@@ -203,6 +203,10 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "4 of 4 units launched no kernel" in result.stdout
     assert "  4 units, #3 to #6\n  nothing ran on a device; median on the host 100.00 ms\n" in result.stdout
+    assert (
+        "operators, by their own time on the host\n  host ms/unit  calls/unit  name\n        10.000         0.2  aten::mm\n"
+        in (result.stdout)
+    )
     assert typed("compare", path, path).exit_code == 4
 
 
