@@ -203,8 +203,7 @@ class StoreFolder:
         """
         named = self.root / path
         try:
-            parent = Path(os.path.realpath(named.parent, strict=True))
-            target = Path(os.path.realpath(named, strict=True))
+            parent, target = _strictly(named.parent), _strictly(named)
         except OSError as error:
             kind = Kind.FOREIGN_EDIT if isinstance(error, FileNotFoundError) else Kind.ENVIRONMENT
             hint = "see where its links lead, then run the command again"
@@ -338,6 +337,14 @@ def _ours(name: str) -> bool:
     if name.startswith((TEMPORARY, f"{CLAIM}.")) or name == NEXT:
         return True
     return len(name) == 64 and _HEX.issuperset(name)
+
+
+def _strictly(path: Path) -> Path:
+    """Where ``path`` leads, links followed; OSError where that is not there (`os.path` has it from 3.10 on)."""
+    try:
+        return path.resolve(strict=True)
+    except RuntimeError as error:  # what a loop of links is up to Python 3.12
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
 
 
 def _is_folder(folder: Opened, name: str) -> bool:

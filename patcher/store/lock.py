@@ -5,8 +5,6 @@ mount the file system. Elsewhere it may hold on each host alone (NFS with ``loca
 or nowhere: there a claim is needed, too, a name that only one process can create, wherever it runs.
 """
 
-# The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
-# ruff: noqa: PTH115
 from __future__ import annotations
 
 import contextlib

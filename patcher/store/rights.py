@@ -14,7 +14,7 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
 from patcher.store.opened import opened
 
@@ -25,7 +25,7 @@ _NEVER = frozenset({"security.capability", "security.ima", "security.evm"})
 _MODE = 0o1777
 _NAMELESS = getattr(os, "O_TMPFILE", os.O_CREAT | os.O_EXCL)
 """Elsewhere a file needs a name, and the one of the folder is taken."""
-Attributes = tuple[tuple[str, str], ...]
+Attributes = Tuple[Tuple[str, str], ...]
 
 
 class Node(NamedTuple):

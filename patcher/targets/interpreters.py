@@ -127,10 +127,12 @@ def executable(exe: str) -> str:
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of the program with the text of ``locate``."""
+    import pkgutil
     import signal
     import subprocess  # 4 ms, only where another interpreter is asked
 
-    source = Path(locate.__file__).read_text(encoding="utf-8")
+    # Not by its path: a bundle has it in a zip.
+    source = (pkgutil.get_data(__package__, "locate.py") or b"").decode()
     # -B: to look at an environment writes nothing into it.
     command = [program, "-B", "-c", source, *packages]
     try:

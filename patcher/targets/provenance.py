@@ -95,7 +95,8 @@ def _stands_for(found: Distribution, root: Path) -> bool:
     """Whether a dist-info elsewhere is that of an editable install of ``root``."""
     if found.checkout is None:
         return found.folder.parent != root and found.lists_package is False
-    return root.is_relative_to(found.checkout.resolve())
+    folder = found.checkout.resolve()
+    return folder == root or folder in root.parents
 
 
 def _egg_linked(project: Project, search: Iterable[str]) -> bool:
