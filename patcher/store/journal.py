@@ -70,13 +70,16 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Else
             known.add(journal.participants[journal.position])
     for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
+        cause = "an interrupted run over several roots can only be ended with all of them"
         hint = f"run `rlpatch recover` where these are found too: {', '.join(others)}"
+        if journal.hint:
+            said = "".join(char if char.isprintable() else "?" for char in journal.hint)  # of another process
+            cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", said[:500]
         if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
             # Whether it had decided went with it, and another machine may have it: only the user knows.
             away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
             again = f"{away}; rlpatch revert --path {shlex.quote(str(store.root))}"
             hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
-        cause = "an interrupted run over several roots can only be ended with all of them"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
     return done
 
@@ -90,11 +93,11 @@ def _verdict(
         if not journal.committed:
             return False
         return True if known.issuperset(others) else None
-    if journal.committed:
+    same = [one for one in journals if one.transaction == journal.transaction]
+    if any(one.committed for one in same):  # whoever it is: nobody sets a mark before the first one has
         return True
-    for one in journals:
-        if (one.transaction, one.position) == (journal.transaction, 0):
-            return one.committed
+    if any(one.position == 0 for one in same):
+        return False
     if journal.transaction in decided:
         return decided[journal.transaction]
     return False if first in known else None

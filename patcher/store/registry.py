@@ -68,7 +68,8 @@ class Journal(NamedTuple):
     ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first
     decides for all.
     They are compared with the roots that a command found by itself and never visited from here. ``back`` and
-    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded.
+    ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded. ``hint`` is
+    what whoever began it would type to end it, where that is no `rlpatch recover`.
     """
 
     transaction: str
@@ -79,6 +80,7 @@ class Journal(NamedTuple):
     ahead: dict[str, Folder | None]
     empties: bool
     committed: bool = False
+    hint: str = ""
 
 
 def registry_text(registry: Registry) -> bytes:
@@ -116,6 +118,7 @@ def journal_text(journal: Journal) -> bytes:
             "back": _folders_text(journal.back),
             "ahead": _folders_text(journal.ahead),
             "empties": journal.empties,
+            "hint": journal.hint,
         }
     )
 
@@ -154,6 +157,7 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
             ahead=_folders(top["ahead"]),
             empties=bool(top["empties"]),
             committed=committed,
+            hint=_string(top.get("hint", "")),
         )
 
     return _read(content, parse)

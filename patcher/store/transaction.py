@@ -64,12 +64,13 @@ class Outcome(NamedTuple):
 class Share(NamedTuple):
     """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
 
-    ``names`` says which of them the resolved roots here are.
+    ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
     """
 
     transaction: str
     participants: tuple[str, ...]
     names: Mapping[Path, str]
+    hint: str = ""
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -320,7 +321,7 @@ def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
         journals = [_prepare(draft, ours) for draft in drafts]
         if share:
             return []
-        _commit(list(zip(stores, journals, strict=True)))
+        _commit(list(zip(stores, journals)))
     except BaseException as error:  # also Ctrl-C: it is raised again below
         _abandon(stores, ours.transaction, error)
     else:
@@ -335,7 +336,16 @@ def _prepare(draft: Draft, share: Share) -> Journal:
     store = draft.store
     empties = draft.registry == Registry()
     position = share.participants.index(share.names[store.root])
-    journal = Journal(share.transaction, share.participants, position, draft.moves, draft.back, draft.ahead, empties)
+    journal = Journal(
+        share.transaction,
+        share.participants,
+        position,
+        draft.moves,
+        draft.back,
+        draft.ahead,
+        empties,
+        hint=share.hint,
+    )
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, wanted in draft.backups:

@@ -259,6 +259,29 @@ def second_stage(root: Path) -> Edit:
     return Edit(root, (Change(WORKER, before, before + b"update = 1  # rlpatch\n", PRISTINE),), add=(record(UPDATE),))
 
 
+def decided_elsewhere(roots: Sequence[Path]) -> None:
+    """Prepare several roots of one machine for a transaction that somebody decides who has no root at all."""
+    share = Share(RUN, ("whoever drives it", *map(name, roots)), {root: name(root) for root in roots}, "type\x1b this")
+    store.prepare([applying(root) for root in roots], share)
+
+
+def test_what_ends_it_is_said_in_the_words_of_whoever_began_it(machines: list[Path]) -> None:
+    decided_elsewhere(machines)
+    problem = refuses(machines[1])
+    assert problem.cause == f"the transaction {RUN} is prepared here and not decided yet"
+    assert problem.hint == "type? this"  # it was written by another process
+    store.commit_prepared(machines, RUN)
+    assert len(store.finish(machines, RUN)) == 3
+
+
+def test_the_mark_of_one_root_tells_of_the_others_that_it_was_decided(machines: list[Path]) -> None:
+    """A machine that died between two marks of its own comes back to one side, whoever starts it."""
+    decided_elsewhere(machines)
+    store.commit_prepared(machines[1:2], RUN)
+    assert {one.forward for one in store.recover(machines)} == {True}
+    assert bytes_of(machines) == {patched()}
+
+
 SCENES = {"apply": applying, "second stage": second_stage, "revert": reverting}
 
 
