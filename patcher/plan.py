@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import __version__, lines, markers
+from patcher import __version__, markers
 from patcher.capture import WHOLE, Capture, Stage, typed_as
 from patcher.change import SHARED, Change, Edit, PatchId, Record
+from patcher.edits import diff as diff
+from patcher.edits import revert as revert
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
@@ -394,40 +396,3 @@ def _now() -> str:
     from datetime import datetime, timezone
 
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def revert(
-    root: Path,
-    read: Callable[[PurePosixPath], bytes | None],
-    records: Iterable[Record],
-    patches: Iterable[PatchId],
-) -> Edit:
-    """The edit that takes ``patches`` out of every file that ``records`` name for them.
-
-    A file without a line of theirs is in it, too, as one that stays: somebody may patch it before the commit.
-    ``read`` gives a file's bytes, None where it is gone. Raises :class:`Problem` (FOREIGN_EDIT) where our lines are
-    not as we wrote them.
-    """
-    wanted = set(patches)
-    ours = [record for record in records if record.patch in wanted]
-    changes = []
-    for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
-        before = read(path)
-        if before is None:
-            continue
-        where = str(root / path)
-        after = markers.strip(before, wanted, where=where)
-        changes.append(Change(path, before, after, markers.strip(before, where=where)))
-    return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
-
-
-def diff(path: str, pristine: bytes, after: bytes) -> bytes:
-    """A unified diff that ``git apply`` takes, for a file in any encoding; empty without a change."""
-    import difflib
-
-    if pristine == after:
-        return b""
-    old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
-    shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
-    return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.commands.finding import SearchOptions
@@ -34,19 +34,10 @@ def status(names: Sequence[str], search: SearchOptions) -> Report:
 def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOptions) -> dict[str, object]:
     import shlex
 
-    from patcher.state import file_state
-    from patcher.store.folder import StoreFolder
-
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
     wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     installed = next((target.version for target in wheels if target.project.name == record.patch.target), None)
-    states, store_folder = [], StoreFolder(root.path)
-    for path in map(PurePosixPath, record.files):
-        data = root.read(path)
-        pristine = None if data is None else store_folder.backup(path)
-        changed = "" if data is None else store_folder.changed_rights(path)
-        left = None if data is None else store_folder.left_as_given(path, data)
-        states.append(file_state(data, pristine, record.patch, str(path), changed, left))
+    states = root.states(record)
     since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
     release = record.version or installed or "(unknown version)"
     report.lines.append(f"{record.patch} on {release} in {root.path}, {since}")
