@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
-
-import click
 
 from patcher import __version__
 from patcher.errors import Kind, Problem
@@ -90,7 +89,7 @@ class Report:
             lines = () if self.raw is not None else self.lines
             hidden = any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
             if hidden and not (quiet or verbose or as_json):
-                click.echo("details: -v", err=True, color=color)
+                _say("details: -v", sys.stderr, color)
         if not failed or isinstance(failed[0], BrokenPipeError):
             return self.exit_code
         reason = failed[0].strerror or type(failed[0]).__name__
@@ -98,31 +97,32 @@ class Report:
         with _writing(sys.stderr):
             hint = "send it where there is room, with > FILE, or into a pipe"
             problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
-            click.echo(_error(problem), err=True, color=color)
+            _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
 
     def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
         for note in [] if quiet else [said.fitted for said in self.notes]:
-            click.echo(_tinted(note.line), err=True, color=color)
+            _say(_tinted(note.line), sys.stderr, color)
             for line in indented(note.detail.splitlines(), _width()) if verbose else ():
-                click.echo(line, err=True, color=color)
+                _say(line, sys.stderr, color)
         for problem in self.problems:
-            click.echo(_error(problem), err=True, color=color)
+            _say(_error(problem), sys.stderr, color)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
+        stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             import json  # 2 ms, and most runs print text
 
-            click.echo(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), err=self.aside)
+            _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
         elif self.raw is not None:
             self._show_raw(color)
         elif not quiet:
             for line in self.lines:
                 if not isinstance(line, Detail):
-                    click.echo(_tinted(line), err=self.aside, color=color)
+                    _say(_tinted(line), stream, color)
                 elif verbose:
                     indent = line[: len(line) - len(line.lstrip())]
-                    click.echo("\n".join(indented([line], _width(), indent)), err=self.aside, color=color)
+                    _say("\n".join(indented([line], _width(), indent)), stream, color)
 
     def envelope(self) -> dict[str, object]:
         """The versioned JSON document."""
@@ -150,8 +150,8 @@ class Report:
             return
         if (color is None and sys.stdout.isatty()) or color:
             for line in data.decode("utf-8", "replace").splitlines():
-                tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
-                click.echo(click.style(line, fg=tint, bold=line.startswith(("+++", "---", "diff"))), color=True)
+                tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+                _say(_style(line, tint, bold=line.startswith(("+++", "---", "diff"))), sys.stdout, True)
         else:
             # Bytes, because the context lines of a diff come in whatever encoding the file has.
             sys.stdout.flush()
@@ -181,7 +181,30 @@ def _discard(stream: TextIO | None) -> None:
 
 
 def _error(problem: Problem) -> str:
-    return click.style("Error: ", fg="red", bold=True) + str(problem)
+    return _style("Error: ", "red", bold=True) + str(problem)
+
+
+_COLORS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_STYLED = re.compile(r"\x1b\[[\d;]*m")
+
+
+def _style(text: str, color: str, *, bold: bool = False) -> str:
+    """``text`` as a terminal colours it; "" is the colour that it has."""
+    codes = [str(code) for code in (bold and 1, _COLORS.get(color)) if code]
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes else text
+
+
+def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
+    """Print a line, coloured on a terminal only, unless ``color`` says otherwise.
+
+    Nothing of click is needed for that: where a bundle runs, it is not there.
+    """
+    if stream is None:  # the shell closed it
+        return
+    if not (stream.isatty() if color is None else color):
+        text = _STYLED.sub("", text)
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def _width() -> int:
@@ -209,4 +232,4 @@ def _tinted(line: str) -> str:
     if word not in _TINTS:
         return line
     indent = line[: len(line) - len(bare)]
-    return indent + click.style(word, fg=_TINTS[word]) + bare[len(word) :]
+    return indent + _style(word, _TINTS[word]) + bare[len(word) :]

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -121,12 +122,12 @@ def test_output_that_nobody_takes(
     code: int,
     said: str,
 ) -> None:
-    def refuse(*_words: object, err: bool = False, **_options: object) -> None:
-        if not err:
+    def refuse(text: str, stream: TextIO, color: bool | None) -> None:
+        if stream is sys.stdout:
             raise OSError(failure, os.strerror(failure))
-        print(*_words, file=sys.stderr)
+        print(text, file=stream)
 
-    monkeypatch.setattr("click.echo", refuse)
+    monkeypatch.setattr("patcher.report._say", refuse)
     # What is not written goes nowhere: that of the test must stay.
     monkeypatch.setattr("patcher.report._discard", lambda _stream: None)
     report = Report("apply", problems=problems)
@@ -142,10 +143,22 @@ def test_ctrl_c_ends_the_printing_and_not_what_was_done(monkeypatch: pytest.Monk
     def stop(*_words: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("click.echo", stop)
+    monkeypatch.setattr("patcher.report._say", stop)
     report = Report("apply")
     report.lines.append("a line")
     assert report.show(as_json=False, quiet=False, color=None) == 0
+
+
+@pytest.mark.parametrize(("color", "line"), [(None, "note: x"), (True, "\x1b[36mnote\x1b[0m: x"), (False, "note: x")])
+def test_colours_are_for_terminals_and_for_those_who_ask(
+    capsys: pytest.CaptureFixture[str], color: bool | None, line: str
+) -> None:
+    report = Report("apply", problems=[Problem(Kind.USAGE, "y")])
+    report.lines.append("note: x")
+    report.show(as_json=False, quiet=False, color=color)
+    out, err = capsys.readouterr()
+    assert out == f"{line}\n"
+    assert err == ("\x1b[1;31mError: \x1b[0m" if color else "Error: ") + "wrong usage: y\n"
 
 
 def test_a_stream_that_the_shell_closed(monkeypatch: pytest.MonkeyPatch) -> None:
