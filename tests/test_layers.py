@@ -14,7 +14,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.__main__", "patches.survey.__main__"),
     ("patcher.cli",),
     ("patcher.commands",),
-    ("patches.survey", "patcher.hook"),
+    ("patches.survey", "patcher.hook", "patcher.bundle"),
     ("patches", "patcher.plan"),
     ("patcher.request", "patcher.replacing", "patcher.rendering"),
     ("patcher.engine",),

@@ -12,6 +12,7 @@ from patcher.cli.command import reported
 COMMANDS = {
     "apply": ("apply", "Patch targets, all of them or none."),
     "run": ("run", "Run a command with patched targets, no file changed."),
+    "bundle": ("bundle", "Write one file that patches machines without rlpatch."),
     "diff": ("diff", "Show every line that is, or would be, inserted."),
     "revert": ("revert", "Take patches out again."),
     "status": ("status", "Say what is patched where, and whether it is intact."),

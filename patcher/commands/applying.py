@@ -60,13 +60,13 @@ def plans_for(
         except PermissionError as error:
             report.problems.append(refused(error))
     if not report.problems:
-        report.problems += _unused(request, plans)
+        report.problems += unused(request, plans)
     if report.problems and len(words) > 1:
         report.note("nothing was written, because not every target can be patched")
     return plans
 
 
-def _unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
+def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
     from patcher.request import no_stage
 

@@ -59,9 +59,11 @@ def normalise(name: str) -> str:
 
 
 def understood(text: str) -> Version | None:
-    """The version that ``text`` means, None if it is none."""
-    from packaging.version import InvalidVersion, Version  # 12 ms, not for --help
-
+    """The version that ``text`` means, None if it is none, or if nobody here can tell."""
+    try:
+        from packaging.version import InvalidVersion, Version  # 12 ms, not for --help
+    except ImportError:  # a bundle goes without it, and needs versions for words alone
+        return None
     try:
         return Version(text)
     except InvalidVersion:

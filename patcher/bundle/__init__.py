@@ -1,0 +1,1 @@
+"""One file for machines without rlpatch: `archive` makes it, `start` begins it there, the rest is what it carries."""

@@ -1,0 +1,63 @@
+"""The file that `rlpatch bundle` writes: a zip that Python runs, with the store as it is here and the plans."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import patcher
+from patcher.bundle.plans import NAME, Bundle, text_of
+from patcher.errors import Kind, Problem
+
+_MODULES = ("change", "edits", "errors", "interrupts", "lines", "markers", "notes", "report", "state")
+_HERE = ("start", "archive", "originals")
+"""Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
+_ROOMS = ("bundle", "store", "targets")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def made(bundle: Bundle) -> bytes:
+    """The whole file; the same for the same plans, whenever and wherever it is made."""
+    stream = io.BytesIO(b"#!/usr/bin/env python3\n")
+    stream.seek(0, io.SEEK_END)
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, content in _members(bundle):
+            member = zipfile.ZipInfo(name, _EPOCH)
+            member.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(member, content, zipfile.ZIP_DEFLATED, 9)
+    return stream.getvalue()
+
+
+def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
+    root = Path(patcher.__file__).parent
+    yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
+    yield f"patcher/bundle/{NAME}", text_of(bundle)
+    modules = [root / f"{name}.py" for name in ("__init__", *_MODULES)]
+    modules += [path for room in _ROOMS for path in sorted((root / room).glob("*.py")) if path.stem not in _HERE]
+    for path in modules:
+        yield f"patcher/{path.relative_to(root).as_posix()}", path.read_bytes()
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put the file at ``path``, executable, in one step.
+
+    Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
+    """
+    if path.is_dir() or (path.exists() and not zipfile.is_zipfile(path)):
+        what = "a folder" if path.is_dir() else "a file that is no bundle"
+        raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
+    adjacent = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
+    try:
+        adjacent.write_bytes(content)
+        adjacent.chmod(0o755)
+        adjacent.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            adjacent.unlink()
+        cause = f"the bundle cannot be written: {error.strerror}"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), "name a file in a folder of yours: -o FILE") from None

@@ -1,0 +1,108 @@
+"""Which plan of a bundle is the one for a target that is there: its files decide, not what its version says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from patcher import edits, markers
+from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
+from patcher.change import Change, Edit, PatchId, Record
+from patcher.errors import Kind, Problem
+from patcher.store import transaction as store
+from patcher.store.files import digest
+from patcher.targets.target import Target
+
+
+class Fitted(NamedTuple):
+    """A plan and the edit that it is for a target; ``replaces`` is the record of the same patch with other options."""
+
+    plan: BundledPlan
+    target: Target
+    edit: Edit
+    replaces: Record | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether a file or what is remembered of it would be another."""
+        return bool(self.edit.add) or any(change.before != change.after for change in self.edit.changes)
+
+
+def fitted(bundle: Bundle, target: Target) -> Fitted:
+    """The plan of ``bundle`` whose files those of ``target`` are, our own lines left aside.
+
+    Raises Problem: VERSION for a release that the bundle was not made for, FOREIGN_EDIT where somebody has changed a
+    file, or another patch stands in it, and what reading the file or the registry raises.
+    """
+    plans = [plan for plan in bundle.plans if plan.patch.target == target.project.name]
+    same = [plan for plan in plans if _public(plan.version) == _public(target.version)]
+    for plan in [*same, *(plan for plan in plans if plan not in same)]:
+        changes = [_change(file, plan.patch, target) for file in plan.files]
+        if all(changes):
+            return _fitted(plan, target, [change for change in changes if change], bundle.tool)
+    raise _unfit(same, plans, target)
+
+
+def _public(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
+    """What becomes of a file; None where it is not the one that was planned for."""
+    path = PurePosixPath(file.path)
+    if not target.exists(path):
+        return None
+    before = target.read(path)
+    pristine = markers.strip(before, [patch], where=str(target.root / path))
+    if digest(pristine) != file.before:
+        return None
+    return Change(path, before, file.applied(pristine), pristine)
+
+
+def _fitted(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> Fitted:
+    files = tuple(file.path for file in plan.files)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
+    before = next((one for one in store.records(target.root) if one.patch == plan.patch), None)
+    gone: tuple[Change, ...] = ()
+    if before:  # an earlier capture may have needed more files
+        left = before._replace(files=tuple(path for path in before.files if path not in files))
+        gone = edits.revert(target.root, lambda path: _read(target, path), [left], [plan.patch]).changes
+    known = before is not None and before[:4] == record[:4]
+    same = known and all(change.before == change.after for change in (*changes, *gone))
+    edit = Edit(target.root, (*changes, *gone), () if same else (record,))
+    return Fitted(plan, target, edit, None if known else before)
+
+
+def _read(target: Target, path: PurePosixPath) -> bytes | None:
+    return target.read(path) if target.exists(path) else None
+
+
+def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
+    name, made = target.project.name, " and ".join(plan.version for plan in plans)
+    for plan in same or plans:
+        for file in plan.files:
+            data = _read(target, PurePosixPath(file.path))
+            where = str(target.root / file.path)
+            if data is not None and digest(markers.strip(data, where=where)) == file.before:
+                others = ", ".join(str(one.patch) for one in markers.marked(data) if one.patch != plan.patch)
+                cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
+                hint = "take that out first, or use rlpatch itself here: it adds one patch to another"
+                return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
+    if not same:
+        here = f"{target.version} here" if target.version else "a release here that nothing tells"
+        hint = f"make one for it, where it is installed: rlpatch bundle {name}=={target.version or 'VERSION'}"
+        cause = f"{name} is {here}, and this bundle was made for {made}"
+        return Problem(Kind.VERSION, cause, str(target.root), hint)
+    plan = same[0]
+    other = next(PurePosixPath(file.path) for file in plan.files if not _change(file, plan.patch, target))
+    return Problem(
+        Kind.FOREIGN_EDIT,
+        f"{other.name} is not {'' if target.exists(other) else 'there, nor '}the one of {name} {plan.version} that this"
+        " bundle was made for",
+        str(target.root / other),
+        f"put that back (pip install --force-reinstall --no-deps {name}=={plan.version}), or make a bundle here: it"
+        " takes files as they are",
+    )

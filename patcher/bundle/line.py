@@ -1,0 +1,136 @@
+"""The command line of a bundle: argparse, because nothing else is sure to be there, and reports as rlpatch has them."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import pkgutil
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, NoReturn, Sequence
+
+from patcher.bundle import plans, steps
+from patcher.bundle.steps import Machine
+from patcher.errors import Kind, Problem, refused
+from patcher.report import Report
+
+_COMMANDS = {
+    "apply": "patch the targets on this machine, all of them or none",
+    "status": "say what is patched, and how each target stands to this bundle",
+    "diff": "show what is applied, from pristine to patched",
+    "revert": "take the patches of this bundle out again, whoever has applied them",
+    "recover": "end a run that was interrupted",
+    "prepare": "first step over several machines: all to the disk, no file changed",
+    "commit": "second step, if all are prepared: replace the files",
+    "abort": "second step, if one is not: forget what was prepared",
+}
+_WRITING, _STEPS = ("apply", "revert"), ("prepare", "commit", "abort")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Problem(Kind.USAGE, message, hint=f"{self.prog} --help")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one command line; gives the exit code, as `patcher.errors` has it."""
+    typed = list(sys.argv[1:] if words is None else words)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    options = argparse.Namespace(command="", json="--json" in typed, quiet=False, verbose=False)
+    try:
+        bundle = plans.read(pkgutil.get_data("patcher.bundle", plans.NAME) or b"")
+        _parser(bundle).parse_args(typed, options)
+        report = _ran(bundle, options)
+    except Problem as problem:
+        report = Report(options.command, problems=[problem])
+    except KeyboardInterrupt:
+        report = Report(options.command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+    except PermissionError as error:
+        report = Report(options.command, problems=[refused(error)])
+    except OSError as error:
+        where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+        report = Report(options.command, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)])
+    except Exception as error:
+        if options.verbose:
+            raise
+        cause, hint = f"{type(error).__name__}: {error}", "the same with -v shows where; please report it"
+        report = Report(options.command, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+    return _show(report, options)
+
+
+def _ran(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
+    if options.path and options.python:
+        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
+    python = options.python or (None if options.path else sys.executable)
+    machine = Machine(bundle, options.path, python, _words(), _wait)
+    command = getattr(steps, options.command)
+    given: dict[str, Any] = {}
+    if options.command in _WRITING:
+        given = {"dry_run": options.dry_run}
+    elif options.command in _STEPS:
+        given = {"transaction": options.transaction}
+    elif options.command == "diff":
+        given = {"planned": options.planned}
+    report: Report = command(machine, **given)
+    return report
+
+
+def _parser(bundle: plans.Bundle) -> argparse.ArgumentParser:
+    carried = [f"{plan.patch} on {plan.version}: {shlex.join(plan.options)}" for plan in bundle.plans]
+    about = "\n  ".join([f"Made by rlpatch {bundle.tool}. It carries:", *carried])
+    parser = _Parser(prog=_words(), description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-V", "--version", action="version", version=f"rlpatch {bundle.tool}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, text in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name in _STEPS:
+            command.add_argument("transaction", metavar="TX", type=_transaction, help="the same name on all machines")
+        command.add_argument("--path", type=Path, metavar="DIR", help="site-packages or a checkout with the package")
+        command.add_argument("--python", metavar="EXE", help="look in the environment of this interpreter")
+        if name in _WRITING:
+            command.add_argument("-n", "--dry-run", action="store_true", help="say what would be done, write nothing")
+        if name == "diff":
+            command.add_argument("--planned", action="store_true", help="show what apply would do instead")
+        command.add_argument("--json", action="store_true", help="print one line of JSON, with the name of the host")
+        command.add_argument("-q", "--quiet", action="store_true", help="print errors, and only what was asked for")
+        command.add_argument("-v", "--verbose", action="store_true", help="show details")
+    return parser
+
+
+def _transaction(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text!r}: letters, digits, dots and hyphens, such as the number of the job")
+    return text
+
+
+def _words() -> str:
+    """How this file was started, to be typed again."""
+    name = Path(sys.executable).name
+    return shlex.join([name if shutil.which(name) == sys.executable else sys.executable, sys.argv[0]])
+
+
+def _wait(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+
+
+def _show(report: Report, options: argparse.Namespace) -> int:
+    """Print the report: for programs as one line, so that those of many machines are a file of JSON lines."""
+    report.lines = [_typed(line) for line in report.lines]
+    for problem in report.problems:
+        problem.hint, problem.notes = _typed(problem.hint), tuple(map(_typed, problem.notes))
+    if options.json:
+        line = {"host": os.uname().nodename, **report.envelope()}
+        report.raw = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
+    return report.show(as_json=False, quiet=options.quiet, color=None, verbose=options.verbose)
+
+
+def _typed(text: str) -> str:
+    """What is said of commands of rlpatch in the words of those that are here."""
+    return re.sub(r"\brlpatch (?=(apply|status|diff|revert|recover)\b)", lambda _match: f"{_words()} ", text)

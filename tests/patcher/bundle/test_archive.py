@@ -1,0 +1,70 @@
+"""The file itself: always the same, complete, with the modules as they are here, and readable for old Pythons."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher.bundle import archive
+from patcher.bundle.plans import Bundle
+from patcher.errors import Kind, Problem
+
+ELSEWHERE = {"git", "packaging"}
+"""What is imported where it can be had, and only then."""
+
+
+@pytest.fixture(scope="module")
+def modules(pyz: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(pyz) as content:
+        assert content.testzip() is None
+        return {name: content.read(name) for name in content.namelist() if name.endswith(".py")}
+
+
+def test_it_is_the_same_whenever_it_is_made(bundle: Bundle, pyz: Path) -> None:
+    assert archive.made(bundle) == archive.made(bundle) == pyz.read_bytes()
+    assert pyz.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    assert pyz.stat().st_mode & 0o777 == 0o755
+    assert len(pyz.read_bytes()) < 110_000
+
+
+def test_its_modules_are_those_of_rlpatch(modules: dict[str, bytes]) -> None:
+    for name, content in modules.items():
+        path = "patcher/bundle/start.py" if name == "__main__.py" else name
+        assert content == (REPOSITORY / path).read_bytes()
+
+
+def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> None:
+    names = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in modules}
+    for name, content in modules.items():
+        tree = ast.parse(content, name, feature_version=(3, 8))
+        typing = [
+            node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        ]
+        unused = {id(node) for block in typing for node in ast.walk(block)}
+        for node in (node for node in ast.walk(tree) if id(node) not in unused):
+            found: list[str] = []
+            if isinstance(node, ast.Import):
+                found = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = [f"{node.module}.{alias.name}" for alias in node.names]
+                found = [inside if inside in names else node.module for inside in inner]
+            strange = {one for one in found if one.partition(".")[0] not in sys.stdlib_module_names} - names
+            assert {one.partition(".")[0] for one in strange} <= ELSEWHERE, name
+
+
+@pytest.mark.parametrize(
+    ("there", "kind"), [("folder", Kind.USAGE), ("script", Kind.USAGE), ("missing/patch.pyz", Kind.ENVIRONMENT)]
+)
+def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Kind) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "script").write_text("#!/bin/bash\n")
+    with pytest.raises(Problem) as caught:
+        archive.write(tmp_path / there, b"x")
+    assert (caught.value.kind, "-o" in caught.value.hint) == (kind, True)
+    assert (tmp_path / "script").read_text() == "#!/bin/bash\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "script"]

@@ -1,0 +1,324 @@
+"""What a bundle does on a machine, and that rlpatch and a bundle know of each other all that there is to know."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from patcher.bundle import steps
+from patcher.bundle.plans import Bundle
+from patcher.bundle.steps import Machine
+from patcher.errors import Kind, Problem
+from patcher.report import Report
+from patcher.store import STORE
+from patcher.store import transaction as store
+from tests.matrix import CRASH, thinned
+from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, registry, rlpatch, well
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.store.killer import killed
+from tests.patcher.store.tree import picture
+
+On = Callable[[Path], Machine]
+APPLY = ("apply", "vllm-ascend==0.11.0rc1", *WINDOW)
+
+
+def apply(machine: Machine) -> Report:
+    return well(steps.apply(machine, dry_run=False))
+
+
+def revert(machine: Machine) -> Report:
+    return well(steps.revert(machine, dry_run=False))
+
+
+def state(machine: Machine) -> str:
+    targets = well(steps.status(machine)).data["targets"]
+    assert isinstance(targets, list)
+    return str(targets[0]["state"])
+
+
+def test_a_bundle_applies_what_rlpatch_applies(machine: Machine, site: Path, tmp_path: Path) -> None:
+    other = release(tmp_path / "other")
+    assert rlpatch(*APPLY, "--path", other).exit_code == 0
+    apply(machine)
+    assert (site / WORKER).read_bytes() == (other / WORKER).read_bytes()
+    assert registry(site) == registry(other)
+
+
+def test_rlpatch_takes_out_what_a_bundle_has_applied(machine: Machine, site: Path) -> None:
+    before = picture(site)
+    report = apply(machine)
+    assert f"  patched {WORKER}" in report.lines
+    status = rlpatch("status", "--path", site).stdout
+    assert f"rlpatch apply vllm-ascend --decode 30:60 --backend npu --save-path /traces --path {site}" in status
+    assert f"  intact {WORKER}\n" in status
+    assert rlpatch("diff", "--path", site).stdout_bytes == well(steps.diff(machine, planned=False)).raw
+    assert "unchanged" in rlpatch(*APPLY, "--path", site).stdout
+    assert rlpatch("revert", "--path", site).exit_code == 0
+    assert picture(site) == before
+
+
+def test_a_bundle_takes_out_what_rlpatch_has_applied(machine: Machine, site: Path) -> None:
+    before = picture(site)
+    assert rlpatch(*APPLY, "--path", site).exit_code == 0
+    applied = picture(site)
+    assert state(machine) == "patched"
+    assert f"  unchanged {WORKER}" in apply(machine).lines
+    assert picture(site) == applied
+    patches = json.loads(rlpatch("status", "--path", site, "--json").stdout)["result"]["patches"]
+    for patch in patches:
+        del patch["installed"]
+    assert well(steps.status(machine)).data["patches"] == patches
+    assert f"  reverted {WORKER}" in revert(machine).lines
+    assert picture(site) == before
+
+
+def test_the_files_choose_the_release(on: On, tmp_path: Path) -> None:
+    for version, source in (("0.11.0rc1", SOURCE), (OLDER, OLD_SOURCE), ("0.99", SOURCE)):
+        machine = on(release(tmp_path / version, version, source))
+        assert f"vllm-ascend {version}: unpacked in {tmp_path / version}" in apply(machine).lines
+        assert source.splitlines()[0] in (tmp_path / version / WORKER).read_text()
+        assert [one.version for one in store.records(tmp_path / version)] == [version]
+        revert(machine)
+        assert (tmp_path / version / WORKER).read_text() == source
+
+
+def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) -> None:
+    before = picture(site)
+    assert f"  would patch {WORKER}" in well(steps.apply(machine, dry_run=True)).lines
+    planned = well(steps.diff(machine, planned=True)).raw
+    assert well(steps.diff(machine, planned=False)).raw == b""
+    assert "nothing of this bundle is applied" in revert(machine).lines[0]
+    assert state(machine) == "as released"
+    assert "nothing to recover" in well(steps.recover(machine)).lines[0]
+    assert picture(site) == before
+    apply(machine)
+    applied = picture(site)
+    assert well(steps.diff(machine, planned=False)).raw == planned
+    assert f"  would revert {WORKER}" in well(steps.revert(machine, dry_run=True)).lines
+    assert picture(site) == applied
+
+
+def test_the_same_patch_with_other_options_is_replaced(machine: Machine, site: Path) -> None:
+    assert rlpatch("apply", "vllm-ascend", "--decode", "5:9", "--path", site).exit_code == 0
+    assert state(machine) == "patched otherwise"
+    assert any("replaces: --decode 5:9" in line for line in apply(machine).lines)
+    assert (site / WORKER).read_text().count("# >>> rlpatch") == 1
+    assert [one.options[:2] for one in store.records(site)] == [("--decode", "30:60")]
+    revert(machine)
+    assert (site / WORKER).read_text() == SOURCE
+
+
+def test_files_that_only_the_capture_before_needed_lose_its_lines(on: On, tmp_path: Path, bundle: Bundle) -> None:
+    site = release(tmp_path / "site")
+    (site / "vllm_ascend" / "other.py").write_text("# of nobody\n")
+    machine = on(site)
+    apply(machine)
+    path = site / STORE / "state.json"
+    top = json.loads(path.read_text())
+    top["records"][0]["files"].append("vllm_ascend/other.py")
+    path.write_text(json.dumps(top))
+    apply(machine)
+    assert [one.files for one in store.records(site)] == [(WORKER,)]
+    revert(machine)
+    assert not (site / STORE).exists()
+
+
+def other_patch(site: Path) -> None:
+    assert rlpatch("apply", "vllm-ascend", "--stage", "graph-capture", "--path", site).exit_code == 0
+
+
+def edit(site: Path) -> None:
+    (site / WORKER).write_text(SOURCE + "\nmine = 1\n")
+
+
+def other_release(site: Path) -> None:
+    (site / WORKER).write_text(SOURCE.replace("allocator", "other_allocator"))
+    (site / "vllm_ascend-0.11.0rc1.dist-info" / "METADATA").write_text("Name: vllm-ascend\nVersion: 0.12.0rc1\n")
+
+
+def no_release(site: Path) -> None:
+    other_release(site)
+    shutil.rmtree(site / "vllm_ascend-0.11.0rc1.dist-info")
+
+
+def tampered(site: Path) -> None:
+    assert rlpatch(*APPLY, "--path", site).exit_code == 0
+    path = site / WORKER
+    path.write_text(path.read_text().replace('WINDOW = "30:60"', 'WINDOW = "1:60"'))
+
+
+def compiled(site: Path) -> None:
+    (site / WORKER).with_suffix(".cpython-311-x86_64-linux-gnu.so").write_bytes(b"")
+
+
+CASES = {
+    "another patch": (other_patch, Kind.FOREIGN_EDIT, "vllm-ascend graph-capture", "take that out first"),
+    "edited": (edit, Kind.FOREIGN_EDIT, "is not the one of vllm-ascend 0.11.0rc1", "vllm-ascend==0.11.0rc1"),
+    "gone": (lambda site: (site / WORKER).unlink(), Kind.FOREIGN_EDIT, "is not there, nor", "pip install"),
+    "another release": (
+        other_release, Kind.VERSION, "is 0.12.0rc1 here, and this bundle was made for 0.11.0rc1 and 0.10.2rc1",
+        "rlpatch bundle vllm-ascend==0.12.0rc1",
+    ),
+    "no release": (no_release, Kind.VERSION, "a release here that nothing tells", "==VERSION"),
+    "our lines edited": (tampered, Kind.FOREIGN_EDIT, "not as rlpatch wrote them", "undo the edit"),
+    "compiled": (compiled, Kind.ENVIRONMENT, "cannot be patched", "Python sources"),
+    "not there": (lambda site: shutil.rmtree(site / "vllm_ascend"), Kind.NO_TARGET, "is not there", "--path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_stands_in_the_way_is_said_and_nothing_is_written(machine: Machine, site: Path, case: str) -> None:
+    arrange, kind, cause, hint = CASES[case]
+    arrange(site)
+    before = picture(site)
+    for report in (
+        steps.apply(machine, dry_run=False),
+        steps.apply(machine, dry_run=True),
+        steps.prepare(machine, "job"),
+    ):
+        assert [problem.kind for problem in report.problems] == [kind]
+        assert cause in report.problems[0].cause
+        assert hint in report.problems[0].hint
+    assert picture(site) == before
+    targets = well(steps.status(machine)).data["targets"]
+    assert [one["state"] for one in targets] == ["other"] * len(targets)  # type: ignore[attr-defined, arg-type]
+
+
+def test_a_tree_that_may_not_be_written(machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, access = picture(site), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and access(path, mode))
+    with pytest.raises(Problem, match="no permission to write"):
+        steps.apply(machine, dry_run=False)
+    assert picture(site) == before
+
+
+def test_a_patch_that_the_bundle_does_not_know_stays(machine: Machine, site: Path) -> None:
+    apply(machine)
+    assert rlpatch("apply", "vllm-ascend", "--stage", "graph-capture", "--path", site).exit_code == 0
+    assert "vllm-ascend graph-capture stays: this bundle does not know it" in revert(machine).lines
+    assert [one.patch.stage for one in store.records(site)] == ["graph-capture"]
+
+
+def test_processes_that_meet_in_one_folder_all_end_well(machine: Machine, site: Path) -> None:
+    """As where many machines mount the same site-packages."""
+
+    def run(job: Callable[[], object]) -> list[int]:
+        children = []
+        for _ in range(4):
+            child = os.fork()
+            if child == 0:
+                try:
+                    job()
+                except BaseException:
+                    traceback.print_exc()
+                    os._exit(1)
+                os._exit(0)
+            children.append(child)
+        return [os.waitpid(child, 0)[1] for child in children]
+
+    assert run(lambda: apply(machine)) == [0] * 4
+    assert state(machine) == "patched"
+    revert(machine)
+    assert run(lambda: well(steps.prepare(machine, "job"))) == [0] * 4
+    assert run(lambda: well(steps.commit(machine, "job"))) == [0] * 4
+    assert state(machine) == "patched"
+
+
+def test_what_is_prepared_waits_and_goes_either_way(machine: Machine, site: Path) -> None:
+    before = picture(site)
+    source = (site / WORKER).read_bytes()
+    assert f"prepared as job: {site}" in well(steps.prepare(machine, "job")).lines
+    assert f"prepared as job: {site}" in well(steps.prepare(machine, "job")).lines
+    assert state(machine) == "prepared"
+    assert (site / WORKER).read_bytes() == source
+    well(steps.abort(machine, "job"))
+    assert picture(site) == before
+    well(steps.prepare(machine, "job"))
+    well(steps.commit(machine, "job"))
+    assert state(machine) == "patched"
+    assert "nothing is left to do" in well(steps.commit(machine, "job")).lines[0]
+    assert "nothing is prepared as job" in well(steps.abort(machine, "job")).lines[0]
+    revert(machine)
+    assert picture(site) == before
+
+
+@pytest.mark.parametrize("command", ["apply", "revert", "recover"])
+def test_until_then_everybody_else_is_refused_and_told_what_to_type(machine: Machine, site: Path, command: str) -> None:
+    well(steps.prepare(machine, "job"))
+    given = {} if command == "recover" else {"dry_run": False}
+    with pytest.raises(Problem) as caught:
+        getattr(steps, command)(machine, **given)
+    said = rlpatch(*(APPLY if command == "apply" else [command]), "--path", site)
+    assert (caught.value.kind, said.exit_code) == (Kind.ROLLBACK_INCOMPLETE, 7)
+    for text in (str(caught.value), said.stderr):
+        assert "the transaction job is prepared here and not decided yet" in text
+        assert "python3 patch.pyz commit job, if all machines are prepared, or python3 patch.pyz abort job" in text
+    with pytest.raises(Problem, match="the transaction job is prepared here"):
+        steps.prepare(machine, "another")
+    with pytest.raises(Problem, match="the transaction another is not prepared here"):
+        steps.commit(machine, "another")
+    well(steps.abort(machine, "job"))
+
+
+def test_a_file_that_changes_between_the_steps_is_left_alone(machine: Machine, site: Path) -> None:
+    well(steps.prepare(machine, "job"))
+    edit(site)
+    edited = (site / WORKER).read_bytes()
+    with pytest.raises(Problem, match="changed the file while rlpatch was at work") as caught:
+        steps.commit(machine, "job")
+    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
+    well(steps.abort(machine, "job"))
+    assert (site / WORKER).read_bytes() == edited
+    assert not store.pending(site)
+
+
+def ends(machine: Machine, site: Path) -> str:
+    """On which side a machine is; what is prepared is on none."""
+    assert not store.pending(site)
+    return {"as released": "before", "patched": "after"}[state(machine)]
+
+
+def calls(job: str) -> Sequence[int]:
+    """At which calls a step is killed: every one of a thorough run."""
+    return range({"prepare": 40, "commit": 45, "abort": 20}[job])
+
+
+POINTS = [f"{job} {point}" for job in ("prepare", "commit", "abort") for point in calls(job)]
+
+
+@pytest.mark.parametrize("then", ["commit", "abort"])
+@pytest.mark.parametrize("case", thinned(POINTS, ["prepare 20", "commit 10", "commit 25", "abort 5"], CRASH))
+def test_killed_in_a_step_it_still_goes_the_way_that_is_said(
+    machine: Machine, site: Path, case: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # a killed process loses nothing that was written
+    step, point = case.split()
+    before = picture(site)
+    if step != "prepare":
+        well(steps.prepare(machine, "job"))
+    killed(lambda: getattr(steps, step)(machine, "job"), int(point))
+    kinds = []
+    try:
+        kinds = [problem.kind for problem in getattr(steps, then)(machine, "job").problems]
+    except Problem as problem:
+        kinds = [problem.kind]
+    steps.recover(machine)
+    end = ends(machine, site)
+    if then == "commit" and end == "before":
+        assert kinds == [Kind.ROLLED_BACK]  # it was not prepared yet, or not any more
+        assert step != "commit"
+    elif then == "abort" and end == "after":
+        assert step == "commit"
+        assert kinds in ([], [Kind.ROLLBACK_INCOMPLETE])  # the abort came too late: the commit had been, or was decided
+    else:
+        assert kinds == []
+    if ends(machine, site) == "after":
+        revert(machine)
+    now = picture(site, root_time=False)
+    assert now == {**before, ".": now["."]}
