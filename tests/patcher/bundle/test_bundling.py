@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from fixtures import releases
 from patcher.bundle import plans, steps
 from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
@@ -108,3 +110,28 @@ def test_a_bundle_takes_the_place_of_the_one_before(site: Path) -> None:
     for _ in range(2):
         assert rlpatch("bundle", "vllm-ascend", *WINDOW, "--path", site).exit_code == 0
     assert [path.name for path in Path.cwd().iterdir() if "patch" in path.name] == ["patch.pyz"]
+
+
+@pytest.mark.matrix
+def test_real_releases_of_several_targets(tmp_path: Path) -> None:
+    """Two releases of vllm-ascend and one of verl in one file; the nodes hold what pip would have put there."""
+    wanted = {"0.11.0rc1": "vllm-ascend", "0.10.2rc1": "vllm-ascend", "0.6.1": "verl"}
+    places = {version: releases.release(version, project) for version, project in wanted.items()}
+    words = [word for place in places.values() for word in ("--path", place)]
+    made = rlpatch("bundle", "vllm-ascend", "verl", "--mini-batch", "0:1", *WINDOW, *words)
+    assert made.exit_code == 0, made.output
+    assert Path("patch.pyz").stat().st_size < 125_000
+    bundled = carried(Path("patch.pyz"))
+    for version in ("0.11.0rc1", "0.10.2rc1"):
+        site = tmp_path / version
+        for place in (places[version], places["0.6.1"]):
+            shutil.copytree(place, site, dirs_exist_ok=True)
+        before = picture(site)
+        machine = Machine(bundled, site, None, WORDS, lambda _message: None)
+        well(steps.apply(machine, dry_run=False))
+        again = rlpatch("apply", "vllm-ascend", "verl", "--mini-batch", "0:1", *WINDOW, "--path", site)
+        assert "patched" not in again.stdout, again.stdout
+        files = json.loads(rlpatch("status", "--path", site, "--json").stdout)["result"]["patches"]
+        assert {file["state"] for patch in files for file in patch["files"]} == {"intact"}
+        well(steps.revert(machine, dry_run=False))
+        assert picture(site) == before
