@@ -267,16 +267,13 @@ def commit(machine: Machine, transaction: str) -> Report:
 def abort(machine: Machine, transaction: str) -> Report:
     """Forget what was prepared. Where `commit` had begun it is brought to its end instead, and that is a problem."""
     report, found = Report("abort", data={"transaction": transaction}), machine.discover()
-    prepared = _of(transaction, found)
-    roots = list(prepared)
-    committed = any(journal.committed for journal in prepared.values())
-    ended = store.finish(roots, transaction) if committed else store.abort(roots, transaction)
+    ended = store.abort(list(_of(transaction, found)), transaction)
     for one in ended:
         report.lines.append(f"{'committed' if one.forward else 'as before'}: {one.root}")
-    if committed:
+    if ahead := [str(one.root) for one in ended if one.forward]:
         cause = f"the transaction {transaction} was being committed here, so it went ahead"
         hint = f"{machine.words} commit {transaction} on the other machines, or {machine.words} revert on this one"
-        report.problems.append(Problem(Kind.ROLLBACK_INCOMPLETE, cause, ", ".join(map(str, roots)), hint))
+        report.problems.append(Problem(Kind.ROLLBACK_INCOMPLETE, cause, ", ".join(ahead), hint))
     if not ended:
         report.lines.append(f"nothing is prepared as {transaction}")
     return report

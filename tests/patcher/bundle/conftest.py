@@ -30,6 +30,12 @@ def rlpatch(*words: object) -> Result:
     return runner().invoke(cli.rlpatch, [str(word) for word in words])
 
 
+def carried(path: Path) -> Bundle:
+    """What a bundle carries."""
+    with zipfile.ZipFile(path) as archive:
+        return plans.read(archive.read(f"patcher/bundle/{plans.NAME}"))
+
+
 @pytest.fixture(scope="session")
 def pyz(once: Once) -> Path:
     """The file, for both releases."""
@@ -46,8 +52,7 @@ def pyz(once: Once) -> Path:
 @pytest.fixture(scope="session")
 def bundle(pyz: Path) -> Bundle:
     """What that file carries."""
-    with zipfile.ZipFile(pyz) as archive:
-        return plans.read(archive.read(f"patcher/bundle/{plans.NAME}"))
+    return carried(pyz)
 
 
 @pytest.fixture

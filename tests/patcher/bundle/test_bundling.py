@@ -10,17 +10,11 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
-from patcher.bundle import plans, steps
-from patcher.bundle.plans import Bundle
+from patcher.bundle import steps
 from patcher.bundle.steps import Machine
-from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, WORDS, rlpatch, well
+from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, WORDS, carried, rlpatch, well
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
-
-
-def carried(path: Path) -> Bundle:
-    with zipfile.ZipFile(path) as archive:
-        return plans.read(archive.read(f"patcher/bundle/{plans.NAME}"))
 
 
 def wheel(tmp_path: Path) -> Path:

@@ -6,21 +6,20 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from patcher.bundle import steps
-from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
 from patcher.errors import Kind, Problem
 from patcher.report import Report
-from patcher.store import STORE
 from patcher.store import transaction as store
 from tests.matrix import CRASH, thinned
-from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, registry, rlpatch, well
+from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, carried, registry, rlpatch, well
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.reliability import package
 from tests.patcher.store.killer import killed
 from tests.patcher.store.tree import picture
 
@@ -114,19 +113,19 @@ def test_the_same_patch_with_other_options_is_replaced(machine: Machine, site: P
     assert (site / WORKER).read_text() == SOURCE
 
 
-def test_files_that_only_the_capture_before_needed_lose_its_lines(on: On, tmp_path: Path, bundle: Bundle) -> None:
-    site = release(tmp_path / "site")
-    (site / "vllm_ascend" / "other.py").write_text("# of nobody\n")
-    machine = on(site)
-    apply(machine)
-    path = site / STORE / "state.json"
-    top = json.loads(path.read_text())
-    top["records"][0]["files"].append("vllm_ascend/other.py")
-    path.write_text(json.dumps(top))
-    apply(machine)
-    assert [one.files for one in store.records(site)] == [(WORKER,)]
-    revert(machine)
-    assert not (site / STORE).exists()
+def test_files_that_only_the_capture_before_needed_lose_its_lines(on: On, tmp_path: Path) -> None:
+    site = package.install(tmp_path / "two")
+    assert rlpatch("bundle", "vllm-ascend", *WINDOW, "--path", site, "-o", tmp_path / "two.pyz").exit_code == 0
+    bundle = carried(tmp_path / "two.pyz")
+    (plan,) = bundle.plans
+    assert [file.path for file in plan.files] == [package.V1, package.V0]
+    apply(on(site)._replace(bundle=bundle))
+    fewer = on(site)._replace(bundle=bundle._replace(plans=(plan._replace(files=plan.files[:1]),)))
+    assert f"  patched {package.V0}" in apply(fewer).lines
+    assert (site / package.V0).read_text() == package.FILES[package.V0]
+    assert [one.files for one in store.records(site)] == [(package.V1,)]
+    revert(fewer)
+    assert (site / package.V1).read_text() == package.FILES[package.V1]
 
 
 def other_patch(site: Path) -> None:
@@ -278,22 +277,30 @@ def test_a_file_that_changes_between_the_steps_is_left_alone(machine: Machine, s
     assert not store.pending(site)
 
 
+def test_an_abort_that_comes_too_late_goes_ahead_and_says_so(machine: Machine, site: Path) -> None:
+    well(steps.prepare(machine, "job"))
+    store.commit_prepared([site], "job")
+    (problem,) = steps.abort(machine, "job").problems
+    assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, str(site))
+    assert "python3 patch.pyz commit job on the other machines, or python3 patch.pyz revert on this" in problem.hint
+    assert ends(machine, site) == "after"
+
+
 def ends(machine: Machine, site: Path) -> str:
     """On which side a machine is; what is prepared is on none."""
     assert not store.pending(site)
     return {"as released": "before", "patched": "after"}[state(machine)]
 
 
-def calls(job: str) -> Sequence[int]:
-    """At which calls a step is killed: every one of a thorough run."""
-    return range({"prepare": 40, "commit": 45, "abort": 20}[job])
+CALLS = {"prepare": range(0, 250, 7), "commit": range(0, 220, 5), "abort": range(0, 150, 7)}
+"""At which calls a step is killed; each has some fewer than the last one."""
 
-
-POINTS = [f"{job} {point}" for job in ("prepare", "commit", "abort") for point in calls(job)]
+POINTS = [f"{step} {point}" for step, points in CALLS.items() for point in points]
+SHORT = ["prepare 140", "commit 100", "commit 150", "abort 70"]
 
 
 @pytest.mark.parametrize("then", ["commit", "abort"])
-@pytest.mark.parametrize("case", thinned(POINTS, ["prepare 20", "commit 10", "commit 25", "abort 5"], CRASH))
+@pytest.mark.parametrize("case", thinned(POINTS, SHORT, CRASH))
 def test_killed_in_a_step_it_still_goes_the_way_that_is_said(
     machine: Machine, site: Path, case: str, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
