@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def upstream(name: str) -> Upstream:
 @cache
 def _declared() -> tuple[tuple[Project, str], ...]:
     """Each project with the name of the package that declares it."""
-    folder = Path(__file__).parent
-    names = sorted(path.parent.name for path in folder.glob("*/__init__.py"))
+    import patches
+
+    names = sorted(module.name for module in iter_modules(patches.__path__) if module.ispkg)  # of an archive, too
     modules = (import_module(f"{__package__}.{name}") for name in names)
     return tuple((module.PROJECT, module.__name__) for module in modules if hasattr(module, "PROJECT"))

@@ -6,6 +6,7 @@
     <sha256>        the bytes of a pristine file or of a removed .pyc
     journal.json    an unfinished transaction, and next.json the registry that it leads to
     committed.json  the same journal once the transaction counts
+    tree-<id>       a link whose text is the machine that works on this root in a transaction over several
 
 It is believed only if nobody has written it who could not change the root itself. No symlink is followed here, and
 every path that is read here must be inside the root, without a link on the way, when it is used.
@@ -41,6 +42,7 @@ STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
     "committed.json",
     ".gitignore",
 )
+TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
 _MARKERS = "the markers suffice for `rlpatch revert`"
@@ -136,6 +138,20 @@ class StoreFolder:
                         mode &= 0o755
                 rights.plain_folder(folder.descriptor, root.descriptor if mode & 0o020 else None)
                 os.fchmod(folder.descriptor, mode)
+
+    def elect(self, transaction: str, name: str) -> str:
+        """The machine that works on this root in ``transaction``: ``name`` if it is the first that asks.
+
+        A link is made in one step with what it says, or not at all, on NFS, too, where numbers of devices and inodes
+        differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
+        """
+        link = f"{TREE}{transaction}"
+        while True:
+            self.prepare()
+            with contextlib.suppress(FileNotFoundError), self.open() as folder:  # else it was swept away meanwhile
+                with contextlib.suppress(FileExistsError):
+                    folder.make_link(name, link)
+                return folder.link(link)
 
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
@@ -334,7 +350,7 @@ class StoreFolder:
 
 
 def _ours(name: str) -> bool:
-    if name.startswith((TEMPORARY, f"{CLAIM}.")) or name == NEXT:
+    if name.startswith((TEMPORARY, f"{CLAIM}.", TREE)) or name == NEXT:
         return True
     return len(name) == 64 and _HEX.issuperset(name)
 

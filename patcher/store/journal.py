@@ -70,8 +70,10 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Else
             known.add(journal.participants[journal.position])
     for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
+        elsewhere_too = any(not path.startswith("/") for path in others)  # HOST:ROOT
+        command = "rlpatch recover --ray" if elsewhere_too else "rlpatch recover"
         cause = "an interrupted run over several roots can only be ended with all of them"
-        hint = f"run `rlpatch recover` where these are found too: {', '.join(others)}"
+        hint = f"run `{command}` where these are found too: {', '.join(others)}"
         if journal.hint:
             said = "".join(char if char.isprintable() else "?" for char in journal.hint)  # of another process
             cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", said[:500]

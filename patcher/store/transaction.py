@@ -10,7 +10,8 @@ are all the same transaction.
 `commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
-each may be a process of its own.
+each may be a process of its own; one process that takes them all keeps others out in between (`held`). Machines that
+see the same folder (NFS, say) `elect` the one that works on it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ __all__ = [
     "abort",
     "commit",
     "commit_prepared",
+    "elect",
     "finish",
+    "held",
     "pending",
     "preflight",
     "prepare",
@@ -136,21 +139,23 @@ def commit_prepared(
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
 
 
-def finish(roots: Sequence[Path], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
+def finish(
+    roots: Sequence[Path], transaction: str, ended: Collection[str] = (), *, wait: float = 60
+) -> list[Recovered]:
     """Bring a transaction that was decided to its end below ``roots``, also where it was only prepared.
 
     ``ended`` are the participants elsewhere whose part has ended: the first keeps its mark until all others are among
     them. Raises as `recover`.
     """
-    return recover(roots, elsewhere=Elsewhere(frozenset(ended), {transaction: True}))
+    return recover(roots, wait=wait, elsewhere=Elsewhere(frozenset(ended), {transaction: True}))
 
 
-def abort(roots: Sequence[Path], transaction: str) -> list[Recovered]:
+def abort(roots: Sequence[Path], transaction: str, *, wait: float = 60) -> list[Recovered]:
     """Bring ``roots`` back from a transaction that the first participant has not decided, and never will.
 
     A root that is committed goes ahead all the same. Raises as `recover`.
     """
-    return recover(roots, elsewhere=Elsewhere(decided={transaction: False}))
+    return recover(roots, wait=wait, elsewhere=Elsewhere(decided={transaction: False}))
 
 
 def standing(root: Path) -> Journal | None:
@@ -199,6 +204,28 @@ def records(root: Path) -> tuple[Record, ...]:
     Raises Problem(ENVIRONMENT) when the registry is damaged.
     """
     return StoreFolder(root).records()
+
+
+@contextlib.contextmanager
+def held(roots: Sequence[Path], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent) -> Iterator[None]:
+    """Keep all other processes out of ``roots`` from step to step; they are let in when this one ends, too.
+
+    Raises Problem(ENVIRONMENT) when others keep us out for ``wait`` seconds, or the store is none to be believed.
+    """
+    stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
+    try:
+        with _locked(stores, wait, on_wait, make=True, keep=True):
+            yield
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+
+
+def elect(root: Path, transaction: str, name: str) -> str:
+    """Who works on ``root`` in a transaction, of all machines that see the same folder: ``name``, or another.
+
+    It is the one that comes first, and all who ask get the same answer. Raises Problem(ENVIRONMENT), OSError.
+    """
+    return StoreFolder(root).elect(transaction, name)
 
 
 def pending(root: Path) -> bool:
@@ -273,14 +300,16 @@ def _reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _locked(
-    stores: Sequence[StoreFolder], wait: float, on_wait: Callable[[str], None], *, make: bool
+    stores: Sequence[StoreFolder], wait: float, on_wait: Callable[[str], None], *, make: bool, keep: bool = False
 ) -> Iterator[None]:
     """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross
             prepare = store.prepare if make else _present(store)
-            stack.enter_context(lock.hold(store.path, prepare=prepare, wait=wait, on_wait=on_wait))
-            stack.callback(_sweep, store)
+            within = lock.keeps(store.path)  # a step of a turn that is kept: whoever ends that sweeps
+            stack.enter_context(lock.hold(store.path, prepare=prepare, wait=wait, on_wait=on_wait, keep=keep))
+            if not within:
+                stack.callback(_sweep, store)
         yield
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import STORE
+from patcher.store import STORE, lock
 from patcher.store import transaction as store
 from patcher.store.files import digest
 from patcher.store.opened import Opened
@@ -336,3 +336,46 @@ def states(roots: Sequence[Path]) -> list[object]:
         tree = {path: (mode, held) for path, (mode, _time, held) in picture(root).items() if STORE not in path}
         found += [tree, [(one.patch, one.options) for one in store.records(root)]]
     return found
+
+
+def test_between_the_steps_of_a_turn_that_is_held_all_others_wait(machines: list[Path]) -> None:
+    root = machines[0]
+    with store.held([root]):
+        prepare([root])
+        assert refused(root)
+        store.commit_prepared([root], RUN)
+        assert refused(root)
+        store.finish([root], RUN)
+        assert refused(root)
+    assert not refused(root)
+    assert bytes_of([root]) == {patched()}
+
+
+def refused(root: Path) -> bool:
+    """Whether another process is kept out of ``root``."""
+    child = os.fork()
+    if child == 0:
+        lock._kept.clear()  # what the parent keeps is not the child's
+        try:
+            with store.held([root], wait=0):
+                os._exit(0)
+        except Problem:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] != 0
+
+
+def test_a_turn_that_was_for_nothing_leaves_nothing(machines: list[Path]) -> None:
+    before = [picture(root) for root in machines]
+    with store.held(machines):
+        pass
+    assert [picture(root) for root in machines] == before
+
+
+def test_who_comes_first_is_elected_and_all_get_the_same_answer(machines: list[Path]) -> None:
+    root = machines[0]
+    before = picture(root)
+    assert [store.elect(root, RUN, name) for name in ("one:a", "two:a", "one:a")] == ["one:a"] * 3
+    assert store.elect(root, "another", "two:a") == "two:a"
+    assert store.pending(root)  # it was left by one that died, as far as anybody knows
+    store.recover([root])
+    assert picture(root) == before
