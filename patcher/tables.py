@@ -62,6 +62,18 @@ def workers(data: dict[str, Any], width: int | None = None) -> list[str]:
     return _drawn(heads, rows, width)
 
 
+def nodes(data: dict[str, Any]) -> list[str]:
+    """The lines of the table that ``rlpatch status --ray`` shows, from the data of its report."""
+    rows = []
+    for row in data["nodes"]:
+        targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
+        patches = ", ".join(" ".join(filter(None, (p["target"], p["stage"], p["role"]))) for p in row["patches"])
+        free = "" if row["free"] is None else _bytes(row["free"])
+        engines = str(len(row["running"])) if row["running"] else ""
+        rows.append((row["node"], row["state"], targets, patches, engines, free))
+    return _drawn(("node", "state", "there", "patched", "engines", "free"), rows, None)
+
+
 def _bytes(count: int) -> str:
     """A size as people read it, with at most three figures before its unit."""
     size, unit = float(count), "B"

@@ -13,6 +13,7 @@ from fixtures.cache import REPOSITORY
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.__main__", "patches.survey.__main__"),
     ("patcher.cli",),
+    ("patcher.cluster",),
     ("patcher.commands",),
     ("patches.survey", "patcher.hook", "patcher.bundle"),
     ("patches", "patcher.plan"),

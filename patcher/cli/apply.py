@@ -12,7 +12,8 @@ from patcher.cli.recording import RECORD
 from patcher.headings import PROFILERS
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions, SearchOptions
+    from patcher.commands.finding import LaunchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
     from patcher.request import RecordOptions
 
@@ -23,12 +24,12 @@ FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch althoug
     "apply",
     cls=Command,
     params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE],
-    groups=(RECORD, options.SEARCH, options.LAUNCH),
+    groups=(RECORD, options.WHERE, options.LAUNCH),
 )
 def command(
     targets: tuple[str, ...],
     record: RecordOptions,
-    search: SearchOptions,
+    where: Where,
     launch: LaunchOptions,
     force: bool,
     dry_run: bool,
@@ -49,4 +50,4 @@ def command(
     from patcher.commands import applying
 
     request = record.request()
-    return applying.apply(targets, search, request, launch, dry_run=dry_run, force=force, on_wait=options.wait)
+    return where.within(lambda: applying.apply(targets, where, request, launch, dry_run=dry_run, force=force))

@@ -10,12 +10,13 @@ from patcher.cli import options
 from patcher.cli.command import Command
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions, SearchOptions
+    from patcher.commands.finding import LaunchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
 
 
-@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.LAUNCH, options.SEARCH))
-def command(targets: tuple[str, ...], launch: LaunchOptions, search: SearchOptions) -> Report:
+@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.LAUNCH, options.WHERE))
+def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> Report:
     """Look for other profilers that are, or could be, switched on.
 
     In the environment, the launch script, the command after `--`, and the configuration that they lead to.
@@ -27,6 +28,4 @@ def command(targets: tuple[str, ...], launch: LaunchOptions, search: SearchOptio
       rlpatch check vllm-ascend -- bash run_grpo.sh
       rlpatch check verl --config my_trainer.yaml -- bash run_grpo.sh
     """
-    from patcher.commands import guarding
-
-    return guarding.check(targets, search, launch)
+    return where.within(lambda: where.check(targets, launch))

@@ -14,7 +14,7 @@ from patcher.headings import OUTPUT
 from patcher.option import flag
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
     from patcher.request import RecordOptions
 
@@ -27,8 +27,8 @@ CALLS = Option(
 )
 
 
-@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(RECORD, options.SEARCH))
-def command(targets: tuple[str, ...], record: RecordOptions, search: SearchOptions, calls: bool) -> Report:
+@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(RECORD, options.WHERE))
+def command(targets: tuple[str, ...], record: RecordOptions, where: Where, calls: bool) -> Report:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
@@ -50,4 +50,5 @@ def command(targets: tuple[str, ...], record: RecordOptions, search: SearchOptio
             f"{option} without a window: without one, diff shows what is applied",
             hint=f"add --decode 30:60, or leave {option} out",
         )
-    return inspecting.diff(targets, search, record.request() if record.asked else None, calls=calls)
+    request = record.request() if record.asked else None
+    return where.within(lambda: inspecting.diff(targets, where, request, calls=calls))

@@ -15,6 +15,7 @@ from patcher.headings import OUTPUT, PLACE, PROFILERS, WHOSE, WINDOW
 if TYPE_CHECKING:
     AnyType = click.ParamType[Any]
     from patcher.commands.finding import LaunchOptions, SearchOptions
+    from patcher.commands.where import Where
 else:  # click's types have no parameter before 8.5
     AnyType = click.ParamType
 
@@ -43,6 +44,55 @@ SEARCH = Group(
         help="Site-packages, unpacked wheel or checkout that holds the package.",
     ),
     Option(["--python"], heading=PLACE, metavar="EXE", help="Look in the environment of this interpreter."),
+)
+
+
+def _where(values: Mapping[str, Any]) -> Where:
+    from patcher.commands.where import Here
+
+    search = _search(values)
+    address, nodes = values["ray"], values["nodes"]
+    if address is None and nodes is None:
+        return Here(search, wait)
+    if address is None:
+        from patcher.errors import Kind, Problem
+
+        raise Problem(Kind.USAGE, "--nodes is given without --ray", hint=search.again("--nodes", "--ray --nodes"))
+    from patcher.cluster.connecting import connect  # Ray is asked for
+
+    return connect(address, nodes, search, values.get("gone"))
+
+
+WHERE = Group(
+    "where",
+    _where,
+    *SEARCH.options,
+    Option(
+        ["--ray"],
+        heading=PLACE,
+        is_flag=False,
+        flag_value="auto",
+        metavar="[ADDRESS]",
+        help="On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
+    ),
+    Option(
+        ["--nodes"],
+        heading=PLACE,
+        metavar="LIST",
+        help="With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
+        " Ray, has-target for those with the target; several with commas.",
+    ),
+)
+RECOVER = Group(
+    "where",
+    _where,
+    *WHERE.options,
+    Option(
+        ["--gone"],
+        heading=PLACE,
+        metavar="LIST",
+        help="With --ray, nodes that will never come back: the others need not remember anything for them.",
+    ),
 )
 LAUNCH = Group(
     "launch",

@@ -10,12 +10,12 @@ from patcher.cli import options
 from patcher.cli.command import Command
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
 
 
-@click.command("recover", cls=Command, groups=(options.SEARCH,))
-def command(search: SearchOptions) -> Report:
+@click.command("recover", cls=Command, groups=(options.RECOVER,))
+def command(where: Where) -> Report:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b
@@ -24,4 +24,4 @@ def command(search: SearchOptions) -> Report:
     """
     from patcher.commands import applying
 
-    return applying.recover(search, options.wait)
+    return where.within(lambda: applying.recover(where))

@@ -10,7 +10,7 @@ from patcher.cli import options
 from patcher.cli.command import Command
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
 
 
@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     "revert",
     cls=Command,
     params=[options.targets("[TARGET]..."), options.only_stage(), options.only_role(), options.dry_run()],
-    groups=(options.SEARCH,),
+    groups=(options.WHERE,),
 )
-def command(
-    targets: tuple[str, ...], stage: str | None, role: str | None, search: SearchOptions, dry_run: bool
-) -> Report:
+def command(targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool) -> Report:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
     \b
@@ -33,4 +31,4 @@ def command(
     """
     from patcher.commands import applying
 
-    return applying.revert(targets, search, stage=stage, role=role or None, dry_run=dry_run, on_wait=options.wait)
+    return where.within(lambda: applying.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run))

@@ -10,12 +10,12 @@ from patcher.cli import options
 from patcher.cli.command import Command
 
 if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
+    from patcher.commands.where import Where
     from patcher.report import Report
 
 
-@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.SEARCH,))
-def command(targets: tuple[str, ...], search: SearchOptions) -> Report:
+@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.WHERE,))
+def command(targets: tuple[str, ...], where: Where) -> Report:
     """Say what is patched where, since when, and whether it is still intact.
 
     \b
@@ -23,6 +23,4 @@ def command(targets: tuple[str, ...], search: SearchOptions) -> Report:
       rlpatch status
       rlpatch status --python /opt/venv/bin/python --json
     """
-    from patcher.commands import inspecting
-
-    return inspecting.status(targets, search)
+    return where.within(lambda: where.status(targets))

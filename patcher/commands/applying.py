@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import interrupts, markers
+from patcher import markers
 from patcher.change import Change, Edit, PatchId, Record
-from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, upstreams
-from patcher.commands.guarding import guard, switched_on_by
+from patcher.commands.finding import LaunchOptions, Search, upstreams
+from patcher.commands.guarding import switched_on_by
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
+from patcher.commands.where import Where
 from patcher.errors import Kind, Problem, refused
-from patcher.notes import Note
 from patcher.recipe import Upstream
 from patcher.report import Report
 from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.targets import find as targets
 from patches import projects
 
 if TYPE_CHECKING:
     from patcher.capture import Capture, Stage
     from patcher.plan import Place, Plan
     from patcher.request import Request
-    from patcher.targets.target import Discovery
-
-OnWait = Callable[[str], None]
 
 
 def plans_for(
     report: Report,
     words: Sequence[str],
-    search: SearchOptions,
+    search: Search,
     request: Request,
     command: str,
-    on_wait: OnWait | None = None,
+    where: Where | None = None,
 ) -> list[tuple[Upstream, Plan]]:
     """A plan for every target; what fails goes into the report, all of it, so that the user sees it at once.
 
-    With ``on_wait`` a run that was interrupted is ended first: before that a file is not what it will be.
+    With ``where`` a run that was interrupted is ended first: before that a file is not what it will be.
     """
     from patcher import plan as planning
     from patcher.request import resolve
@@ -47,11 +43,11 @@ def plans_for(
     plans: list[tuple[Upstream, Plan]] = []
     for word in dict.fromkeys(words):
         try:
-            upstream, target = find_target(word, search, command)
+            upstream, target = search.find(word, command)
             if any(plan.target.project == target.project for _, plan in plans):
                 continue  # the same target, named in two ways
-            if on_wait and store.pending(target.root):
-                _settle(report, search, on_wait)
+            if where and where.unfinished(target.root):
+                where.settle(report, search)
             capture = resolve(request, upstream, target, upstreams)
             _refuse_inside(capture)
             plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
@@ -84,51 +80,54 @@ def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Pro
 
 def apply(
     words: Sequence[str],
-    search: SearchOptions,
+    where: Where,
     request: Request,
     launch: LaunchOptions,
     *,
     dry_run: bool,
     force: bool,
-    on_wait: OnWait,
 ) -> Report:
     """Patch every target of ``words`` or none; with ``dry_run`` say only what would be done."""
     entries: list[dict[str, object]] = []
     report = Report("apply", data={"dry_run": dry_run, "targets": entries})
-    plans = plans_for(report, words, search, request, "apply", None if dry_run else on_wait)
+    found = [
+        (search, plans_for(report, words, search, request, "apply", None if dry_run else where))
+        for search in where.searches(report, words, "apply", writes=not dry_run)
+    ]
+    plans = [one for _, planned in found for one in planned]
     if not report.problems:
         for upstream, plan in plans:
-            target = plan.target
-            guard(report, upstream, target.version, launch, force=force, target=target, profiler=plan.profiler)
+            where.guard(report, upstream, plan, launch, force=force)
     if report.problems:
         return report
     edits = [plan.edit for _, plan in plans]
     if dry_run:
-        _noted(report, store.preflight(edits))
+        where.preflight(report, edits)
     else:
-        _commit(report, edits, "patched", on_wait)
-    entries.extend(describe(report, upstream, plan, WOULD if dry_run else DONE) for upstream, plan in plans)
+        where.commit(report, edits, "patched")
+    for search, planned in found:
+        report.lines += on(search)
+        nodes = {"nodes": list(search.nodes)} if search.nodes else {}
+        entries.extend(describe(report, *one, WOULD if dry_run else DONE) | nodes for one in planned)
     if dry_run:
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
         return report
-    _next(report, [plan for _, plan in plans], search)
+    _next(report, [plan for _, plan in plans], found[-1][0])
     if any(plan.changed for _, plan in plans):
-        _restart(report, [(upstream, plan.target.root) for upstream, plan in plans])
+        _restart(report, where, [(upstream, plan.target.root) for upstream, plan in plans])
     return report
 
 
-def _commit(report: Report, edits: Sequence[Edit], verb: str, on_wait: OnWait) -> None:
-    """Let the store do it; once it is done, Ctrl-C has nothing to stop, and the report says what is on the disk."""
-    with interrupts.deferred():
-        outcome = store.commit(edits, on_wait=on_wait)
-        if outcome.written or outcome.recovered:
-            interrupts.ignore()
-        _noted(report, outcome.notes)
-        report.done += [f"{verb} {path}" for path in outcome.written]
-        _recovered(report, outcome.recovered)
+def on(search: Search) -> list[str]:
+    """The line above what is said of some nodes of a cluster; none for this machine."""
+    if not search.nodes:
+        return []
+    count = "1 node" if len(search.nodes) == 1 else f"{len(search.nodes)} nodes"
+    named = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")
+    return [f"on {count} ({named}):"]
 
 
-def _next(report: Report, plans: Sequence[Plan], search: SearchOptions) -> None:
+def _next(report: Report, plans: Sequence[Plan], search: Search) -> None:
     """What can be done with what is applied now, if anything is."""
     applied = [plan for plan in plans if any(place.marked for place in plan.places)]
     names = " ".join(dict.fromkeys(plan.target.project.name for plan in applied))
@@ -267,48 +266,53 @@ def _settings(place: Place) -> Iterator[str]:
         yield f"{one.keyword}: {became}{where}"
 
 
-def revert(
-    words: Sequence[str], search: SearchOptions, *, stage: str | None, role: str | None, dry_run: bool, on_wait: OnWait
-) -> Report:
+def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
     entries: list[dict[str, object]] = []
     report = Report("revert", data={"dry_run": dry_run, "files": entries})
-    roots, found = patched_roots(words, search)
-    if any(root.pending for root in roots) and not dry_run:
-        _settle(report, search, on_wait)
+    searched: list[tuple[Search, list[PatchedRoot]]] = []
+    for search in where.searches(report, words, "revert", writes=not dry_run):
         roots, found = patched_roots(words, search)
-    applied = {record.patch for root in roots for record in root.records}
+        if any(root.pending for root in roots) and not dry_run:
+            where.settle(report, search)
+            roots, found = patched_roots(words, search)
+        searched.append((search, roots))
+    if report.problems:
+        return report
+    applied = {record.patch for _, roots in searched for root in roots for record in root.records}
     wanted = {patch for patch in applied if stage in (None, patch.stage) and role in (None, patch.role)}
     if applied and not wanted:
         said = " ".join(f"--{option} {text}" for option, text in (("stage", stage), ("role", role)) if text)
         raise Problem(
             Kind.USAGE, f"{said}: no such patch is applied", hint=f"one of: {', '.join(sorted(map(str, applied)))}"
         )
-    edits = [(root, edit) for root in roots if (edit := _edit(report, root, wanted))]
+    planned = [
+        (search, [(root, edit) for root in roots if (edit := _edit(report, root, wanted))])
+        for search, roots in searched
+    ]
+    edits = [edit for _, edited in planned for _, edit in edited]
     if report.problems:
         return report
     if dry_run:
-        _noted(report, store.preflight([edit for _, edit in edits]))
+        where.preflight(report, edits)
     else:
-        _commit(report, [edit for _, edit in edits], "reverted", on_wait)
+        where.commit(report, edits, "reverted")
     if not edits:
         report_nothing(report, words, found)
         return report
-    for root, edit in edits:
-        entries.extend(_reverted(report, root, edit, dry_run=dry_run))
+    for search, edited in planned:
+        report.lines += on(search) if edited else []
+        nodes = {"nodes": list(search.nodes)} if search.nodes else {}
+        entries.extend(one | nodes for root, edit in edited for one in _reverted(report, root, edit, dry_run=dry_run))
     if not dry_run:
-        reverted = {(record.patch.target, root.path) for root, _ in edits for record in root.records}
+        edited_roots = [root for _, edited in planned for root, _ in edited]
+        reverted = {(record.patch.target, root.path) for root in edited_roots for record in root.records}
         known = {project.name for project in projects.projects()}
-        _restart(report, [(projects.upstream(name), root) for name, root in reverted if name in known])
+        _restart(report, where, [(projects.upstream(name), root) for name, root in reverted if name in known])
     return report
-
-
-def _noted(report: Report, notes: Sequence[Note]) -> None:
-    for note in notes:
-        report.note(*note)
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:
@@ -340,50 +344,15 @@ def _reverted(report: Report, root: PatchedRoot, edit: Edit, *, dry_run: bool) -
     return entries
 
 
-def recover(search: SearchOptions, on_wait: OnWait) -> Report:
+def recover(where: Where) -> Report:
     """End the runs that were interrupted below every root that was found."""
     report = Report("recover")
-    found = _found(search)
-    with interrupts.deferred():
-        ended = store.recover(found.stores, on_wait=on_wait)
-        if ended:
-            interrupts.ignore()
-    _recovered(report, ended)
-    report.data["roots"] = [{"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended]
-    if not ended:
-        report.lines.append(f"nothing to recover; looked in: {'; '.join(found.searched)}")
+    where.recover(report)
     return report
 
 
-def _settle(report: Report, search: SearchOptions, on_wait: OnWait) -> None:
-    """End the interrupted runs of every root that is found, because a transaction may have gone over several."""
-    found = _found(search)
-    try:
-        with interrupts.deferred():
-            _recovered(report, store.recover(found.stores, on_wait=on_wait))
-    except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=tuple(report.done)) from None
-
-
-def _found(search: SearchOptions) -> Discovery:
-    return targets.discover(projects.projects(), path=search.path, python=search.python, git=False)
-
-
-def _recovered(report: Report, ended: Sequence[store.Recovered]) -> None:
-    for one in ended:
-        state = "finished" if one.forward else "undone"
-        report.lines.append(f"an interrupted run in {one.root} was {state}")
-        report.done.append(f"an interrupted run in {one.root} was {state}")
-        for left in one.left:
-            report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root}")
-
-
-def _restart(report: Report, patched: Iterable[tuple[Upstream, Path]]) -> None:
-    from patcher import processes
-
-    known = list(patched)
-    packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
-    running = processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
+def _restart(report: Report, where: Where, patched: Iterable[tuple[Upstream, Path]]) -> None:
+    running = where.running(patched)
     if running:
         report.lines.append("note: these processes may hold the code as it was; restart them:")
         report.lines += [f"  {process}" for process in running]

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from patcher.commands.finding import SearchOptions, find_target, parse_target
+from patcher.commands.finding import SearchOptions, parse_target
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 
@@ -24,7 +24,7 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
     """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
 
     The data has every command with its output, and a hash over the tree before, patched and after.
-    Raises: Problem of :func:`find_target`, or ENVIRONMENT where the release cannot be downloaded.
+    Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
     """
     steps: list[dict[str, object]] = []
     report = Report("demo", data={"steps": steps})
@@ -77,7 +77,7 @@ def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str],
             hint = "where it is installed or unpacked: rlpatch demo --path DIR"
             raise Problem(problem.kind, problem.cause, hint=hint, notes=problem.notes) from None
         return release
-    _, target = find_target(upstream.project.name, SearchOptions(path), "demo")
+    _, target = SearchOptions(path).find(upstream.project.name, "demo")
     heads = [target.root / target.project.package]
     for name in target.project.distributions:  # the metadata, which has the version
         heads += target.root.glob(f"{name.replace('-', '_')}-*.dist-info")

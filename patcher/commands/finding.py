@@ -4,22 +4,76 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from patcher.targets import find as targets
 from patches import projects
 
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
-    from patcher.targets.target import Target
+    from patcher.targets.target import Discovery, Target
+
+
+class Search(Protocol):
+    """Where to look for targets."""
+
+    @property
+    def option(self) -> str:
+        """What the user typed for it, to be typed again, with a space before it."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of a cluster that are all alike here, the first one's paths are shown; () for this machine."""
+
+    def alone(self, root: Path) -> str:
+        """The option that leads to what lies below ``root`` alone."""
+
+    def again(self, word: str, instead: str) -> str:
+        """The whole command line once more, with ``instead`` for ``word``."""
+
+    def find(self, word: str, command: str) -> tuple[Upstream, Target]:
+        """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
+
+    def discover(self) -> Discovery:
+        """All that is there, and every root with a store; :class:`Problem` where the search itself leads nowhere."""
 
 
 class SearchOptions(NamedTuple):
-    """Where to look for targets: ``--path``, ``--python``, or neither; ``typed`` is the whole command line."""
+    """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line."""
 
     path: Path | None = None
     python: str | None = None
     typed: tuple[str, ...] = ()
+
+    def find(self, word: str, command: str) -> tuple[Upstream, Target]:
+        """As every search."""
+        upstream, version = parse_target(word)
+        found = targets.find(
+            upstream.project,
+            path=self.path,
+            python=self.python,
+            version=version,
+            known=projects.projects(),
+            command=command,
+            again=lambda text: self.again(word, text),
+        )
+        return upstream, found
+
+    def discover(self) -> Discovery:
+        """As every search."""
+        # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
+        return targets.discover(projects.projects(), path=self.path, python=self.python, git=False)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """As every search."""
+        return ()
+
+    def alone(self, root: Path) -> str:
+        """As every search."""
+        import shlex
+
+        return f"--path {shlex.quote(str(root))}"
 
     def again(self, word: str, instead: str) -> str:
         """The whole command line once more, with ``instead`` for ``word``."""
@@ -62,18 +116,3 @@ def parse_target(word: str) -> tuple[Upstream, str | None]:
     """
     name, version = targets.parse(word, projects.projects(), lambda name: projects.upstream(name).releases)
     return projects.upstream(name), version
-
-
-def find_target(word: str, search: SearchOptions, command: str) -> tuple[Upstream, Target]:
-    """The installed project that ``word`` names; :class:`Problem` NO_TARGET, VERSION, ENVIRONMENT or USAGE."""
-    upstream, version = parse_target(word)
-    found = targets.find(
-        upstream.project,
-        path=search.path,
-        python=search.python,
-        version=version,
-        known=projects.projects(),
-        command=command,
-        again=lambda text: search.again(word, text),
-    )
-    return upstream, found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from patcher.commands.finding import LaunchOptions, SearchOptions, find_target, parse_target
+from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import Finding, Guard, detect
 from patcher.guards.release import Release
@@ -60,7 +60,7 @@ def _subjects(
     for word in words or [project.name for project in projects.projects()]:
         upstream, version = parse_target(word)
         try:
-            target = find_target(word, search, "check")[1]
+            target = search.find(word, "check")[1]
         except Problem as problem:
             if problem.kind is Kind.NO_TARGET and not placed:
                 yield upstream, version or "", None

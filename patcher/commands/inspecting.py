@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.commands.finding import SearchOptions
+from patcher.commands.finding import Search, SearchOptions
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
+from patcher.commands.where import Where
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 
@@ -54,7 +55,7 @@ def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOpti
     }  # fmt: skip
 
 
-def diff(names: Sequence[str], search: SearchOptions, request: Request | None, *, calls: bool = False) -> Report:
+def diff(names: Sequence[str], where: Where, request: Request | None, *, calls: bool = False) -> Report:
     """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
@@ -63,22 +64,30 @@ def diff(names: Sequence[str], search: SearchOptions, request: Request | None, *
     from patcher.calls import folded
 
     report = Report("diff")
-    files = _planned(report, names, search, request) if request else _applied(report, names, search)
-    if len(files) > 1:
-        choose = " or ".join(f"--path {root}" for root in files)
+    # Nodes whose files are alike have one diff, whatever else differs there.
+    shown: dict[tuple[int, tuple[File, ...]], tuple[Path, Search]] = {}
+    for search in where.searches(report, names, "diff", writes=False):
+        files = _planned(report, names, search, request) if request else _applied(report, names, search)
+        for number, (root, below) in enumerate(files.items()):
+            shown.setdefault((number, tuple(below)), (root, search))
+    if len(shown) > 1:
+        choose = " or ".join(dict.fromkeys(search.alone(root) for root, search in shown.values()))
         raise Problem(Kind.USAGE, "the patched files lie below several roots, and a diff has only one", hint=choose)
-    report.raw = b"".join(plan.diff(*file) for below in files.values() for file in below)
+    report.raw = b"".join(plan.diff(*file) for _, below in shown for file in below)
     if calls:
         report.raw = folded(report.raw)
-    report.data = {"root": str(next(iter(files), "")), "diff": report.raw.decode("utf-8", "replace")}
+    first = next((str(root) for root, _ in shown.values()), "")
+    report.data = {"root": first, "diff": report.raw.decode("utf-8", "replace")}
     return report
 
 
-Files = dict[Path, list[tuple[str, bytes, bytes]]]
-"""Root → path, pristine and patched bytes of each file."""
+File = tuple[str, bytes, bytes]
+"""Path, pristine and patched bytes of a file."""
+Files = dict[Path, list[File]]
+"""Root → its files."""
 
 
-def _planned(report: Report, names: Sequence[str], search: SearchOptions, request: Request) -> Files:
+def _planned(report: Report, names: Sequence[str], search: Search, request: Request) -> Files:
     from patcher.commands.applying import notes_of, plans_for
 
     files: Files = {}
@@ -90,7 +99,7 @@ def _planned(report: Report, names: Sequence[str], search: SearchOptions, reques
     return files
 
 
-def _applied(report: Report, names: Sequence[str], search: SearchOptions) -> Files:
+def _applied(report: Report, names: Sequence[str], search: Search) -> Files:
     from patcher import markers
 
     files: Files = {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from patcher import markers
 from patcher.capture import WHOLE, TorchNpu, Window, typed_as
 from patcher.change import PatchId
-from patcher.commands.finding import SearchOptions, find_target, parse_target, upstreams
+from patcher.commands.finding import SearchOptions, parse_target, upstreams
 from patcher.errors import Kind, Problem
 from patcher.option import flag, options_of
 from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
@@ -56,7 +56,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
     there: Places = {}
     try:
-        _, target = find_target(word, search, "explain")
+        _, target = search.find(word, "explain")
         version = version or target.version
         report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
         there, unlike = _places(upstream, recipes, target)

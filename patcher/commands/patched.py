@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from patcher.commands.finding import SearchOptions
+from patcher.commands.finding import Search
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.targets import find as targets
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from patcher.targets.target import Discovery
 
 
-def patched_roots(names: Sequence[str], search: SearchOptions) -> tuple[list[PatchedRoot], Discovery]:
+def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
     """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
     from patches.projects import projects
 
@@ -28,7 +28,7 @@ def patched_roots(names: Sequence[str], search: SearchOptions) -> tuple[list[Pat
             cause = f"{word}: what is applied is known by its target, not by a version"
             raise Problem(Kind.USAGE, cause, hint=search.again(word, name))
         wanted.add(name)
-    found = targets.discover(known, path=search.path, python=search.python, git=False)
+    found = search.discover()
     return patched(found, wanted), found
 
 

@@ -21,6 +21,7 @@ from patcher.guards.scope import Argument, Variables
 # As in ``compose``, which is not imported: it is for another Python.
 _TOKENS = re.compile(r"rlpatch_run_time_\d+")
 _LIMIT_S = 60.0
+_RUN = "import sys; __file__ = 'compose.py'; exec(compile(sys.argv.pop(), __file__, 'exec'))"
 
 
 class Start(NamedTuple):
@@ -78,7 +79,7 @@ class Child:
     def _line(self, line: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
-                [self._python, str(Path(__file__).with_name("compose.py"))],
+                [self._python, "-c", _RUN, _program()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -104,6 +105,13 @@ class Child:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def _program() -> str:
+    """The text of ``compose``: as a text it can come out of an archive."""
+    import pkgutil
+
+    return (pkgutil.get_data(__package__, "compose.py") or b"").decode()
 
 
 @cache

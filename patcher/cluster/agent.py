@@ -1,0 +1,231 @@
+"""What a node does when it is told to: it reads and writes its own machine, with the store that every command uses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from patcher.change import Edit, Record
+from patcher.cluster.values import Found, Standing, Survey
+from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.where import Here
+from patcher.errors import Problem, refused
+from patcher.notes import Note
+from patcher.report import Report
+from patcher.store import STORE
+from patcher.store import transaction as store
+from patcher.store.files import behind, digest
+from patcher.store.folder import STATE
+from patcher.store.lock import silent
+from patcher.store.transaction import Recovered, Share
+from patcher.targets.target import Discovery, Target
+from patches import projects
+
+
+class Agent:
+    """The commands of one node.
+
+    ``search`` is where it looks for targets, ``option`` what the user typed for that, ``wait`` how long it waits for a
+    lock.
+    """
+
+    def __init__(self, search: SearchOptions, option: str = "", wait: float = 20) -> None:
+        self._search = search
+        self._option = option
+        self._here = Here(search, silent)
+        self._wait = wait
+        self._held = contextlib.ExitStack()
+
+    def ping(self) -> str:
+        """Say that it lives."""
+        return os.uname().nodename
+
+    def survey(self, words: Sequence[str], command: str) -> Survey:
+        """What is here; nothing is written."""
+        asked: dict[str, Found | Problem] = {}
+        targets: dict[tuple[str, Path], Target] = {}
+        for word in words:
+            try:
+                target = self._search.find(word, command)[1]
+            except Problem as problem:
+                asked[word] = problem
+            else:
+                asked[word] = _found(target)
+                targets[target.project.name, target.root] = target
+        discovered = self._search.discover()
+        for target in discovered.targets:
+            targets.setdefault((target.project.name, target.root), target)
+        roots = dict.fromkeys([*(target.root for target in targets.values()), *discovered.stores])
+        files: dict[str, str] = {}
+        records: dict[str, tuple[Record, ...]] = {}
+        for target in targets.values():
+            files |= _digests(target)
+        for root in roots:
+            if (state := _bytes(root / STORE / STATE)) is not None:
+                files[str(root / STORE / STATE)] = digest(state)
+                records[str(root)] = store.records(root)
+                named = {file for record in records[str(root)] for file in record.files}
+                files |= {str(root / file): digest(data) for file in named if (data := _bytes(root / file)) is not None}
+        return Survey(
+            asked=asked,
+            found=tuple(map(_found, discovered.targets)),
+            stores=tuple(map(str, discovered.stores)),
+            roots=tuple(map(str, roots)),
+            searched=discovered.searched,
+            files=files,
+            records=records,
+            unfinished=tuple(str(root) for root in roots if store.pending(root)),
+            running=tuple(self._here.running((projects.upstream(name), root) for name, root in targets)),
+            free=shutil.disk_usage(next(iter(roots))).free if roots else None,
+        )
+
+    def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
+        """The bytes of the files."""
+        return {path: behind(Path(path)) for path in paths}
+
+    def status(self, words: Sequence[str]) -> Report:
+        """What is patched here."""
+        report = self._here.status(words)
+        report.lines = [line.replace(self._search.option, self._option) for line in report.lines]
+        report.notes = [
+            note._replace(text=note.text.replace(self._search.option, self._option)) for note in report.notes
+        ]
+        return report
+
+    def check(self, words: Sequence[str]) -> Report:
+        """What the environment of this node, and what is installed here, says of other profilers."""
+        return self._here.check(words, LaunchOptions(os.environ))
+
+    def guard(self, targets: Mapping[str, str], force: bool) -> Report:
+        """The same for ``targets`` (word → the profiler that is set up) as `apply` wants it."""
+        from patcher.commands.guarding import guard
+
+        report = Report("apply")
+        for word, profiler in targets.items():
+            upstream, target = self._search.find(word, "apply")
+            environment = LaunchOptions(os.environ)
+            guard(report, upstream, target.version, environment, force=force, target=target, profiler=profiler)
+        return report
+
+    def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
+        """See the store."""
+        return store.preflight(edits)
+
+    def elect(self, transaction: str, names: Mapping[str, str]) -> dict[str, str]:
+        """Root → the participant that works on it: the one that ``names`` has for it, or another node's."""
+        return {root: store.elect(Path(root), transaction, name) for root, name in names.items()}
+
+    def prepare(
+        self, edits: Sequence[Edit], transaction: str, participants: tuple[str, ...], names: Mapping[str, str]
+    ) -> tuple[tuple[Note, ...], tuple[Recovered, ...]]:
+        """See the store; the locks stay with this process until the transaction ends, so others wait for it."""
+        roots = {Path(root): name for root, name in names.items()}
+        store.preflight(edits)
+        self._held.enter_context(store.held(list(roots), wait=self._wait))
+        share = Share(transaction, participants, {Path(os.path.realpath(root)): roots[root] for root in roots})
+        outcome = store.prepare(edits, share)
+        return outcome.notes, outcome.recovered
+
+    def commit(self, roots: Sequence[str], transaction: str) -> None:
+        """See the store."""
+        store.commit_prepared(list(map(Path, roots)), transaction, wait=self._wait)
+
+    def finish(self, roots: Sequence[str], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
+        """See the store."""
+        with self._released():
+            return store.finish(list(map(Path, roots)), transaction, ended, wait=self._wait)
+
+    def abort(self, roots: Sequence[str], transaction: str) -> list[Recovered]:
+        """See the store; a root that another run holds meanwhile is left to that one."""
+        prepared = {one.root for one in self._standing(map(Path, roots)) if one.transaction == transaction}
+        with self._released():
+            ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
+        for root in map(Path, set(roots) - prepared):
+            if (root / STORE).is_dir():  # made for nothing, perhaps: whoever lets go of it last removes it
+                with contextlib.suppress(Problem), store.held([root], wait=0):
+                    pass
+        return ended
+
+    def standing(self) -> tuple[Standing, ...]:
+        """The transactions that are on their way in any root."""
+        return self._standing(self._discovered().stores)
+
+    def recover(self) -> list[Recovered]:
+        """End what this machine began by itself, and remove what was left before a transaction counted."""
+        roots = self._discovered().stores
+        journals = {root: store.standing(root) for root in roots}
+        ours = [root for root, one in journals.items() if one is None or one.participants[0].startswith("/")]
+        return store.recover(ours, wait=self._wait)
+
+    def verify(self, files: Mapping[str, str]) -> list[str]:
+        """Those of the files that have another digest, or are not there."""
+        return [
+            path for path, wanted in files.items() if (data := _bytes(Path(path))) is None or digest(data) != wanted
+        ]
+
+    def running(self, patched: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+        """The processes that may hold the code of these projects, below these roots, as it was."""
+        return tuple(self._here.running((projects.upstream(name), Path(root)) for name, root in patched))
+
+    def _standing(self, roots: Iterable[Path]) -> tuple[Standing, ...]:
+        journals = {root: store.standing(root) for root in roots}
+        return tuple(Standing(str(root), *one[:3], one.committed) for root, one in journals.items() if one)
+
+    def _discovered(self) -> Discovery:
+        return self._search.discover()
+
+    @contextlib.contextmanager
+    def _released(self) -> Any:
+        try:
+            yield
+        finally:
+            self._held.close()
+
+
+def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
+    """What the agent answers: a value or a problem; a failure that nobody thought of is one, too."""
+    from patcher.errors import Kind
+
+    method: Callable[..., object] = getattr(agent, question)
+    try:
+        return method(*arguments), None
+    except Problem as problem:
+        return None, Problem(problem.kind, problem.cause, problem.where, problem.hint, problem.notes)
+    except PermissionError as error:
+        return None, refused(error)
+    except OSError as error:
+        where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+        return None, Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)
+    except Exception as error:
+        cause, hint = f"{type(error).__name__}: {error}", "please report it"
+        return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
+
+
+def _found(target: Target) -> Found:
+    upstream = projects.upstream(target.project.name)
+    wanted = dict.fromkeys((*upstream.neighbours, *upstream.runs_on))
+    packages = tuple(package for package in wanted if target.beside(package))
+    return Found(target.project.name, target.version, str(target.root), *target[3:7], packages)
+
+
+def _digests(target: Target) -> dict[str, str]:
+    """What planning reads of a target: the modules that recipes name, and what tells of the released ones."""
+    project = target.project
+    named = (*project.files, f"{project.package}/__init__.py", f"{target.version_from}/RECORD")
+    found = {}
+    for path in map(PurePosixPath, named):
+        if (data := _bytes(target.root / path)) is not None:
+            found[str(target.root / path)] = digest(data)
+    return found
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        return behind(path)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None

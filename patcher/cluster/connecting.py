@@ -1,0 +1,89 @@
+"""``--ray`` and ``--nodes``: which nodes of which cluster."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+
+from patcher.cluster.nodes import Nodes
+from patcher.cluster.rays import RayCrew, RayNode
+from patcher.cluster.rays import connect as connect_ray
+from patcher.commands.finding import SearchOptions
+from patcher.errors import Kind, Problem
+from patcher.report import Report
+
+HAS_TARGET = "has-target"
+_MANY = 8
+
+
+class RayNodes(Nodes):
+    """Nodes of a Ray cluster; ``left`` says of some why they are left out."""
+
+    crew: RayCrew
+    left: str = ""
+
+    def within(self, work: Callable[[], Report]) -> Report:
+        """As `Nodes`, and Ray is let go of."""
+        try:
+            report = super().within(work)
+        finally:
+            self.crew.close()
+        if self.left:
+            report.note(self.left)
+        return report
+
+
+def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> RayNodes:
+    """The nodes of the cluster at ``address`` that ``nodes`` chooses (None: all). Problem (USAGE, ENVIRONMENT)."""
+    words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
+    ray, there = connect_ray(address)
+    chosen = choose([word for word in words if word != HAS_TARGET], there)
+    option = " --ray" if address == "auto" else f" --ray {shlex.quote(address)}"
+    option += f" --nodes {shlex.quote(nodes)}" if nodes else ""
+    crew = RayCrew(ray, chosen, search, option)
+    if len(chosen) > _MANY and sys.stderr is not None and sys.stderr.isatty():
+        crew.progress = show
+    lost = [name.strip() for name in (gone or "").split(",") if name.strip()]
+    made = RayNodes(crew, search, option, with_target=HAS_TARGET in words, gone=lost)
+    if len(chosen) < len(there):
+        out = ", ".join(node.name for node in there if node not in chosen)
+        made.left = f"left out {len(there) - len(chosen)} of {len(there)} nodes by --nodes: {out}"
+    return made
+
+
+def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
+    """The nodes that one of ``words`` means; all without a word. Problem (USAGE) for a word that means none."""
+    if not words:
+        return list(nodes)
+    chosen: set[str] = set()
+    for word in words:
+        meant = [node for node in nodes if _means(word, node)]
+        if not meant:
+            known = ", ".join(node.name for node in nodes)
+            resources = sorted(
+                {name for node in nodes for name in node.resources if ":" not in name and "_" not in name}
+            )
+            hint = (
+                f"one of {known}; or of the resources {', '.join(f'{name}>0' for name in resources)}; or {HAS_TARGET}"
+            )
+            raise Problem(Kind.USAGE, f"--nodes {word}: there is no such node", hint=hint)
+        chosen |= {node.identity for node in meant}
+    return [node for node in nodes if node.identity in chosen]
+
+
+def _means(word: str, node: RayNode) -> bool:
+    if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
+        return node.resources.get(resource[1], 0) > float(resource[2])
+    named = (node.name, node.host, node.address)
+    return any(fnmatch.fnmatchcase(name, word) for name in named) or (len(word) >= 6 and node.identity.startswith(word))
+
+
+def show(phase: str, done: int, of: int) -> None:
+    """A bar on the terminal."""
+    filled = 30 * done // max(of, 1)
+    end = "\r\x1b[K" if done == of else ""
+    sys.stderr.write(f"\r{phase:10} [{'#' * filled}{'.' * (30 - filled)}] {done} of {of} nodes{end}")
+    sys.stderr.flush()

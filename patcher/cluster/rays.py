@@ -1,0 +1,170 @@
+"""Nodes of a Ray cluster, asked through one actor on each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from patcher.cluster.crew import LIMIT_S
+from patcher.cluster.values import Answer
+from patcher.errors import Kind, Problem
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
+
+
+class RayNode(NamedTuple):
+    """A node as Ray knows it; ``name`` is what people call it, ``host`` and ``address`` are its own."""
+
+    name: str
+    identity: str
+    host: str
+    address: str
+    resources: Mapping[str, float]
+
+
+class RayCrew:
+    """See `patcher.cluster.crew.Crew`. Nothing is started on a node before it is asked."""
+
+    def __init__(self, ray: Any, nodes: Iterable[RayNode], search: SearchOptions, option: str) -> None:
+        from patcher.cluster import actor, shipping
+
+        self._ray = ray
+        self.nodes = {node.name: node for node in nodes}
+        self._search = {"path": str(search.path) if search.path else None, "python": search.python, "option": option}
+        self._typed = ["rlpatch", *search.typed]
+        ray.cloudpickle.register_pickle_by_value(actor)
+        self._class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(actor.NodeActor)
+        self._archive = ray.put(shipping.archive())
+        self._actors: dict[str, Any] = {}
+        self.progress: Callable[[str, int, int], None] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As every crew."""
+        return tuple(self.nodes)
+
+    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
+        """As every crew."""
+        asked = {
+            name: self._actor(name).answer.remote(pickle.dumps((question, given))) for name, given in arguments.items()
+        }
+        ready = self._waited(question, list(asked.values()), limit_s) if asked else set()
+        return {
+            name: self._answer(reference) if reference in ready else Answer(lost=f"no answer after {limit_s:.0f} s")
+            for name, reference in asked.items()
+        }
+
+    def again(self, name: str) -> bool:
+        """As every crew."""
+        self._actors.pop(name, None)
+        return self.ask("ping", {name: ()}, 30)[name].good
+
+    def close(self) -> None:
+        """Let go of the nodes and of Ray."""
+        self._actors.clear()
+        with contextlib.suppress(Exception):
+            self._ray.shutdown()
+
+    def _waited(self, question: str, asked: list[Any], limit_s: float) -> set[Any]:
+        """Those that are there after ``limit_s`` seconds."""
+        limit = time.monotonic() + limit_s
+        while True:
+            left = max(limit - time.monotonic(), 0.0)
+            step = min(left, 0.2) if self.progress else left
+            done, rest = self._ray.wait(asked, num_returns=len(asked), timeout=step)
+            if self.progress:
+                self.progress(question, len(done), len(asked))
+            if not rest or time.monotonic() >= limit:
+                return set(done)
+
+    def _actor(self, name: str) -> Any:
+        if name not in self._actors:
+            strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                self.nodes[name].identity, soft=False
+            )
+            started = self._class.options(scheduling_strategy=strategy)
+            self._actors[name] = started.remote(self._archive, self._search, self._typed)
+        return self._actors[name]
+
+    def _answer(self, reference: Any) -> Answer:
+        try:
+            value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of our own actor)
+        except self._ray.exceptions.RayError as error:
+            return Answer(lost=_first_line(error))
+        return Answer(value, problem)
+
+
+def connect(address: str) -> tuple[Any, list[RayNode]]:
+    """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
+    ray = _imported(address)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
+    except (Exception, SystemExit) as error:
+        raise _not_connected(ray, address, error) from None
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    hosts = [node["NodeManagerHostname"] for node in alive]
+    addresses = [node["NodeManagerAddress"] for node in alive]
+    nodes = []
+    for node in alive:
+        host, at = node["NodeManagerHostname"], node["NodeManagerAddress"]
+        name = host if hosts.count(host) == 1 else f"{host}({at})"
+        if name != host and addresses.count(at) > 1:
+            name = f"{host}({node['NodeID'][:8]})"
+        nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
+    return ray, sorted(nodes)
+
+
+def _imported(address: str) -> Any:
+    if address.startswith("ray://"):
+        raise Problem(
+            Kind.USAGE,
+            "Ray Client (ray://) loses the connection without a word, so nobody would know what is done",
+            address,
+            "run rlpatch on a node of the cluster with --ray, or give the address of the head: --ray HOST:6379",
+        )
+    if address != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", address):
+        raise Problem(
+            Kind.USAGE,
+            f"{address!r} is no address of a Ray cluster",
+            hint="targets stand before --ray: rlpatch status TARGET --ray; an address is HOST:PORT",
+        )
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError:
+        cause = "Ray is not installed beside rlpatch"
+        hint = (
+            "run the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
+        )
+        raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
+    return ray
+
+
+def _not_connected(ray: Any, address: str, error: BaseException) -> Problem:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    where = "the cluster that runs here" if address == "auto" else address
+    cause, hint = f"Ray cannot be reached: {_first_line(error)}", "ray status --address=HOST:6379"
+    if "ersion mismatch" in text or "different versions" in text:
+        versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
+        cause = f"the cluster has another Ray or Python than rlpatch's environment ({versions or ray.__version__})"
+        hint = "run the rlpatch that is installed in the cluster's own environment, on one of its nodes"
+    elif "uthentication" in text or "token" in text.lower():
+        cause = f"the cluster wants another authentication than this process offers: {_first_line(error)}"
+        hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
+    elif "Could not find any running Ray instance" in text:
+        cause, hint = "no Ray cluster runs here", "start it (ray start --head), or give its address: --ray HOST:6379"
+    return Problem(Kind.ENVIRONMENT, cause, where, hint)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:200]

@@ -1,0 +1,171 @@
+"""On which machines a command works: on this one (`Here`), or on others that are told what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from patcher import interrupts
+from patcher.errors import Kind, Problem
+
+if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none of it
+    from patcher.change import Edit
+    from patcher.commands.finding import LaunchOptions, Search, SearchOptions
+    from patcher.notes import Note
+    from patcher.plan import Plan
+    from patcher.recipe import Upstream
+    from patcher.report import Report
+    from patcher.store.transaction import Recovered
+
+OnWait = Callable[[str], None]
+
+
+class Where(Protocol):
+    """The machines of a command. Planning reads through `searches`; what writes goes through here."""
+
+    def within(self, work: Callable[[], Report]) -> Report:
+        """What ``work`` reports. All that a command does with the machines, it does within."""
+
+    def searches(self, report: Report, words: Sequence[str], command: str, *, writes: bool) -> Sequence[Search]:
+        """Where planning reads ``words`` (none: all that is there): a search for each kind of installation.
+
+        What stops a machine goes into ``report``; before a command that ``writes``, runs that were interrupted are
+        ended.
+        """
+
+    def unfinished(self, root: Path) -> bool:
+        """Whether an interrupted run is still to be ended below ``root``, before planning reads it."""
+
+    def settle(self, report: Report, search: Search) -> None:
+        """End the interrupted runs of every root that is found: a transaction may have gone over several."""
+
+    def guard(self, report: Report, upstream: Upstream, plan: Plan, launch: LaunchOptions, *, force: bool) -> None:
+        """Put into ``report`` what is known of other profilers in the target of ``plan``."""
+
+    def preflight(self, report: Report, edits: Sequence[Edit]) -> None:
+        """Raise, or put into ``report``, what stands in the way of ``edits``; nothing is written."""
+
+    def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
+        """Do all of ``edits`` on all machines or nothing; ``verb`` says what was done to a file."""
+
+    def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
+        """The processes that may hold the code as it was, of each upstream below its root."""
+
+    def recover(self, report: Report) -> None:
+        """End the runs that were interrupted."""
+
+    def status(self, words: Sequence[str]) -> Report:
+        """What is patched."""
+
+    def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
+        """What is known of other profilers."""
+
+
+class Here(NamedTuple):
+    """The machine that rlpatch runs on."""
+
+    search: SearchOptions
+    on_wait: OnWait
+
+    def within(self, work: Callable[[], Report]) -> Report:
+        """See `Where`."""
+        return work()
+
+    def searches(self, report: Report, words: Sequence[str], command: str, *, writes: bool) -> Sequence[Search]:  # noqa: ARG002
+        """The one of the command line."""
+        return (self.search,)
+
+    def unfinished(self, root: Path) -> bool:
+        """As the store says."""
+        from patcher.store import transaction as store
+
+        return store.pending(root)
+
+    def settle(self, report: Report, search: Search) -> None:
+        """See `Where`."""
+        from patcher.store import transaction as store
+
+        found = search.discover()
+        try:
+            with interrupts.deferred():
+                told(report, store.recover(found.stores, on_wait=self.on_wait))
+        except KeyboardInterrupt:
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=tuple(report.done)) from None
+
+    def guard(self, report: Report, upstream: Upstream, plan: Plan, launch: LaunchOptions, *, force: bool) -> None:
+        """See `Where`."""
+        from patcher.commands.guarding import guard
+
+        target = plan.target
+        guard(report, upstream, target.version, launch, force=force, target=target, profiler=plan.profiler)
+
+    def preflight(self, report: Report, edits: Sequence[Edit]) -> None:
+        """See `Where`."""
+        from patcher.store import transaction as store
+
+        noted(report, store.preflight(edits))
+
+    def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
+        """Let the store do it; once it is done, Ctrl-C has nothing to stop, and the report says what is on the disk."""
+        from patcher.store import transaction as store
+
+        with interrupts.deferred():
+            outcome = store.commit(edits, on_wait=self.on_wait)
+            if outcome.written or outcome.recovered:
+                interrupts.ignore()
+            noted(report, outcome.notes)
+            report.done += [f"{verb} {path}" for path in outcome.written]
+            told(report, outcome.recovered)
+
+    def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
+        """See `Where`."""
+        from patcher import processes
+
+        known = list(patched)
+        packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
+        return processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
+
+    def recover(self, report: Report) -> None:
+        """See `Where`."""
+        from patcher.store import transaction as store
+
+        found = self.search.discover()
+        with interrupts.deferred():
+            ended = store.recover(found.stores, on_wait=self.on_wait)
+            if ended:
+                interrupts.ignore()
+        told(report, ended)
+        report.data["roots"] = [
+            {"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended
+        ]
+        if not ended:
+            report.lines.append(f"nothing to recover; looked in: {'; '.join(found.searched)}")
+
+    def status(self, words: Sequence[str]) -> Report:
+        """See `Where`."""
+        from patcher.commands.inspecting import status
+
+        return status(words, self.search)
+
+    def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
+        """See `Where`."""
+        from patcher.commands.guarding import check
+
+        return check(words, self.search, launch)
+
+
+def noted(report: Report, notes: Sequence[Note]) -> None:
+    """Say what cannot be as it was."""
+    for note in notes:
+        report.note(*note)
+
+
+def told(report: Report, ended: Sequence[Recovered]) -> None:
+    """Say which interrupted runs were ended, and how."""
+    for one in ended:
+        state = "finished" if one.forward else "undone"
+        report.lines.append(f"an interrupted run in {one.root} was {state}")
+        report.done.append(f"an interrupted run in {one.root} was {state}")
+        for left in one.left:
+            report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root}")

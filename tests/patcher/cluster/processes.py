@@ -1,0 +1,119 @@
+"""Nodes that are processes of this machine, each with its own folder: the code of a real node without Ray.
+
+A node can be told to die just before or just after it does what it is asked, or never to answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from patcher.cluster.agent import Agent, answer
+from patcher.cluster.nodes import Nodes
+from patcher.cluster.values import Answer
+from patcher.commands.finding import SearchOptions
+from patcher.errors import Kind, Problem
+
+_FORK = multiprocessing.get_context("fork")
+
+
+class Death(NamedTuple):
+    """When a node dies: before or after it has done what ``question`` asks."""
+
+    node: str
+    question: str
+    after: bool = False
+
+
+class Processes:
+    """A crew of processes, one for each folder of ``sites``; see `patcher.cluster.crew.Crew`."""
+
+    def __init__(self, sites: Mapping[str, Path], deaths: Sequence[Death] = (), wait_s: float = 0.2) -> None:
+        self.sites, self.deaths, self.wait_s = dict(sites), list(deaths), wait_s
+        self.asked: list[str] = []
+        self.before: Callable[[str], object] = lambda _question: None  # called before each question
+        self._running: dict[str, tuple[Any, Connection]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.sites)
+
+    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 20) -> dict[str, Answer]:
+        self.before(question)
+        self.asked.append(question)
+        pipes = {}
+        for name, given in arguments.items():
+            if name not in self._running:
+                self._start(name)
+            pipe = self._running[name][1]
+            with contextlib.suppress(OSError):  # it is dead, which reading tells
+                pipe.send((question, given))
+            pipes[pipe] = name
+        answers = {}
+        for pipe, name in pipes.items():
+            try:
+                ready = wait([pipe], limit_s)
+                answers[name] = Answer(*pipe.recv()) if ready else Answer(lost="no answer")
+            except (EOFError, OSError):
+                answers[name] = Answer(lost="it died")
+        return {name: answers[name] for name in arguments}
+
+    def again(self, name: str) -> bool:
+        self._end(name)
+        return self.ask("ping", {name: ()})[name].good
+
+    def close(self) -> None:
+        for name in list(self._running):
+            self._end(name)
+
+    def _start(self, name: str) -> None:
+        ours, theirs = _FORK.Pipe()
+        deaths = [death for death in self.deaths if death.node == name]
+        self.deaths = [death for death in self.deaths if death.node != name]  # a node that comes back lives
+        others = [pipe.fileno() for _, pipe in self._running.values()]
+        arguments = (self.sites[name], theirs, [*others, ours.fileno()], deaths, self.wait_s)
+        process = _FORK.Process(target=_serve, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        self._running[name] = (process, ours)
+
+    def _end(self, name: str) -> None:
+        process, pipe = self._running.pop(name)
+        pipe.close()
+        process.kill()
+        process.join()
+
+
+def _serve(site: Path, pipe: Connection, others: list[int], deaths: Sequence[Death], wait_s: float) -> None:
+    """Answer until the driver has gone."""
+    for other in others:  # else a node would not see that the driver has gone
+        os.close(other)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    agent = Agent(SearchOptions(path=site), wait=wait_s)
+    while True:
+        try:
+            question, arguments = pipe.recv()
+        except (EOFError, OSError):
+            os._exit(0)
+        if any((question, False) == death[1:] for death in deaths):
+            os.kill(os.getpid(), signal.SIGKILL)
+        said = answer(agent, question, arguments)
+        if any((question, True) == death[1:] for death in deaths):
+            os.kill(os.getpid(), signal.SIGKILL)
+        pipe.send(said)
+
+
+def nodes(crew: Processes, path: Path | None = None, **options: Any) -> Nodes:
+    """The machines of a command."""
+    return Nodes(crew, SearchOptions(path=path), **options)
+
+
+def lost(problem: Problem) -> bool:
+    """Whether a problem is that a node was lost."""
+    return problem.kind in (Kind.ROLLED_BACK, Kind.ROLLBACK_INCOMPLETE)

@@ -1,0 +1,202 @@
+"""Commands on all nodes, or none: what they do, say, and leave behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from patcher.store import STORE
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.cluster.processes import Processes
+from tests.patcher.store.tree import picture
+
+Sites = dict[str, Path]
+Ray = Callable[..., Result]
+APPLY = ("apply", "vllm-ascend", "--decode", "30:60")
+
+
+def workers(sites: Sites) -> set[bytes]:
+    return {(site / WORKER).read_bytes() for site in sites.values()}
+
+
+def test_apply_a_second_stage_and_revert_are_the_same_on_all_nodes(ray: Ray, sites: Sites) -> None:
+    before = [picture(site) for site in sites.values()]
+    said = ray(*APPLY).stdout
+    assert "on 3 nodes (n1, n2, n3):" in said
+    (patched,) = workers(sites)
+    assert b"rlpatch vllm-ascend rollout" in patched
+    assert "next: `rlpatch diff vllm-ascend --ray`" in said
+    ray("apply", "vllm-ascend", "--stage", "graph-capture")
+    (both,) = workers(sites)
+    assert both.count(b">>> rlpatch") > patched.count(b">>> rlpatch")
+    ray("revert", "--stage", "graph-capture")
+    assert workers(sites) == {patched}
+    ray("revert")
+    assert [picture(site) for site in sites.values()] == before
+
+
+def test_status_has_a_table_and_says_what_is_alike_once(ray: Ray, sites: Sites) -> None:
+    ray(*APPLY)
+    worker = sites["n2"] / WORKER
+    worker.write_bytes(worker.read_bytes() + b"# theirs\n")
+    said = ray("status").stdout
+    assert [line.split()[:2] for line in said.splitlines()[3:6]] == [
+        ["n1", "patched"],
+        ["n2", "edited"],
+        ["n3", "patched"],
+    ]
+    assert "rlpatch apply vllm-ascend --decode 30:60" in said
+    assert "rlpatch apply vllm-ascend --decode 30:60" in said
+    found = json.loads(ray("status", "--json").stdout)["result"]["nodes"]
+    assert [entry["state"] for entry in found] == ["patched", "edited", "patched"]
+    assert found[0]["targets"] == {"vllm-ascend": "0.11.0rc1"}
+
+
+def test_diff_is_the_one_of_all_nodes(ray: Ray, sites: Sites) -> None:
+    planned = ray("diff", "vllm-ascend", "--decode", "30:60").stdout
+    ray(*APPLY)
+    assert planned.splitlines()[0] == f"diff --git a/{WORKER} b/{WORKER}"
+    assert ray("diff").stdout.count("diff --git") == 1
+    (sites["n3"] / WORKER).write_bytes(b"# theirs\n" + (sites["n3"] / WORKER).read_bytes())
+    assert "--nodes n1" in ray("diff", code=2).stderr
+
+
+def test_paths_are_those_of_the_nodes(ray: Ray, sites: Sites) -> None:
+    for words in (("apply", "vllm-ascend", "--decode", "30:60"), ("status",), ("revert", "--dry-run"), ("revert",)):
+        result = ray(*words, "--json")
+        assert "rlpatch-nodes-" not in result.stdout + result.stderr
+        assert str(sites["n1"]) in result.stdout
+
+
+def test_a_dry_run_changes_nothing(ray: Ray, sites: Sites) -> None:
+    before = [picture(site) for site in sites.values()]
+    assert "would patch" in ray(*APPLY, "--dry-run").stdout
+    assert [picture(site) for site in sites.values()] == before
+
+
+def test_a_node_that_joins_late_is_evened_out(ray: Ray, crew: Processes, sites: Sites, tmp_path: Path) -> None:
+    ray(*APPLY)
+    times = {name: (site / WORKER).stat().st_mtime_ns for name, site in sites.items()}
+    crew.sites["n4"] = release(tmp_path / "n4" / "site")
+    assert "n4     as released" in ray("status").stdout
+    ray(*APPLY)
+    assert len(workers(crew.sites)) == 1
+    assert {name: (sites[name] / WORKER).stat().st_mtime_ns for name in times} == times
+    ray(*APPLY)
+    assert "prepare" not in crew.asked  # nothing was to be done
+
+
+def another_release(site: Path) -> None:
+    info = site / "vllm_ascend-0.11.0rc1.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-ascend\nVersion: 0.12.0rc1\n")
+    info.rename(site / "vllm_ascend-0.12.0rc1.dist-info")
+
+
+def no_target(site: Path) -> None:
+    (site / "vllm_ascend").rename(site / "other")
+
+
+def edited(site: Path) -> None:
+    (site / WORKER).write_text(SOURCE.replace("execute_model", "execute"))
+
+
+def damaged(site: Path) -> None:
+    (site / STORE).mkdir()
+    (site / STORE / "state.json").write_text("{")
+
+
+def pending(site: Path) -> None:
+    damaged(site)
+
+
+HINDRANCES = {
+    "another release": (another_release, "vllm-ascend==0.11.0rc1", 3, "vllm-ascend is 0.12.0rc1 here"),
+    "another release, none asked": (another_release, "vllm-ascend", 3, "0.11.0rc1 on n1, n3; 0.12.0rc1 on n2"),
+    "no target": (no_target, "vllm-ascend", 3, "--nodes has-target leaves such nodes out"),
+    "another structure": (edited, "vllm-ascend", 4, "n2"),
+    "a damaged store": (damaged, "vllm-ascend", 5, "n2"),
+}
+
+
+@pytest.mark.parametrize("case", HINDRANCES)
+def test_what_stops_one_node_stops_all_and_names_it(ray: Ray, sites: Sites, case: str) -> None:
+    hinder, word, code, said = HINDRANCES[case]
+    hinder(sites["n2"])
+    before = [picture(site) for site in sites.values()]
+    stderr = ray("apply", word, "--decode", "30:60", code=code).stderr
+    assert said in stderr
+    assert "n2" in stderr
+    assert [picture(site) for site in sites.values()] == before
+
+
+def test_all_nodes_with_a_problem_are_named_together(ray: Ray, sites: Sites) -> None:
+    no_target(sites["n1"])
+    no_target(sites["n3"])
+    (sites["n1"].parent / "site" / "vllm_ascend-0.11.0rc1.dist-info").rename(sites["n1"] / "gone")
+    assert {"n1", "n3"} <= set(ray(*APPLY, code=3).stderr.replace(",", " ").replace(":", " ").split())
+
+
+def test_nodes_without_the_target_can_be_left_out_and_are_counted(ray: Ray, sites: Sites) -> None:
+    no_target(sites["n3"])
+    result = ray(*APPLY, "--nodes", "has-target,n1,n2,n3")
+    assert "left out 1 of 3 nodes, without a target: n3" in result.stderr
+    assert "on 2 nodes (n1, n2):" in result.stdout
+
+
+def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
+    from patcher.errors import Kind, Problem
+    from patcher.store import transaction
+
+    real = transaction.preflight
+
+    def preflight(edits):  # type: ignore[no-untyped-def]
+        if any(edit.root == sites["n2"] for edit in edits):
+            raise Problem(Kind.ENVIRONMENT, "the folder is read-only", str(sites["n2"]), "mount it again")
+        return real(edits)
+
+    monkeypatch.setattr(transaction, "preflight", preflight)
+    before = [picture(site) for site in sites.values()]
+    for more in ((), ("--dry-run",)):
+        assert f"n2: {sites['n2']}" in ray(*APPLY, *more, code=5).stderr
+    assert [picture(site) for site in sites.values()] == before
+
+
+def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, crew: Processes, sites: Sites, tmp_path: Path) -> None:
+    crew.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
+    said = ray(*APPLY).stdout
+    assert "2 trees on 4 nodes" in said
+    assert said.count("sees the same folder as") == 2
+    assert len(workers(crew.sites)) == 1
+    assert not [path for site in sites.values() for path in site.rglob("tree-*")]
+    ray("revert")
+    assert workers(crew.sites) == {SOURCE.encode()}
+    assert not any((site / STORE).exists() for site in sites.values())
+
+
+def test_a_working_directory_with_the_package_is_told(ray: Ray, tmp_path: Path) -> None:
+    release(tmp_path, version="0.11.0rc1")
+    result = ray(*APPLY, "-v")
+    assert "a job with --working-dir . would import vllm_ascend from here" in result.stderr
+    assert "--path ." in result.stderr
+
+
+def test_a_profiler_that_is_on_in_the_environment_of_a_node_stops_all(
+    ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROFILING_MODE", "true")
+    assert "n1, n2, n3" in ray("check", code=8).stderr
+    ray(*APPLY, code=8)
+    assert workers(sites) == {SOURCE.encode()}
+
+
+def test_nodes_without_ray_are_an_error(ray: Ray) -> None:
+    from patcher.cli import rlpatch
+    from tests.patcher.cli.conftest import runner
+
+    result = runner().invoke(rlpatch, ["status", "--nodes", "n1"])
+    assert result.exit_code == 2
+    assert "--ray" in result.stderr

@@ -1,0 +1,277 @@
+"""A driver or a node that dies at any phase: afterwards all nodes are on one side, or say that they are not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from patcher.cluster.phases import transact
+from patcher.cluster.recovery import recover
+from patcher.errors import Kind, Problem
+from patcher.store import STORE
+from patcher.store import transaction as store
+from tests.patcher.cluster.processes import Death, Processes
+from tests.patcher.store.tree import PRISTINE, WORKER, applying, install, patched, picture, reverting
+
+Sites = dict[str, Path]
+Ray = Callable[..., Result]
+APPLY = ("apply", "vllm-ascend", "--decode", "30:60")
+
+
+@pytest.fixture
+def sites(tmp_path: Path) -> Sites:
+    """Small trees: no plan is made here."""
+    return {name: install(tmp_path / name / "site") for name in ("n1", "n2", "n3")}
+
+
+@pytest.fixture
+def crew(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> Processes:
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # a killed process loses nothing that was written
+    return Processes(sites)
+
+
+def drive(crew: Processes, edit: Callable[[Path], object] = applying) -> None:
+    transact(crew, {name: [edit(site)] for name, site in crew.sites.items()}, lambda _phase: None)  # type: ignore[list-item]
+
+
+def recovered(crew: Processes, *gone: str) -> list[Problem]:
+    """What stands in the way of a recovery by new processes."""
+    crew.close()
+    crew.deaths = []
+    problems = recover(crew, gone).problems
+    crew.close()
+    return problems
+
+
+def contents(sites: Sites) -> list[bytes]:
+    return [(site / WORKER).read_bytes() for site in sites.values()]
+
+
+def settled(sites: Sites) -> bool:
+    return not any(store.pending(site) for site in sites.values())
+
+
+def test_all_nodes_go_ahead_and_back(crew: Processes, sites: Sites) -> None:
+    before = [picture(site) for site in sites.values()]
+    drive(crew)
+    assert contents(sites) == [patched()] * 3
+    assert settled(sites)
+    crew.close()
+    drive(crew, reverting)
+    crew.close()
+    assert [picture(site) for site in sites.values()] == before
+
+
+CASES = [
+    # who dies, at what, before it or after it; the state at once, and after recovery (None: as it was at once)
+    (Death("n1", "elect"), PRISTINE),
+    (Death("n2", "elect", after=True), PRISTINE),
+    (Death("n1", "prepare"), PRISTINE),
+    (Death("n1", "prepare", after=True), PRISTINE),
+    (Death("n2", "prepare"), PRISTINE),
+    (Death("n2", "prepare", after=True), PRISTINE),
+    (Death("n1", "ping"), PRISTINE),
+    (Death("n3", "ping"), PRISTINE),
+    (Death("n1", "commit"), PRISTINE),
+    (Death("n1", "commit", after=True), patched()),
+    (Death("n2", "commit"), patched()),
+    (Death("n2", "commit", after=True), patched()),
+    (Death("n2", "finish"), patched()),
+    (Death("n2", "finish", after=True), patched()),
+    (Death("n1", "finish"), patched()),
+    (Death("n1", "finish", after=True), patched()),
+]
+
+
+@pytest.mark.parametrize(
+    ("death", "end"), CASES, ids=lambda value: "" if isinstance(value, bytes) else "-".join(map(str, value))
+)
+def test_a_node_that_dies_brings_all_to_one_side(crew: Processes, sites: Sites, death: Death, end: bytes) -> None:
+    crew.deaths = [death]
+    failure = None
+    try:
+        drive(crew)
+    except Problem as problem:
+        failure = problem
+    assert failure is not None or end == patched()  # the decider may come back in time
+    if failure:
+        assert failure.kind in (Kind.ROLLED_BACK, Kind.ROLLBACK_INCOMPLETE, Kind.ENVIRONMENT)
+        assert death.node in str(failure)
+    assert recovered(crew) == []
+    assert contents(sites) == [end] * 3
+    assert settled(sites)
+    assert not [left for site in sites.values() for left in site.rglob("tree-*")]
+
+
+def test_a_node_lost_when_prepared_goes_back_when_it_is_there_again(crew: Processes, sites: Sites) -> None:
+    crew.deaths = [Death("n2", "ping")]
+    with pytest.raises(Problem, match="everything is as it was") as caught:
+        drive(crew)
+    assert caught.value.kind is Kind.ROLLED_BACK
+    with pytest.raises(Problem, match="only be ended with all") as refused:
+        store.commit([applying(sites["n2"])])  # a plain rlpatch
+    assert refused.value.kind is Kind.ROLLBACK_INCOMPLETE
+    assert "rlpatch recover --ray" in refused.value.hint
+    assert recovered(crew) == []
+    assert contents(sites) == [PRISTINE] * 3
+
+
+def test_a_node_lost_after_the_decision_is_waited_for(crew: Processes, sites: Sites) -> None:
+    crew.deaths = [Death("n3", "commit")]
+    with pytest.raises(Problem, match="not yet on n3") as caught:
+        drive(crew)
+    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
+    crew.close()
+    away = crew.sites.pop("n3")
+    (problem,) = recovered(crew)
+    assert "n3" in problem.hint
+    assert problem.kind is Kind.ROLLBACK_INCOMPLETE
+    with pytest.raises(Problem):
+        store.commit([reverting(sites["n1"])])  # it remembers the decision
+    crew.sites["n3"] = away
+    assert recovered(crew) == []
+    assert contents(crew.sites) == [patched()] * 3
+    assert settled(crew.sites)
+
+
+def test_a_node_that_is_gone_for_good_is_not_waited_for(crew: Processes, sites: Sites) -> None:
+    crew.deaths = [Death("n3", "commit")]
+    with pytest.raises(Problem):
+        drive(crew)
+    crew.close()
+    del crew.sites["n3"]
+    assert recovered(crew, "n3") == []
+    assert contents(crew.sites) == [patched()] * 2
+    assert settled(crew.sites)
+
+
+def test_without_the_node_that_decides_nothing_is_decided(crew: Processes, sites: Sites) -> None:
+    crew.deaths = [Death("n1", "commit", after=True)]
+    crew.again = lambda _name: False  # type: ignore[method-assign]
+    with pytest.raises(Problem, match="only its journal knows") as caught:
+        drive(crew)
+    assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
+    crew.close()
+    first = crew.sites.pop("n1")
+    (problem,) = recovered(crew)
+    assert "--gone n1" in problem.hint
+    assert contents(crew.sites) == [PRISTINE] * 2
+    crew.sites = {"n1": first, **crew.sites}
+    assert recovered(crew) == []
+    assert contents(crew.sites) == [patched()] * 3
+
+
+ENDS = {"apply": (applying, reverting, PRISTINE, patched()), "revert": (reverting, applying, patched(), PRISTINE)}
+
+
+@pytest.mark.parametrize(
+    ("scene", "step"), [("apply", 3), *(pytest.param(s, 1, marks=pytest.mark.crash) for s in ENDS)]
+)
+def test_a_driver_killed_before_any_question_leaves_what_recovery_ends(
+    crew: Processes, sites: Sites, scene: str, step: int
+) -> None:
+    edit, undo, *ends = ENDS[scene]
+    sides = []
+    for point in count(0, step):
+        for site in sites.values():
+            store.commit([undo(site)])
+        stopped = killed(crew, edit, point)
+        assert recovered(crew) == []
+        (now,) = set(contents(sites))
+        assert settled(sites)
+        sides.append(ends.index(now))
+        if not stopped:
+            break
+    assert sides == sorted(sides)
+    assert {0, 1} == set(sides)
+
+
+def killed(crew: Processes, edit: Callable[[Path], object], point: int) -> bool:
+    """Whether the driver, a process of its own, was killed before its question number ``point``."""
+    child = os.fork()
+    if child == 0:
+        left = iter(range(point))
+
+        def before(_question: str) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        crew.before = before
+        drive(crew, edit)
+        crew.close()
+        os._exit(0)
+    _pid, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or status == 0
+    return os.WIFSIGNALED(status)
+
+
+def test_while_a_driver_lives_others_wait_and_are_told_for_whom(crew: Processes, sites: Sites) -> None:
+    other = Processes(sites)
+
+    def meanwhile(question: str) -> None:
+        if question == "commit" and not other.asked:
+            with pytest.raises(Problem, match="holds the lock") as caught:
+                drive(other)
+            assert caught.value.kind is Kind.ENVIRONMENT
+            assert "n1" in caught.value.where
+            other.close()
+            assert recover(other).problems  # it is not ended under the feet of the one that lives
+            other.close()
+
+    crew.before = meanwhile
+    drive(crew)
+    assert other.asked
+    assert contents(sites) == [patched()] * 3
+    crew.close()
+    assert settled(sites)
+
+
+def test_several_roots_of_a_node_are_one_part_each(sites: Sites, tmp_path: Path) -> None:
+    more = install(tmp_path / "n2" / "checkout")
+    crew = Processes(sites)
+    work = {name: [applying(site)] for name, site in sites.items()}
+    work["n2"].append(applying(more))
+    done = transact(crew, work, lambda _phase: None)
+    crew.close()
+    assert done.written["n2"] == (str(sites["n2"] / WORKER), str(more / WORKER))
+    assert (more / WORKER).read_bytes() == patched()
+    assert settled({**sites, "more": more})
+
+
+@pytest.mark.crash
+def test_a_recovery_that_dies_can_be_repeated(crew: Processes, sites: Sites) -> None:
+    generator = random.Random(0)
+    for death, end in CASES:
+        for site in sites.values():
+            store.commit([reverting(site)])
+        crew.close()
+        crew.deaths = [death]
+        with contextlib.suppress(Problem):
+            drive(crew)
+        crew.close()
+        node, question = (
+            generator.choice(["n1", "n2", "n3"]),
+            generator.choice(["recover", "standing", "finish", "abort"]),
+        )
+        crew.deaths = [Death(node, question, generator.random() < 0.5)]
+        recover(crew)
+        assert recovered(crew) == []
+        assert contents(sites) == [end] * 3
+
+
+def test_nothing_stays_where_the_store_was_made_for_nothing(crew: Processes, sites: Sites) -> None:
+    before = [picture(site) for site in sites.values()]
+    crew.deaths = [Death("n3", "prepare")]
+    with pytest.raises(Problem):
+        drive(crew)
+    assert recovered(crew) == []
+    assert [picture(site) for site in sites.values()] == before
+    assert not any((site / STORE).exists() for site in sites.values())
