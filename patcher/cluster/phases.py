@@ -146,7 +146,12 @@ def _decide(crew: Crew, parts: _Parts) -> None:
     if answer.good:
         return
     standing = _standing(crew, first, anew=bool(answer.lost))
-    if standing is None:
+    mine = [one for one in standing or () if one.transaction == parts.transaction]
+    if any(one.committed and one.position == 0 for one in mine):
+        return
+    # What was asked of it may still be under way: only once it has gone back it never decides.
+    roots = (list(parts.roots[first]), parts.transaction)
+    if standing is None or failed(crew.ask("abort", {first: roots})):
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             "the node that decides was lost, and whether it has decided only its journal knows",
@@ -154,9 +159,7 @@ def _decide(crew: Crew, parts: _Parts) -> None:
             hint=f"when it is back: {_RECOVER}",
             notes=("all others are prepared: their files are as before, and they refuse other runs until then",),
         )
-    mine = [one for one in standing if one.transaction == parts.transaction]
-    if not any(one.committed and one.position == 0 for one in mine):
-        raise _abandoned(crew, parts, {first: answer})
+    raise _abandoned(crew, parts, {first: answer})
 
 
 def _standing(crew: Crew, node: str, *, anew: bool) -> tuple[Standing, ...] | None:

@@ -9,12 +9,14 @@ import signal
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import recover
+from patcher.cluster.values import Answer
 from patcher.errors import Kind, Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
@@ -244,6 +246,33 @@ def test_several_roots_of_a_node_are_one_part_each(sites: Sites, tmp_path: Path)
     assert done.written["n2"] == (str(sites["n2"] / WORKER), str(more / WORKER))
     assert (more / WORKER).read_bytes() == patched()
     assert settled({**sites, "more": more})
+
+
+def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(crew: Processes, sites: Sites) -> None:
+    """Its answer was lost, and the process that was asked lives: it may decide at any moment."""
+    kept, ask = [], crew.ask
+
+    def lost(question: str, *arguments: Any) -> dict[str, Answer]:
+        return {"n1": Answer(lost="no answer")} if question == "commit" else ask(question, *arguments)
+
+    def again(name: str) -> bool:
+        kept.append(crew._running.pop(name))  # the old one is still there
+        return True
+
+    crew.ask, crew.again = lost, again  # type: ignore[method-assign]
+    with pytest.raises(Problem, match="only its journal knows"):
+        drive(crew)
+    assert [bool(store.standing(site)) for site in sites.values()] == [True] * 3
+    crew.ask = ask  # type: ignore[method-assign]
+    ((process, pipe),) = kept
+    first = store.standing(sites["n1"])
+    assert first
+    pipe.send(("commit", ([str(sites["n1"])], first.transaction)))  # and it does
+    assert pipe.recv() == (None, None)
+    process.kill()
+    process.join()
+    assert recovered(crew) == []
+    assert contents(sites) == [patched()] * 3
 
 
 @pytest.mark.crash

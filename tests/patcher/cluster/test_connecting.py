@@ -1,0 +1,105 @@
+"""Which cluster and which nodes are meant, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patcher.cluster.connecting import choose, connect
+from patcher.cluster.rays import RayNode
+from patcher.commands.finding import SearchOptions
+from patcher.errors import Kind, Problem
+
+NODES = [
+    RayNode("head", "a1b2c3d4e5", "head", "10.0.0.1", {"CPU": 8.0}),
+    RayNode("worker1", "b1b2c3d4e5", "worker1", "10.0.0.2", {"CPU": 8.0, "NPU": 8.0}),
+    RayNode("worker2", "c1b2c3d4e5", "worker2", "10.0.1.3", {"CPU": 8.0, "NPU": 8.0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ([], "head worker1 worker2"),
+        (["worker2"], "worker2"),
+        (["worker*"], "worker1 worker2"),
+        (["10.0.0.*"], "head worker1"),
+        (["10.0.1.3", "head"], "head worker2"),
+        (["NPU>0"], "worker1 worker2"),
+        (["NPU>4", "head"], "head worker1 worker2"),
+        (["c1b2c3"], "worker2"),
+    ],
+)
+def test_the_words_of_nodes(words: list[str], meant: str) -> None:
+    assert " ".join(node.name for node in choose(words, NODES)) == meant
+
+
+@pytest.mark.parametrize("word", ["worker3", "GPU>0", "NPU>8", "*x"])
+def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: str) -> None:
+    with pytest.raises(Problem) as caught:
+        choose([word], NODES)
+    assert caught.value.kind is Kind.USAGE
+    assert "one of head, worker1, worker2" in caught.value.hint
+    assert "NPU>0" in caught.value.hint
+
+
+class FakeRay(SimpleNamespace):
+    """As much of Ray as it takes to connect, or not to."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__(__version__="2.60.0", error=error, util=SimpleNamespace(scheduling_strategies=None))
+
+    def init(self, **_options: Any) -> None:
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeRay | None], None]:
+    def install(fake: FakeRay | None) -> None:
+        monkeypatch.setitem(sys.modules, "ray", fake)
+        for name in ("ray.util", "ray.util.scheduling_strategies"):
+            monkeypatch.setitem(sys.modules, name, fake)
+
+    return install
+
+
+MISMATCH = """Version mismatch: The cluster was started with:
+    Ray: 2.41.0
+    Python: 3.10.4
+This process on node 10.0.0.1 was started with:
+    Ray: 2.60.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "error", "kind", "said", "next_"),
+    [
+        ("ray://head:10001", None, Kind.USAGE, "Ray Client", "--ray HOST:6379"),
+        ("verl", None, Kind.USAGE, "no address", "targets stand before --ray"),
+        ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "another Ray or Python", "the cluster's own environment"),
+        ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
+        ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
+        ("10.0.0.1:6379", ConnectionError("timed out"), Kind.ENVIRONMENT, "cannot be reached: timed out", "ray status"),
+    ],
+)  # fmt: skip
+def test_what_stands_in_the_way_of_a_cluster(
+    ray: Callable[[FakeRay | None], None], address: str, error: BaseException, kind: Kind, said: str, next_: str
+) -> None:
+    ray(FakeRay(error))
+    with pytest.raises(Problem) as caught:
+        connect(address, None, SearchOptions())
+    assert caught.value.kind is kind
+    assert said in caught.value.cause
+    assert next_ in caught.value.hint
+
+
+def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -> None:
+    ray(None)
+    with pytest.raises(Problem, match="Ray is not installed") as caught:
+        connect("auto", None, SearchOptions())
+    assert "rlpatch[ray]" in caught.value.hint

@@ -1,0 +1,183 @@
+"""Real Ray, the oldest and the newest, on machines that are name spaces of this kernel (`fixtures.rays.lab`).
+
+The nodes have Ray's environment and a release that was never published; neither rlpatch nor LibCST is there.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from fixtures.rays import cluster, lab
+from tests.patcher.cli.conftest import SOURCE, WORKER, release
+from tests.patcher.store.tree import age, picture
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(bool(lab.possible()), reason=f"machines apart: {lab.possible()}"),
+]
+
+APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--ray")
+NAMES = ("n1", "n2", "n3")
+
+
+@pytest.fixture(scope="module", params=(cluster.OLDEST, cluster.NEWEST))
+def running(request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
+    with lab.lab(cluster.python(request.param), lambda folder: age(release(folder)), 4, NAMES) as made:
+        yield made
+
+
+@pytest.fixture
+def machines(running: lab.Lab) -> Iterator[lab.Lab]:
+    """All three there and as released, before and after."""
+    yield running
+    for name in NAMES:
+        if running.machines[name].process is None:
+            running.start(name)
+    running.rlpatch("n1", "recover", "--ray")
+    running.rlpatch("n1", "revert", "--ray")
+    assert held(running) == {SOURCE.encode()}
+
+
+def held(machines: lab.Lab) -> set[bytes]:
+    """What the file holds on the machines; it lies in the upper layer, since it is no part of the image."""
+    folders = [machine.folder for machine in machines.machines.values() if machine.process is not None]
+    return {(folder / "upper" / WORKER).read_bytes() for folder in folders}
+
+
+def patched(machines: lab.Lab) -> bool:
+    (content,) = held(machines)
+    return b"rlpatch vllm-ascend rollout" in content
+
+
+def states(machines: lab.Lab) -> list[str]:
+    found = json.loads(machines.rlpatch("n1", "status", "--ray", "--json").stdout)
+    return [entry["state"] for entry in found["result"]["nodes"]]
+
+
+def test_apply_status_a_second_stage_and_revert(machines: lab.Lab) -> None:
+    assert (
+        machines.shell("n2", f"{machines.python} -c 'import importlib.util as u; print(u.find_spec(\"libcst\"))'")
+        == "None\n"
+    )
+    folders = [machines.machines[name].folder / "upper" / "vllm_ascend" for name in NAMES]
+    before = [picture(folder) for folder in folders]
+    assert "on 3 nodes (n1, n2, n3):" in machines.rlpatch("n1", *APPLY).stdout
+    assert states(machines) == ["patched"] * 3
+    assert machines.rlpatch("n2", "diff", "--ray").stdout.count("diff --git") == 1
+    machines.rlpatch("n3", "apply", "vllm-ascend", "--stage", "graph-capture", "--ray")
+    assert patched(machines)
+    machines.rlpatch("n2", "check", "--ray")
+    machines.rlpatch("n1", "revert", "--ray")
+    assert [picture(folder) for folder in folders] == before
+
+
+PHASES = {  # the question before which the driver dies → which machine refuses others then, and the end
+    "prepare:2": ("", False),
+    "ping": ("n3", False),
+    "commit": ("n3", False),
+    "commit:2": ("n3", True),
+    "finish:2": ("n1", True),
+}
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("question", PHASES)
+def test_the_driver_is_killed_at_a_phase(machines: lab.Lab, question: str) -> None:
+    refusing, end = PHASES[question]
+    driver = machines.paused("n2", question, *APPLY)
+    machines.shell("n2", "pkill -9 -f fixtures.rays.paused")  # within its own process space
+    driver.communicate(timeout=60)
+    assert driver.returncode in (-signal.SIGKILL, 137)
+    if refusing:
+        refused = machines.rlpatch(refusing, "revert", "--python", machines.python, code=7)
+        assert "rlpatch recover --ray" in refused.stderr
+    machines.rlpatch("n1", "recover", "--ray")
+    assert patched(machines) is end
+
+
+@pytest.mark.crash
+def test_a_machine_is_lost_when_it_is_prepared(machines: lab.Lab) -> None:
+    driver = machines.paused("n1", "ping", *APPLY)
+    machines.machines["n2"].kill()
+    said = lab.ended(driver, 6)
+    assert "n2" in said.stderr
+    machines.start("n2")
+    machines.rlpatch("n2", "revert", "--python", machines.python, code=7)
+    machines.rlpatch("n1", "recover", "--ray")
+    assert not patched(machines)
+
+
+@pytest.mark.crash
+def test_a_machine_is_lost_after_the_decision(machines: lab.Lab) -> None:
+    driver = machines.paused("n1", "commit:2", *APPLY)
+    machines.machines["n3"].kill()
+    said = lab.ended(driver, 7)
+    assert "not yet on n3" in said.stderr
+    machines.rlpatch("n1", "recover", "--ray", code=7)
+    machines.start("n3")
+    machines.rlpatch("n1", "recover", "--ray")
+    assert patched(machines)
+
+
+@pytest.mark.crash
+def test_two_at_once_end_on_one_side(machines: lab.Lab) -> None:
+    one = machines.run("n1", *APPLY)
+    two = machines.run("n2", "apply", "vllm-ascend", "--decode", "5:9", "--ray")
+    codes = sorted(lab.ended(driver, None).returncode for driver in (one, two))
+    assert codes[0] == 0
+    assert codes[1] in (0, 4, 5, 6)
+    assert states(machines) == ["patched"] * 3
+    assert len(held(machines)) == 1
+
+
+def test_one_tree_on_two_machines_is_patched_once(machines: lab.Lab) -> None:
+    said = machines.rlpatch("n1", *APPLY, "--path", machines.common)
+    assert "2 trees on 3 nodes" in said.stdout
+    assert len({(tree / WORKER).read_bytes() for name, tree in machines.trees.items() if name in NAMES}) == 1
+    machines.rlpatch("n3", "revert", "--ray", "--path", machines.common)
+    assert {(tree / WORKER).read_bytes() for tree in machines.trees.values()} == {SOURCE.encode()}
+
+
+def test_another_release_and_a_read_only_machine_stop_all(machines: lab.Lab) -> None:
+    metadata = f"{machines.site}/vllm_ascend-0.11.0rc1.dist-info/METADATA"
+    machines.shell("n2", f"sed -i 's/Version: 0.11.0rc1/Version: 0.12.0rc1/' {metadata}")
+    assert "n2" in machines.rlpatch("n1", *APPLY, code=3).stderr
+    machines.shell("n2", f"sed -i 's/Version: 0.12.0rc1/Version: 0.11.0rc1/' {metadata}")
+    machines.shell("n3", f"mount -o remount,ro {machines.site}")
+    assert "n3" in machines.rlpatch("n1", *APPLY, code=5).stderr
+    machines.shell("n3", f"mount -o remount,rw {machines.site}")
+    assert not patched(machines)
+    left = machines.rlpatch("n1", *APPLY, "--nodes", "n1,n3")
+    assert "left out 1 of 3 nodes by --nodes: n2" in left.stderr
+
+
+def test_a_machine_that_joins_late(machines: lab.Lab) -> None:
+    machines.rlpatch("n1", *APPLY)
+    machines.start("n4")
+    try:
+        assert states(machines) == ["patched"] * 3 + ["as released"]
+        machines.rlpatch("n1", *APPLY)
+        assert states(machines) == ["patched"] * 4
+        machines.rlpatch("n1", "revert", "--ray")
+    finally:
+        machines.machines["n4"].kill()
+
+
+def test_what_does_not_fit_the_cluster_is_told(machines: lab.Lab) -> None:
+    other = next(v for v in (cluster.OLDEST, cluster.NEWEST) if str(v) not in str(machines.python))
+    said = machines.rlpatch("n1", "status", "--ray", python=cluster.python(other), code=5)
+    assert "another Ray or Python" in said.stderr
+    assert "ray://" in machines.rlpatch("n1", "status", "--ray", "ray://n1:10001", code=2).stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_nothing_is_left_on_the_machines(machines: lab.Lab) -> None:
+    machines.rlpatch("n1", *APPLY)
+    machines.rlpatch("n1", "revert", "--ray")
+    for name in NAMES:
+        folder = machines.machines[name].folder
+        assert not [path for part in ("upper", "home") for path in (folder / part).rglob("*rlpatch*")]
