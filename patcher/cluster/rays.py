@@ -7,6 +7,8 @@ import logging
 import os
 import pickle
 import re
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +29,21 @@ class RayNode(NamedTuple):
     host: str
     address: str
     resources: Mapping[str, float]
+
+
+class _Quiet:
+    """A stream that is the main thread's alone: what a dying raylet sends to all drivers, Ray prints from another."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        if threading.current_thread() is threading.main_thread():
+            self.stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class RayCrew:
@@ -71,6 +88,8 @@ class RayCrew:
         self._actors.clear()
         with contextlib.suppress(Exception):
             self._ray.shutdown()
+        if isinstance(sys.stderr, _Quiet):
+            sys.stderr = sys.stderr.stream
 
     def _waited(self, question: str, asked: list[Any], limit_s: float) -> set[Any]:
         """Those that are there after ``limit_s`` seconds."""
@@ -106,9 +125,11 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     ray = _imported(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
+    sys.stderr = sys.stderr and _Quiet(sys.stderr)
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (Exception, SystemExit) as error:
+        sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
         raise _not_connected(ray, address, error) from None
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = [node["NodeManagerHostname"] for node in alive]

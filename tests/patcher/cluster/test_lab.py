@@ -105,6 +105,7 @@ def test_a_machine_is_lost_when_it_is_prepared(machines: lab.Lab) -> None:
     machines.machines["n2"].kill()
     said = lab.ended(driver, 6)
     assert "n2" in said.stderr
+    assert "raylet" not in said.stderr
     machines.start("n2")
     machines.rlpatch("n2", "revert", "--python", machines.python, code=7)
     machines.rlpatch("n1", "recover", "--ray")

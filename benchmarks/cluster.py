@@ -1,0 +1,122 @@
+"""What `--ray` costs above Ray itself: seconds over a no-op on every node, and rounds against rounds of no-ops.
+
+    python benchmarks/cluster.py [NODES...]
+
+For each number of nodes (default 1, 8 and 32) it starts Ray's nodes on this machine, with one folder of packages
+for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor), the same with rlpatch's
+survey, a round of questions against a round of no-ops by actors that are there, and all phases of a change. All nodes
+share the cores of this machine, so the floor is what it needs to start the processes. Needs the extra `ray`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from patcher.change import Change, Edit, PatchId, Record
+from patcher.cluster.crew import all_of
+from patcher.cluster.phases import transact
+from patcher.cluster.rays import RayCrew, connect
+from patcher.commands.finding import SearchOptions
+
+ROUNDS = 5
+WORKER = "vllm_ascend/worker/worker_v1.py"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("nodes", nargs="*", type=int, default=[1, 8, 32])
+    for count in parser.parse_args().nodes:
+        measure(count)
+
+
+def measure(count: int) -> None:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(count - 1):
+            made.add_node(num_cpus=1)
+        with tempfile.TemporaryDirectory(prefix="rlpatch-benchmark-") as folder:
+            report(count, made.address, install(Path(folder)))
+    finally:
+        ray.shutdown()
+        made.shutdown()
+
+
+def report(count: int, address: str, site: Path) -> None:
+    began = time.perf_counter()
+    ray, nodes = connect(address)
+    connected = time.perf_counter()
+    plain = [_noop(ray, node.identity) for node in nodes]
+    ray.get([actor.noop.remote() for actor in plain])
+    floor = time.perf_counter() - connected
+    noop = timed(lambda: ray.get([actor.noop.remote() for actor in plain]))
+    for actor in plain:
+        ray.kill(actor)
+    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
+    started = time.perf_counter()
+    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply"))
+    ours = time.perf_counter() - started
+    ping = timed(lambda: crew.ask("ping", all_of(crew.names)))
+    started = time.perf_counter()
+    # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
+    transact(crew, {name: [edit(site)] for name in crew.names}, lambda _phase: None)
+    phases = time.perf_counter() - started
+    crew.close()
+    print(f"{count} nodes: ray.init {connected - began:.1f} s; an actor and a no-op on each {floor:.1f} s, with rlpatch's"
+          f" survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms, of ours"
+          f" {ping * 1000:.0f} ms ({ping / noop:.1f} x); all phases of a change {phases * 1000:.0f} ms", flush=True)  # fmt: skip
+
+
+def timed(work: Callable[[], object]) -> float:
+    """The median of some rounds, after one that does not count."""
+    work()
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def _noop(ray, identity: str):  # type: ignore[no-untyped-def]
+    class Plain:
+        def noop(self) -> None:
+            pass
+
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(identity, soft=False)
+    return ray.remote(num_cpus=0)(Plain).options(scheduling_strategy=strategy).remote()
+
+
+def install(folder: Path) -> Path:
+    """A package of the size of a worker."""
+    worker = folder / WORKER
+    worker.parent.mkdir(parents=True)
+    for package in (worker.parent, worker.parent.parent):
+        (package / "__init__.py").write_text("")
+    worker.write_text("class NPUWorker:\n" + "    # a line of code, more or less\n" * 500 + "    pass\n")
+    info = folder / "vllm_ascend-0.11.0rc1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-ascend\nVersion: 0.11.0rc1\n")
+    return folder
+
+
+def edit(site: Path) -> Edit:
+    """A patch of 300 lines."""
+    before = (site / WORKER).read_bytes()
+    change = Change(PurePosixPath(WORKER), before, before + b"# a line\n" * 300, before)
+    record = Record(PatchId("vllm-ascend", "rollout"), "0.11.0rc1", (), (WORKER,), "2026-01-01", "0")
+    return Edit(site, (change,), add=(record,))
+
+
+if __name__ == "__main__":
+    main()
