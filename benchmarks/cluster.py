@@ -72,9 +72,12 @@ def report(count: int, address: str, site: Path) -> None:
     transact(crew, {name: [edit(site)] for name in crew.names}, lambda _phase: None)
     phases = time.perf_counter() - started
     crew.close()
-    print(f"{count} nodes: ray.init {connected - began:.1f} s; an actor and a no-op on each {floor:.1f} s, with rlpatch's"
-          f" survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms, of ours"
-          f" {ping * 1000:.0f} ms ({ping / noop:.1f} x); all phases of a change {phases * 1000:.0f} ms", flush=True)  # fmt: skip
+    print(
+        f"{count} nodes: ray.init {connected - began:.1f} s; an actor and a no-op on each {floor:.1f} s,"
+        f" with rlpatch's survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
+        f" of ours {ping * 1000:.0f} ms ({ping / noop:.1f} x); all phases of a change {phases * 1000:.0f} ms",
+        flush=True,
+    )
 
 
 def timed(work: Callable[[], object]) -> float:

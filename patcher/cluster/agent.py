@@ -55,7 +55,7 @@ class Agent:
             except Problem as problem:
                 asked[word] = problem
             else:
-                asked[word] = _found(target)
+                asked[word] = self._found(target)
                 targets[target.project.name, target.root] = target
         discovered = self._search.discover()
         for target in discovered.targets:
@@ -73,7 +73,7 @@ class Agent:
                 files |= {str(root / file): digest(data) for file in named if (data := _bytes(root / file)) is not None}
         return Survey(
             asked=asked,
-            found=tuple(map(_found, discovered.targets)),
+            found=tuple(map(self._found, discovered.targets)),
             stores=tuple(map(str, discovered.stores)),
             roots=tuple(map(str, roots)),
             searched=discovered.searched,
@@ -172,6 +172,17 @@ class Agent:
         """The processes that may hold the code of these projects, below these roots, as it was."""
         return tuple(self._here.running((projects.upstream(name), Path(root)) for name, root in patched))
 
+    def _found(self, target: Target) -> Found:
+        upstream = projects.upstream(target.project.name)
+        wanted = dict.fromkeys((*upstream.neighbours, *upstream.runs_on))
+        packages = tuple(package for package in wanted if target.beside(package))
+        root, installed_as, version_from, found_by, notes = target[2:7]
+        if self._search.python and "--python" not in self._option:
+            found_by = f"the Python of Ray's workers, {self._search.python}"
+        return Found(
+            target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, packages
+        )
+
     def _standing(self, roots: Iterable[Path]) -> tuple[Standing, ...]:
         journals = {root: store.standing(root) for root in roots}
         return tuple(Standing(str(root), *one[:3], one.committed) for root, one in journals.items() if one)
@@ -204,13 +215,6 @@ def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[objec
     except Exception as error:
         cause, hint = f"{type(error).__name__}: {error}", "please report it"
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
-
-
-def _found(target: Target) -> Found:
-    upstream = projects.upstream(target.project.name)
-    wanted = dict.fromkeys((*upstream.neighbours, *upstream.runs_on))
-    packages = tuple(package for package in wanted if target.beside(package))
-    return Found(target.project.name, target.version, str(target.root), *target[3:7], packages)
 
 
 def _digests(target: Target) -> dict[str, str]:
