@@ -173,7 +173,8 @@ def _imported(address: str) -> Any:
 def _not_connected(ray: Any, address: str, error: BaseException) -> Problem:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     where = "the cluster that runs here" if address == "auto" else address
-    cause, hint = f"Ray cannot be reached: {_first_line(error)}", "ray status --address=HOST:6379"
+    cause = f"Ray cannot be reached: {_first_line(error)}"
+    hint = f"`ray status` on the head tells whether it runs, `ray --version` whether it is {ray.__version__}, as here"
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = f"the cluster has another Ray or Python than rlpatch's environment ({versions or ray.__version__})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from fixtures import releases
 from fixtures.cache import REPOSITORY
 from fixtures.mindspeed_rl import trees
+from patcher.cluster.nodes import Nodes
+from patcher.commands.finding import SearchOptions
 from patches.projects import projects
+from tests.patcher.cluster.processes import Processes, nodes
 from tests.patcher.traces.recorded import steps
 from tests.patcher.workers.maker import ON_DEMAND, Saved
 from tests.patches.test_releases import run
@@ -41,6 +45,21 @@ NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", 
 RUNS = [line for line in LINES if line.startswith("run ")]
 LOOKS = [line for line in LINES if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *NAMES_ALONE)]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
+
+
+@pytest.fixture(autouse=True)
+def _cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What is shown for a cluster is done on one whose only node is a process, with the same installation."""
+    crews: list[Processes] = []
+
+    def connected(_address: str, chosen: str | None, search: SearchOptions, _gone: str | None = None) -> Nodes:
+        crews.append(Processes({"n1": (search.path or Path()).resolve()}))
+        return nodes(crews[-1], with_target="has-target" in (chosen or ""))
+
+    monkeypatch.setattr("patcher.cluster.connecting.connect", connected)
+    yield
+    for crew in crews:
+        crew.close()
 
 
 def test_there_are_commands() -> None:
