@@ -276,24 +276,36 @@ def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(crew: Proc
 
 
 @pytest.mark.crash
-def test_a_recovery_that_dies_can_be_repeated(crew: Processes, sites: Sites) -> None:
+def test_random_deaths_of_nodes_also_while_they_recover(
+    crew: Processes, sites: Sites, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Two nodes die in a change, and two in each of two recoveries; the last one has peace."""
+    thorough = request.config.getoption("--thorough")
+    if thorough:
+        sites |= {f"n{number}": install(tmp_path / f"n{number}" / "site") for number in range(4, 9)}
+        crew.sites = dict(sites)
     generator = random.Random(0)
-    for death, end in CASES:
+
+    def deaths(*questions: str) -> list[Death]:
+        return [Death(generator.choice([*sites]), generator.choice(questions), generator.random() < 0.5) for _ in "ab"]
+
+    sides = set()
+    for _ in range(200 if thorough else 12):
         for site in sites.values():
             store.commit([reverting(site)])
         crew.close()
-        crew.deaths = [death]
+        crew.deaths = deaths("elect", "prepare", "ping", "commit", "finish", "verify")
         with contextlib.suppress(Problem):
             drive(crew)
-        crew.close()
-        node, question = (
-            generator.choice(["n1", "n2", "n3"]),
-            generator.choice(["recover", "standing", "finish", "abort"]),
-        )
-        crew.deaths = [Death(node, question, generator.random() < 0.5)]
-        recover(crew)
+        for _ in "ab":
+            crew.close()
+            crew.deaths = deaths("recover", "standing", "finish", "abort")
+            recover(crew)
         assert recovered(crew) == []
-        assert contents(sites) == [end] * 3
+        assert settled(sites)
+        (side,) = set(contents(sites))
+        sides.add(side)
+    assert sides == {PRISTINE, patched()}
 
 
 def test_nothing_stays_where_the_store_was_made_for_nothing(crew: Processes, sites: Sites) -> None:
