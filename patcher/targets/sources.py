@@ -8,7 +8,6 @@ from pathlib import Path
 from patcher.errors import Kind, Problem, refused
 
 _EXTENSIONS = (".so", ".pyd")
-_AGAIN = "install the project again, and the same command"
 
 
 def there(file: Path) -> bool:
@@ -34,18 +33,17 @@ def read(file: Path) -> bytes:
     refuse_other_forms(file)
     try:
         if file.exists() and not file.is_file():
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file", str(file), _AGAIN)
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file", str(file))
         return file.read_bytes()
     except FileNotFoundError:
         if file.is_symlink():
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is a link to nothing", str(file), _AGAIN) from None
-        hint = "rlpatch list shows the releases whose files are known; if this is one of them, install it again"
-        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file), hint) from None
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is a link to nothing", str(file)) from None
+        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file)) from None
     except PermissionError as error:
         raise refused(error) from None
     except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError up to Python 3.12
         reason = getattr(error, "strerror", None) or error
-        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be read: {reason}", str(file), _AGAIN) from None
+        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be read: {reason}", str(file)) from None
 
 
 def refuse_other_forms(file: Path) -> None:
