@@ -24,7 +24,7 @@ from tests.patches.test_releases import run
 PAGES = (*REPOSITORY.glob("README*.md"), REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md"))
 LINES = sorted(
     {
-        re.split(r" && |\s+#", line)[0].strip()
+        re.split(r" && | > |\s+#", line)[0].strip()
         for page in PAGES
         for line in re.findall(r"(?:^ {4,}|`)rlpatch ([a-z][^`\n]*)", page.read_text(), re.M)
     }
@@ -43,7 +43,8 @@ OF_TRACES = [line for line in LINES if line.split()[0] in ("traces", "analyse", 
 OF_WORKERS = [line for line in LINES if line.split()[0] in ("watch", "trigger") and " " in line]
 NAMES_ALONE = ("apply", "run", "check", "demo", "explain", "traces", "analyse", "report", "compare", "watch", "trigger")
 RUNS = [line for line in LINES if line.startswith("run ")]
-LOOKS = [line for line in LINES if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *NAMES_ALONE)]
+BUNDLES = [line for line in LINES if line.startswith("bundle ")]  # their page has a test of its own, for all machines
+LOOKS = [line for line in LINES if line not in (*COMMANDS, *RUNS, *OF_TRACES, *OF_WORKERS, *BUNDLES, *NAMES_ALONE)]
 NEWEST = {project.name: project.releases[-1] for project in projects() if project.name != "mindspeed-rl"}
 
 
@@ -64,6 +65,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_there_are_commands() -> None:
     assert len(COMMANDS) > 10
+    assert all(line in (REPOSITORY / "docs/howto/bundle.md").read_text() for line in BUNDLES)
 
 
 @pytest.mark.parametrize("command", APPLIED)
