@@ -262,11 +262,11 @@ class Recorder(Facts):
         if self.LIMITED and count:
             self.bytes_of_unit = self.weigh() // count
         if self.WINDOWED:
-            of = "" if self.end >= 10**9 else " of %s" % (self.end - self.first)
+            of = " units" if self.end >= 10**9 else " of %s units" % (self.end - self.first)
             if self.RELATIVE:
-                of += " from %s on" % self.first
+                of += " from number %s on," % self.first
             seen = why, count, of, self.uncounted, self.between(), ", ".join(found) or "no trace"
-            self.finish("%s, recorded %s%s units with %s %s between them: %s" % seen, found)
+            self.finish("%s, recorded %s%s with %s %s between them: %s" % seen, found)
         else:
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
