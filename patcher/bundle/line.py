@@ -69,7 +69,9 @@ def _ran(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
     if options.path and options.python:
         raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
     python = options.python or (None if options.path else sys.executable)
-    machine = Machine(bundle, options.path, python, _words(), _wait)
+    typed = {"--path": options.path, "--python": options.python}
+    where = shlex.join([word for name, value in typed.items() if value for word in (name, str(value))])
+    machine = Machine(bundle, options.path, python, _words(), _wait, where)
     command = getattr(steps, options.command)
     given: dict[str, Any] = {}
     if options.command in _WRITING:

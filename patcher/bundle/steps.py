@@ -29,13 +29,18 @@ _RESTART = "note: an engine that runs already holds the code as it was; restart 
 
 
 class Machine(NamedTuple):
-    """A bundle and where it looks for its targets; ``words`` start it again, ``on_wait`` tells of a lock."""
+    """A bundle and where it looks for its targets; ``start`` and ``where`` were typed, ``on_wait`` tells of a lock."""
 
     bundle: Bundle
     path: Path | None
     python: str | None
-    words: str
+    start: str
     on_wait: Callable[[str], None]
+    where: str = ""
+
+    def again(self, *words: str) -> str:
+        """The command line with these words that looks in the same place."""
+        return " ".join(filter(None, [self.start, *words, self.where]))
 
     def discover(self) -> Discovery:
         """The targets of the bundle that are there, and every root with a store."""
@@ -84,7 +89,11 @@ def apply(machine: Machine, *, dry_run: bool) -> Report:
         break
     _describe(report, fitting, "would patch" if dry_run else "patched")
     if any(one.changed for one in fitting) and not dry_run:
-        report.lines += [f"next: {machine.words} diff shows every line", f"      {machine.words} revert", _RESTART]
+        report.lines += [
+            f"next: `{machine.again('diff')}` shows every line",
+            f"      `{machine.again('revert')}` takes it out again",
+            _RESTART,
+        ]
     return report
 
 
@@ -160,7 +169,7 @@ def _standing(machine: Machine, found: Discovery, root: Path) -> tuple[str, str]
     """In a word how a target stands, and what is to be known of it."""
     journal = store.standing(root)
     if journal is not None:
-        return ("prepared", journal.transaction) if journal.hint else ("interrupted", f"{machine.words} recover")
+        return ("prepared", journal.transaction) if journal.hint else ("interrupted", machine.again("recover"))
     tried = Report("status")
     here = found._replace(targets=tuple(target for target in found.targets if target.root == root), problems=())
     names = {target.project for target in here.targets}
@@ -218,7 +227,10 @@ def prepare(machine: Machine, transaction: str) -> Report:
         if report.problems:
             return report
     report.lines += [f"prepared as {transaction}: {root}" for root in _of(transaction, found)]
-    report.lines.append(f"next: {machine.words} commit {transaction}, or abort {transaction}; until then it waits")
+    report.lines += [
+        f"next: `{machine.again('commit', transaction)}`, if all machines are prepared",
+        f"      `{machine.again('abort', transaction)}` otherwise; until then it waits",
+    ]
     return report
 
 
@@ -228,7 +240,7 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     if report.problems:
         return
     names = {Path(os.path.realpath(one.target.root)): str(one.target.root) for one in fitting}
-    again = [f"{machine.words} {step} {transaction}" for step in ("commit", "abort")]
+    again = [machine.again(step, transaction) for step in ("commit", "abort")]
     hint = f"{again[0]}, if all machines are prepared, or {again[1]}, on all of them"
     share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
     outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
@@ -256,7 +268,7 @@ def commit(machine: Machine, transaction: str) -> Report:
         fitting = machine.plan(tried, found)
         if tried.problems or any(one.changed for one in fitting):
             cause = f"the transaction {transaction} is not prepared here"
-            raise Problem(Kind.ROLLED_BACK, cause, hint=f"{machine.words} prepare {transaction}")
+            raise Problem(Kind.ROLLED_BACK, cause, hint=machine.again("prepare", transaction))
         report.lines.append("nothing is left to do: the targets are patched as this bundle has it")
     report.data["files"] = files
     report.done += files
@@ -272,7 +284,8 @@ def abort(machine: Machine, transaction: str) -> Report:
         report.lines.append(f"{'committed' if one.forward else 'as before'}: {one.root}")
     if ahead := [str(one.root) for one in ended if one.forward]:
         cause = f"the transaction {transaction} was being committed here, so it went ahead"
-        hint = f"{machine.words} commit {transaction} on the other machines, or {machine.words} revert on this one"
+        commit, revert_here = machine.again("commit", transaction), machine.again("revert")
+        hint = f"`{commit}` on the other machines, or `{revert_here}` on this one"
         report.problems.append(Problem(Kind.ROLLBACK_INCOMPLETE, cause, ", ".join(ahead), hint))
     if not ended:
         report.lines.append(f"nothing is prepared as {transaction}")

@@ -57,7 +57,11 @@ def typed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
         (("status", "--path", "nowhere"), 3, "there is no folder nowhere"),
         (("status", "--python", "nowhere"), 2, "there is no interpreter nowhere"),
         (("apply", "--path", "."), 3, "vllm-ascend (the package vllm_ascend) is not there\n  at --path ."),
-        (("commit", "job", "--path", "site"), 6, "job is not prepared here\n  next: python3 patch.pyz prepare job"),
+        (
+            ("commit", "job", "--path", "site"),
+            6,
+            "job is not prepared here\n  next: python3 patch.pyz prepare job --path site",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_code_of_rlpatch(
@@ -83,7 +87,7 @@ def test_commands_of_rlpatch_are_said_as_they_can_be_typed_here(typed: Typed, si
     assert typed("apply", "--path", site).code == 0
     (site / WORKER).write_text(SOURCE)
     assert "no line of this patch: python3 patch.pyz revert forgets it" in typed("status", "--path", site).out
-    assert "python3 patch.pyz diff shows every line" in typed("apply", "--path", site).out
+    assert f"`python3 patch.pyz diff --path {site}` shows every line" in typed("apply", "--path", site).out
 
 
 def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:

@@ -282,7 +282,7 @@ def test_an_abort_that_comes_too_late_goes_ahead_and_says_so(machine: Machine, s
     store.commit_prepared([site], "job")
     (problem,) = steps.abort(machine, "job").problems
     assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, str(site))
-    assert "python3 patch.pyz commit job on the other machines, or python3 patch.pyz revert on this" in problem.hint
+    assert "`python3 patch.pyz commit job` on the other machines, or `python3 patch.pyz revert` on this" in problem.hint
     assert ends(machine, site) == "after"
 
 
