@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.ratios import tell
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.cluster.crew import all_of
 from patcher.cluster.phases import transact
@@ -75,9 +76,10 @@ def report(count: int, address: str, site: Path) -> None:
     print(
         f"{count} nodes: ray.init {connected - began:.1f} s; an actor and a no-op on each {floor:.1f} s,"
         f" with rlpatch's survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
-        f" of ours {ping * 1000:.0f} ms ({ping / noop:.1f} x); all phases of a change {phases * 1000:.0f} ms",
+        f" of ours {ping * 1000:.0f} ms; all phases of a change {phases * 1000:.0f} ms",
         flush=True,
     )
+    tell(f"{count} nodes: a round of ours / of no-ops", ping / noop, 3)
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -21,8 +21,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.ratios import tell
+
 REPOSITORY = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(REPOSITORY))
 
 ROUNDS, CALLS = 100, 200
 NEVER = "100000000:100000001"
@@ -91,7 +94,8 @@ def measure(job: dict[str, Any]) -> None:
             unpatched = medians.pop("unpatched")
             print(f"{when}, {live} live requests: unpatched {unpatched * 1e9:.0f} ns")
             for name, median in medians.items():
-                print(f"  {name:14} {(median - unpatched) * 1e9:6.0f} ns more, ratio {median / unpatched:.2f}")
+                print(f"  {name:14} {(median - unpatched) * 1e9:6.0f} ns more")
+                tell(f"{when}, {live} requests: {name} / unpatched", median / unpatched)
 
     print(f"{WINDOWS} windows of {STEPS} decode steps of 256 requests, in turn; medians of a rollout")
     batches = _rollout(standins, job["structure"])
@@ -108,8 +112,8 @@ def measure(job: dict[str, Any]) -> None:
         medians = {name: statistics.median(value[at] for value in values) for name, values in times.items()}
         least = medians["without facts"]
         for name, median in medians.items():
-            more = f"{(median - least) * 1e3:5.1f} ms more, ratio {median / least:.2f}"
-            print(f"  {name:16} {median * 1e3:7.1f} ms {clock}, {more}")
+            print(f"  {name:16} {median * 1e3:7.1f} ms {clock}, {(median - least) * 1e3:5.1f} ms more")
+            tell(f"a window of {STEPS} steps, time {clock}: {name} / without facts", median / least)
 
 
 def _worker(module: Any, structure: str) -> Any:

@@ -20,6 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.ratios import tell
 from fixtures.repeated import repeated
 
 BARE = """
@@ -67,10 +70,10 @@ def main() -> None:
         peak = {name: max(memory for _, memory in rows) for name, rows in found.items()}
         for name in ways:
             print(f"{name:18}{cpu[name]:8.2f} s of CPU{peak[name]:9.0f} MB")
-        print(f"report / bare typed parse {cpu['report'] / cpu['bare typed parse']:.2f} (at most 3)")
-        print(f"report / json.load {cpu['report'] / cpu['json.load']:.2f} (at most 0.6)")
-        print(f"peak memory / file {peak['report'] / size:.2f} (at most 0.7)")
-        print(f"compare / report {cpu['compare'] / cpu['report']:.2f} (at most 2.2)")
+        tell("report / bare typed parse", cpu["report"] / cpu["bare typed parse"], 3)
+        tell("report / json.load", cpu["report"] / cpu["json.load"], 0.6)
+        tell("peak memory / file", peak["report"] / size, 0.7)
+        tell("compare / report", cpu["compare"] / cpu["report"], 2.2)
 
 
 if __name__ == "__main__":
