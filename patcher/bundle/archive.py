@@ -43,12 +43,20 @@ def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
         yield f"patcher/{path.relative_to(root).as_posix()}", path.read_bytes()
 
 
+def _is_bundle(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:  # a wheel is one, too, and so is much else
+            return f"patcher/bundle/{NAME}" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def write(path: Path, content: bytes) -> None:
     """Put the file at ``path``, executable, in one step.
 
     Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
     """
-    if path.is_dir() or (path.exists() and not zipfile.is_zipfile(path)):
+    if path.is_dir() or (path.exists() and not _is_bundle(path)):
         what = "a folder" if path.is_dir() else "a file that is no bundle"
         raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
     adjacent = path.with_name(f".{path.name}-{os.urandom(6).hex()}")

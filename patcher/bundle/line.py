@@ -135,4 +135,5 @@ def _show(report: Report, options: argparse.Namespace) -> int:
 
 def _typed(text: str) -> str:
     """What is said of commands of rlpatch in the words of those that are here."""
-    return re.sub(r"\brlpatch (?=(apply|status|diff|revert|recover)\b)", lambda _match: f"{_words()} ", text)
+    ours = r"\brlpatch (?!recover --ray)(?=(apply|status|diff|revert|recover)\b)"
+    return re.sub(ours, lambda _match: f"{_words()} ", text)

@@ -258,8 +258,7 @@ def commit(machine: Machine, transaction: str) -> Report:
     try:
         if prepared:
             store.commit_prepared(list(prepared), transaction, on_wait=machine.on_wait)
-            for one in store.finish(list(prepared), transaction):
-                report.problems += [_left(one.root / left) for left in one.left]
+            store.finish(list(prepared), transaction)
     except Problem:
         if _of(transaction, found):  # else a machine that sees the same folder was quicker
             raise
@@ -282,6 +281,7 @@ def abort(machine: Machine, transaction: str) -> Report:
     ended = store.abort(list(_of(transaction, found)), transaction)
     for one in ended:
         report.lines.append(f"{'committed' if one.forward else 'as before'}: {one.root}")
+        report.problems += [_left(one.root / left) for left in one.left if one.forward]
     if ahead := [str(one.root) for one in ended if one.forward]:
         cause = f"the transaction {transaction} was being committed here, so it went ahead"
         commit, revert_here = machine.again("commit", transaction), machine.again("revert")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -100,7 +101,8 @@ def _from_pristine(upstream: Upstream, plan: Plan, place: SearchOptions) -> Plan
 
     made = planning.apply(upstream, _Pristine._make(plan.target), plan.capture)
     root = place.path if place.path and place.path.is_file() else plan.target.root
-    return made._replace(target=plan.target._replace(root=root))
+    found_by = f"--path {place.path}" if root == place.path else plan.target.found_by
+    return made._replace(target=plan.target._replace(root=root, found_by=found_by))
 
 
 @contextlib.contextmanager
@@ -110,10 +112,14 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
     if wheel is None or wheel.suffix != ".whl" or not zipfile.is_zipfile(wheel):
         yield place
         return
-    with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder, zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            if name.endswith(".py") or ".dist-info/" in name:
-                archive.extract(name, folder)
+    with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".py") or ".dist-info/" in name:
+                        archive.extract(name, folder)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
         yield place._replace(path=Path(folder))
 
 

@@ -147,6 +147,7 @@ class StoreFolder:
         """
         link = f"{TREE}{transaction}"
         while True:
+            self.root.stat()  # gone with all that is in it, it would not come back
             self.prepare()
             with contextlib.suppress(FileNotFoundError), self.open() as folder:  # else it was swept away meanwhile
                 with contextlib.suppress(FileExistsError):

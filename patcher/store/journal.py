@@ -75,8 +75,7 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Else
         cause = "an interrupted run over several roots can only be ended with all of them"
         hint = f"run `{command}` where these are found too: {', '.join(others)}"
         if journal.hint:
-            said = "".join(char if char.isprintable() else "?" for char in journal.hint)  # of another process
-            cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", said[:500]
+            cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
         if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
             # Whether it had decided went with it, and another machine may have it: only the user knows.
             away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"

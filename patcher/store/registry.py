@@ -149,7 +149,7 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
         index = _whole(top["index"], len(participants))
         participants[index]
         return Journal(
-            transaction=_string(top["transaction"]),
+            transaction=_shown(top["transaction"])[:100],
             participants=participants,
             position=index,
             moves=tuple(_move(move) for move in top["moves"]),
@@ -157,7 +157,7 @@ def read_journal(content: bytes, *, committed: bool) -> Journal:
             ahead=_folders(top["ahead"]),
             empties=bool(top["empties"]),
             committed=committed,
-            hint=_string(top.get("hint", "")),
+            hint=_shown(top.get("hint", ""))[:2000],
         )
 
     return _read(content, parse)
@@ -268,6 +268,11 @@ def _digest(text: Any) -> str:
     if len(_string(text)) != 64 or not _HEX.issuperset(text):
         raise ValueError(f"{text!r} is not a digest")
     return str(text)
+
+
+def _shown(value: Any) -> str:
+    """A text of another process that people will see; it says nothing to their terminal."""
+    return "".join(char if char.isprintable() else "?" for char in _string(value))
 
 
 def _string(value: Any) -> str:

@@ -127,7 +127,7 @@ def commit_prepared(
             except BaseException as error:
                 first = found[0][0].journal()
                 if first is None or first.position or first.committed:  # the decision has been made
-                    raise _incomplete(error, stores) from error
+                    raise _incomplete(_undecided(error, found[0][1]), stores) from error
                 _abandon(stores, transaction, error)
             done = True
     except _Gone:
@@ -292,6 +292,14 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
         where=", ".join(str(store.root) for store in stores),
         hint="rlpatch recover",
     )
+
+
+def _undecided(error: BaseException, journal: Journal) -> BaseException:
+    """What is said of a foreign edit by a participant that does not decide, and so undoes nothing."""
+    if not isinstance(error, Problem) or error.kind is not Kind.FOREIGN_EDIT:
+        return error
+    cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
+    return Problem(error.kind, cause, error.where, f"put it back, then {journal.hint or 'rlpatch recover --ray'}")
 
 
 def _reason(error: BaseException) -> str:

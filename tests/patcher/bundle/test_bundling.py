@@ -82,6 +82,8 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend", *WINDOW, "--path", "no.whl"), 2, "is an archive"),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "site"), 2, "site is a folder\n"),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "run.sh"), 2, "run.sh is a file that is no bundle\n"),
+        (("vllm-ascend", *WINDOW, "--path", "site", "-o", "a.whl"), 2, "a.whl is a file that is no bundle\n"),
+        (("vllm-ascend", *WINDOW, "--path", "damaged.whl"), 5, "the wheel is damaged: "),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "no/x"), 5, "cannot be written: No such file or directory"),
         (("vllm-ascend", "--path", "site"), 2, "--decode"),
     ],
@@ -94,10 +96,14 @@ def test_what_cannot_be_made_is_said_and_nothing_is_written(
     (tmp_path / "empty").mkdir()
     (tmp_path / "run.sh").write_text("echo\n")
     (tmp_path / "no.whl").write_text("no zip\n")
+    archive = wheel(tmp_path).rename(tmp_path / "a.whl").read_bytes()
+    content = archive.index(b"class NPUWorker")
+    (tmp_path / "damaged.whl").write_bytes(archive[:content] + b"klass" + archive[content + 5 :])
     made = rlpatch("bundle", *words)
     assert (made.exit_code, said in made.stderr) == (code, True), made.output
     assert not Path("patch.pyz").exists()
     assert (tmp_path / "run.sh").read_text() == "echo\n"
+    assert (tmp_path / "a.whl").read_bytes() == archive
 
 
 def test_a_bundle_takes_the_place_of_the_one_before(site: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import traceback
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -269,9 +269,10 @@ def test_a_file_that_changes_between_the_steps_is_left_alone(machine: Machine, s
     well(steps.prepare(machine, "job"))
     edit(site)
     edited = (site / WORKER).read_bytes()
-    with pytest.raises(Problem, match="changed the file while rlpatch was at work") as caught:
+    with pytest.raises(Problem, match="changed the file since it was prepared; others") as caught:
         steps.commit(machine, "job")
     assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
+    assert caught.value.hint.startswith("put it back, then python3 patch.pyz commit job, if all machines")
     well(steps.abort(machine, "job"))
     assert (site / WORKER).read_bytes() == edited
     assert not store.pending(site)
@@ -284,6 +285,16 @@ def test_an_abort_that_comes_too_late_goes_ahead_and_says_so(machine: Machine, s
     assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, str(site))
     assert "`python3 patch.pyz commit job` on the other machines, or `python3 patch.pyz revert` on this" in problem.hint
     assert ends(machine, site) == "after"
+
+
+def test_an_abort_says_which_file_it_left_alone_where_the_others_went_ahead(
+    machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of two roots whose commit was killed between their marks, and a file that somebody then changed."""
+    monkeypatch.setattr(store, "abort", lambda *_: [store.Recovered(site, True, (PurePosixPath(WORKER),))])
+    left, ahead = steps.abort(machine, "job").problems
+    assert (left.kind, left.where) == (Kind.FOREIGN_EDIT, str(site / WORKER))
+    assert ahead.kind is Kind.ROLLBACK_INCOMPLETE
 
 
 def ends(machine: Machine, site: Path) -> str:
