@@ -151,7 +151,7 @@ def _traces(told: Report, paths: Sequence[Path], find: Callable[[Path], list[Pat
 
 def _unreadable(path: Path, error: OSError) -> Problem:
     """What is said of a trace that its disk, or its name, does not let be read."""
-    cause = f"{path.name} cannot be read: {error.strerror}"
+    cause = f"{path.name} cannot be read: {error.strerror or error}"
     return Problem(Kind.ENVIRONMENT, cause, str(path), "copy it to another disk, and name the copy")
 
 
@@ -174,7 +174,7 @@ def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> Non
             beside.unlink()  # half of a page
         missing = not file.parent.exists()
         hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else "name a file elsewhere: -o FILE.html"
-        cause = f"{file} cannot be written: {error.strerror}"
+        cause = f"{file} cannot be written: {error.strerror or error}"
         told.problems.append(Problem(Kind.ENVIRONMENT, cause, str(file), hint))
     else:
         told.done.append(f"wrote {file}")

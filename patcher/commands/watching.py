@@ -207,7 +207,7 @@ def nobody(folder: Folder, found: Survey, stages: Sequence[str] = ()) -> Problem
     cause = f"no worker{of} has written its state into {folder.path}"
     if not folder.save_path.exists():
         cause = f"{folder.save_path} does not exist"
-    hint = "it writes from the first call of its probe on; the log of the run and `rlpatch status` name the folder"
+    hint = "it writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
     left_out = tuple(f"left out {one.file.name}: {one.why}" for one in found.skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 

@@ -145,10 +145,11 @@ class Recorder(Facts):
         import os
 
         path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
+        if not os.path.isfile(path):  # a pipe would block
+            return
         try:
-            seen = os.stat(path)
-            if seen.st_size and seen.st_mtime_ns != self.stamp:  # a pipe, which would block, has no size
-                self.stamp = seen.st_mtime_ns
+            stamp, self.stamp = self.stamp, os.stat(path).st_mtime_ns
+            if self.stamp != stamp:
                 with open(path) as file:
                     self.given = json.loads(file.read(9999))
                 self.choose()
@@ -157,8 +158,6 @@ class Recorder(Facts):
                     raise ValueError("%s has expired" % self.request)
                 if self.meant and self.last() < number:
                     raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
-        except FileNotFoundError:
-            return
         except Exception as e:  # whatever stands there, it is data
             self.meant = False
             self.finish("request refused: %s" % e)
@@ -211,9 +210,7 @@ class Recorder(Facts):
             for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
                 self.prof.step()
         if self.FACTS:
-            self.note("armed" if at < self.first else "recording")
-            if (self.WARMUP == 0 or self.FIRST == 0) and at == self.first:
-                self.begin(batch)
+            self.note("armed" if at < self.first else self.begin(batch) or "recording")  # type: ignore[func-returns-value]
 
     def tick(self, batch: Any) -> None:
         if self.LIMITED and self.unit == self.first + 1:

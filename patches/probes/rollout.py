@@ -97,18 +97,23 @@ class Rollout(Placed):
         """Count from behind the first iteration in which all that was asked for holds; it is the warm-up."""
         self.most = load if load > self.most else self.most
         self.fewest = load if load < self.fewest else self.fewest
-        held = (not self.BY_LOAD or load >= self.at["load"]) and (not self.BY_TAIL or self.drains(load))
+        held = self.awaited and (not self.BY_LOAD or load >= self.at["load"])
+        if self.BY_TAIL:
+            held = held and self.drains(load)
         if self.BY_CONTEXT:
             longest = self.longest(batch, load, held)
         if held and (not self.BY_CONTEXT or longest >= self.at["context"]):
-            self.awaited, origin = False, self.unit + self.is_counted(kind) if self.relative() else 0
+            self.awaited, origin = False, self.counted_from(kind)
             self.aim(origin)
+
+    def counted_from(self, kind: str) -> int:
+        return self.unit + self.is_counted(kind) if not self.ON_DEMAND or any(self.at.values()) else 0
 
     def drains(self, load: int) -> bool:
         return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
 
     def end_rollout(self, why: str) -> None:
-        if self.SEVERAL and self.coming and self.busy():
+        if self.SEVERAL and self.busy() and self.coming:  # who is busy has begun
             why, self.coming = "%s before %s" % (why, ",".join(self.coming)), []
         if self.prof is not None:
             self.close(why)
@@ -118,11 +123,11 @@ class Rollout(Placed):
 
     def give_up(self, why: str) -> None:
         if self.BY_CONTEXT:
-            seen = why, self.seen(), self.fewest, self.most, self.reach
-            self.finish("not recorded: %s after %s units, %s to at most %s requests of up to %s tokens" % seen)
+            met = ", %s to at most %s requests of up to %s tokens" % (self.fewest, self.most, self.reach)
+            self.finish("not recorded: %s after %s units%s" % (why, self.seen(), met if self.awaited else ""))
         elif self.RELATIVE:
-            waited = why, self.seen(), self.fewest, self.most
-            self.finish("not recorded: %s after %s units, %s to at most %s requests were scheduled" % waited)
+            met = ", %s to at most %s requests were scheduled" % (self.fewest, self.most)
+            self.finish("not recorded: %s after %s units%s" % (why, self.seen(), met if self.awaited else ""))
         else:
             self.finish("not recorded: %s after %s units; RLPATCH_ROLLOUT chooses another" % (why, self.seen()))
 
@@ -152,10 +157,9 @@ class Rollout(Placed):
         return "uncounted iterations"
 
     def lowest(self) -> int:
-        return 0 if self.relative() else self.FIRST
-
-    def relative(self) -> bool:
-        return any(self.at.values()) if self.ON_DEMAND else self.RELATIVE
+        if self.ON_DEMAND:
+            return 0 if any(self.at.values()) else self.FIRST
+        return 0 if self.RELATIVE else self.FIRST
 
     def condition(self, n: str, at: str) -> int:
         return int(self.setting("RLPATCH_AT_" + n.upper(), at, self.least()))
@@ -261,8 +265,8 @@ class SchedulerOutputs(Rollout):
             longest = (
                 max(self.contexts(batch)) if self.RESUMED is not None else max(self.contexts(batch), default=0)
             )
-            if load == len(self.live) and not self.prefilling:  # else one may come back with more
-                self.reach = longest
+            if load == len(self.live) and min(self.prefilling.values(), default=0) >= 0:  # else one may come back
+                self.reach = longest + max(self.prefilling.values(), default=0)
         return longest
 
     def contexts(self, batch: Any) -> list[int]:

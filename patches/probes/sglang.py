@@ -32,7 +32,7 @@ class SglangRollout(Rollout):
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
-        if self.RELATIVE and runs and self.awaited:
+        if self.RELATIVE and runs and (self.near or self.awaited):
             self.hand_over("wait_for", kind, len(requests), batch)
         held: Mapping[str, object] = {}
         if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:

@@ -66,6 +66,9 @@ class TrainingSteps(Recorder):
         self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
+        if self.FACTS:
+            who = role, self.host, self.rank, self.pid
+            self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
         if self.ON_DEMAND:
             self.look(step)
         if self.SEVERAL:
@@ -78,8 +81,6 @@ class TrainingSteps(Recorder):
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
         if self.FACTS and (self.ON_DEMAND or step <= max(self.steps)):
-            who = role, self.host, self.rank, self.pid
-            self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
             self.note("installed" if self.open_at is None else "waiting")
 
     def leave(self) -> None:
