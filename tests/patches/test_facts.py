@@ -317,6 +317,29 @@ def test_no_file_is_ever_half_written(told: dict[str, Any], tmp_path: Path, monk
     assert left == set(replaced), "and nothing else is left"
 
 
+def test_a_rollout_that_goes_on_after_a_sleep_begins_with_a_decode_step(told: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(WINDOW="1:5", ROLLOUT="1", **told)
+    worker.iterate(batch({"a": 3}, {"a": 3}), "prefill")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    for n in range(1, 7):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    (one,) = facts(tmp_path)
+    assert [unit["number"] for unit in one["units"]] == [*worker.made[0].recorded] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before all", "between"])
+def test_several_windows_and_a_sleep(first: bool, told: dict[str, Any]) -> None:
+    """verl lets an engine sleep right after it was built."""
+    worker = V1Worker(WINDOW="2:3,5:6", SEVERAL=True, **told)
+    if first:
+        worker._rlpatch_stage("end_rollout", "sleep()")
+    worker.iterate(batch({"a": 3}, {"a": 3}), "prefill")
+    for n in range(1, 7):
+        worker.iterate(with_lists(batch({"a": 1}), "a"), f"decode {n}")
+    worker._rlpatch_stage("end_rollout", "sleep()")
+    assert [[*one.recorded] for one in worker.made] == [[2], [5]]
+
+
 def test_no_link_is_written_through(told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder of the traces may be one that others can write to, but not where a file is written at first."""
     (tmp_path / "theirs").write_text("as it was")

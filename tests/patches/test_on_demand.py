@@ -215,6 +215,53 @@ def test_too_late_is_said_and_expired_is_taken_away(
     assert state["request"] == "old"
 
 
+def test_an_expired_request_is_nobodys_though_others_have_taken_it_away(
+    waiting: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two ranks that look at once, one removes the file that the other is about to remove."""
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, expires=1)
+    remove = os.unlink
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", lambda path, **how: (remove(path, **how), remove(path, **how)))
+        rollout(worker)
+    assert not worker.made
+
+
+def test_a_folder_that_cannot_be_looked_into_takes_no_request_away(waiting: dict[str, Any], tmp_path: Path) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, at=2)
+    rollout(worker)
+    (tmp_path / ".rlpatch").rename(tmp_path / "away")
+    (tmp_path / ".rlpatch").touch()  # as a mount that is lost for a moment
+    rollout(worker)
+    (tmp_path / ".rlpatch").unlink()
+    (tmp_path / "away").rename(tmp_path / ".rlpatch")
+    rollout(worker)
+    assert numbers(worker) == [[2, 3]]
+
+
+def test_what_nobody_asked_for_is_not_said_where_the_window_was_not_reached(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = V1Worker(**waiting, **STATES)
+    ask(tmp_path, window="30:60")
+    rollout(worker)
+    assert "not recorded: all requests have finished after 6 units\n" in caplog.text
+
+
+def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(
+    waiting: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(**waiting)
+    ask(tmp_path, "update-policy", at=1, expires=1)
+    stage.update()
+    assert "a1 has expired" in caplog.text
+    ask(tmp_path, "update-policy", at=2, window="0:1", id="b2")
+    stage.update()
+    assert numbers(stage) == [[0]]
+
+
 def test_a_training_stage(waiting: dict[str, Any], tmp_path: Path) -> None:
     stage = Stage(**waiting)
     stage.update()

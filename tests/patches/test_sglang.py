@@ -372,6 +372,19 @@ def test_an_overlapped_forward_is_recorded_in_its_own_thread(monkeypatch: pytest
     assert threads == {scheduler.tp_worker.thread.ident}
 
 
+def test_an_overlapped_window_by_state_counts_anew_in_each_rollout() -> None:
+    constants = {"RELATIVE": True, "BY_LOAD": True, "AT": {"load": "2"}}
+    scheduler = Overlapped(WINDOW="0:2", REPEAT=3, **constants)
+    for _ in range(3):
+        scheduler.run("EXTEND", "prefill", "a")
+        scheduler.run("DECODE", "decode 1", "a", tokens=None)
+        for n in range(2, 7):
+            scheduler.run("DECODE", f"decode {n}", "a", "b", tokens=None)
+        scheduler._rlpatch_stage("idle")
+    scheduler.end()
+    assert scheduler.recorded() == [{3: ["decode 3"], 4: ["decode 4"]}] * 3
+
+
 def test_only_what_is_near_the_window_costs_the_way_through_the_queue() -> None:
     scheduler, handed = Overlapped(WINDOW="5:7", ROLLOUT="1"), []
     put = scheduler.tp_worker._rlpatch_stage_put

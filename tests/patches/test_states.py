@@ -208,6 +208,34 @@ def test_conditions_of_the_environment(
     assert f"RLPATCH_AT_{name}={value!r} cannot be used" in caplog.text
 
 
+def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, looked = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants), []
+    recorder, names = worker._RlpatchStage, [f"r{n}" for n in range(64)]
+    contexts = recorder.contexts
+    monkeypatch.setattr(recorder, "contexts", lambda self, one: (looked.append(1), contexts(self, one))[1])
+    one = batch(dict.fromkeys(names, 3), dict.fromkeys(names, 3))
+    one.scheduled_cached_reqs = scheduled([], 0)
+    worker.iterate(one, "prefill")
+    for turn in range(100):
+        one = batch({**dict.fromkeys(names, 1), "long": 20}, {"long": 8_000} if turn == 0 else None)
+        one.scheduled_cached_reqs = scheduled(names if turn == 0 else [*names, "long"], 3 + turn)
+        worker.iterate(one, f"prefill {turn}")
+    assert len(looked) < 3
+    one = batch({}, done=(*names, "long"))
+    one.scheduled_cached_reqs = scheduled([], 0)
+    worker.iterate(one, "empty")
+    reach = int(re.search(r"requests of up to (\d+) tokens", caplog.text)[1])
+    assert 8_000 <= reach < 8_300
+
+
+def scheduled(names: list[str], computed: int) -> Any:
+    """The cached requests of a batch."""
+    lengths = [computed] * len(names)
+    return SimpleNamespace(req_ids=names, num_computed_tokens=lengths, resumed_req_ids=set())
+
+
 # --- SGLang ---
 
 
