@@ -155,6 +155,15 @@ class Agent:
         """The transactions that are on their way in any root."""
         return self._standing(self._discovered().stores)
 
+    def visit(self, roots: Sequence[str]) -> dict[str, Standing | None]:
+        """The same for roots that others name, found here or not: root → its part, None where it has none.
+
+        What is not there, or lies behind a link, is left out: of that nothing is known.
+        """
+        found = {os.path.realpath(store) for store in self._discovered().stores}
+        known = [root for root in roots if os.path.realpath(root) in found or _plain_folder(root)]
+        return {root: next(iter(self._standing([Path(root)])), None) for root in known}
+
     def recover(self) -> list[Recovered]:
         """End what this machine began by itself, and remove what was left before a transaction counted."""
         roots = self._discovered().stores
@@ -185,7 +194,7 @@ class Agent:
 
     def _standing(self, roots: Iterable[Path]) -> tuple[Standing, ...]:
         journals = {root: store.standing(root) for root in roots}
-        return tuple(Standing(str(root), *one[:3], one.committed) for root, one in journals.items() if one)
+        return tuple(Standing(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one)
 
     def _discovered(self) -> Discovery:
         return self._search.discover()
@@ -226,6 +235,11 @@ def _digests(target: Target) -> dict[str, str]:
         if (data := _bytes(target.root / path)) is not None:
             found[str(target.root / path)] = digest(data)
     return found
+
+
+def _plain_folder(path: str) -> bool:
+    """Whether the folder is there, and no link leads to it."""
+    return os.path.realpath(path) == path and os.path.isdir(path)  # noqa: PTH112  (False for what cannot be a path)
 
 
 def _bytes(path: Path) -> bytes | None:

@@ -55,6 +55,7 @@ class Standing(NamedTuple):
     participants: tuple[str, ...]
     position: int
     committed: bool
+    hint: str = ""
 
     @property
     def name(self) -> str:

@@ -215,6 +215,79 @@ def killed(crew: Processes, edit: Callable[[Path], object], point: int) -> bool:
     return os.WIFSIGNALED(status)
 
 
+def elsewhere(sites: Sites, tmp_path: Path, *names: str) -> Processes:
+    """The nodes as a command finds them whose search leads elsewhere on those of ``names``."""
+    empty = tmp_path / "empty"
+    empty.mkdir(exist_ok=True)
+    return Processes({name: empty if name in names else site for name, site in sites.items()})
+
+
+PREPARED, DECIDED, COMMITTED = 3, 5, 6
+"""The questions before which a driver of three nodes is killed once it is that far."""
+
+
+@pytest.mark.parametrize(
+    ("point", "away"),
+    [
+        (DECIDED, "n1"),
+        (DECIDED, "n2"),
+        *[
+            pytest.param(point, away, marks=pytest.mark.crash)
+            for point in (PREPARED, DECIDED, COMMITTED)
+            for away in ("n1", "n2", "n1 n3", "n2 n3")
+        ],
+    ],
+)
+def test_a_root_that_no_search_finds_comes_to_the_same_side(
+    crew: Processes, sites: Sites, tmp_path: Path, point: int, away: str
+) -> None:
+    """To take it for ended would leave it on another side than those that are found."""
+    assert killed(crew, applying, point)
+    assert recovered(elsewhere(sites, tmp_path, *away.split())) == []
+    assert contents(sites) == [PRISTINE if point == PREPARED else patched()] * 3
+    assert settled(sites)
+
+
+@pytest.mark.parametrize("away", ["n1", "n2"])
+def test_a_root_behind_a_link_is_not_looked_into_and_not_taken_for_ended(
+    crew: Processes, sites: Sites, tmp_path: Path, away: str
+) -> None:
+    assert killed(crew, applying, DECIDED)
+    before = contents(sites)
+    real = sites[away].rename(tmp_path / "real")
+    sites[away].symlink_to(real)
+    (problem,) = recovered(elsewhere(sites, tmp_path, away))
+    assert problem.kind is Kind.ROLLBACK_INCOMPLETE
+    assert f"--gone {away}" in problem.hint
+    assert contents(sites)[0] == before[0]
+    assert recovered(crew) == []
+    assert contents(sites) == [patched()] * 3
+
+
+def test_a_root_that_is_named_but_tells_of_another_transaction_is_left_alone(
+    crew: Processes, sites: Sites, tmp_path: Path
+) -> None:
+    """What stands in one store is no reason to end anything in another that does not name it."""
+    assert killed(crew, applying, DECIDED)
+    journal = sites["n2"] / STORE / "journal.json"
+    journal.write_text(journal.read_text().replace(f"n3:{sites['n3']}", f"n3:{sites['n3']}/other"))
+    (problem,) = recovered(elsewhere(sites, tmp_path, "n2"))
+    assert f"n2:{sites['n2']}" in problem.where
+    assert contents(sites) == [patched(), PRISTINE, patched()]
+
+
+def test_what_a_bundle_has_prepared_is_left_to_its_driver(crew: Processes, sites: Sites) -> None:
+    names = ("whoever drives it", *(f"{name}:{site}" for name, site in sites.items()))
+    for position, site in enumerate(sites.values(), 1):
+        share = store.Share("job", names, {site: names[position]}, "python3 patch.pyz commit job\x1b[2J")
+        store.prepare([applying(site)], share)
+    (problem,) = recovered(crew, "whoever drives it")
+    assert problem.kind is Kind.ROLLBACK_INCOMPLETE
+    assert problem.hint == "python3 patch.pyz commit job?[2J"
+    assert all(f"{name}: {site}" in problem.where for name, site in sites.items())
+    assert all(store.standing(site) for site in sites.values())
+
+
 def test_while_a_driver_lives_others_wait_and_are_told_for_whom(crew: Processes, sites: Sites) -> None:
     other = Processes(sites)
 
