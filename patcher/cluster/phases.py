@@ -23,6 +23,7 @@ from patcher.store.files import digest
 from patcher.store.transaction import Recovered
 
 _RECOVER = "rlpatch recover --ray"
+_LEFT = "look at what was changed, then the same command again"
 Tell = Callable[[str], None]
 
 
@@ -66,7 +67,8 @@ def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell) -> Done
     """Do the edits of all nodes, or nothing. ``tell`` hears of each phase.
 
     Raises Problem: what a node says (nothing is changed then), ROLLED_BACK where one was lost before the decision,
-    ROLLBACK_INCOMPLETE where one was lost after it, INTERRUPTED.
+    ROLLBACK_INCOMPLETE where one was lost after it, FOREIGN_EDIT where all ended but files were changed meanwhile,
+    INTERRUPTED.
     """
     with interrupts.deferred():
         parts, followers = _elected(crew, work)
@@ -77,8 +79,9 @@ def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell) -> Done
             tell("commit")
             _decide(crew, parts)
         except KeyboardInterrupt:
-            _abort(crew, parts)
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+            still = _abort(crew, parts)
+            notes = (_goes_back(still),) if still else ()
+            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
         _go_ahead(crew, parts)
     tell("verify")
@@ -151,7 +154,10 @@ def _decide(crew: Crew, parts: _Parts) -> None:
         return
     # What was asked of it may still be under way: only once it has gone back it never decides.
     roots = (list(parts.roots[first]), parts.transaction)
-    if standing is None or failed(crew.ask("abort", {first: roots})):
+    back = {} if standing is None else crew.ask("abort", {first: roots})
+    if any(one.forward for one in _ended(back)):  # it decided meanwhile
+        return
+    if not back or failed(back):
         raise Problem(
             Kind.ROLLBACK_INCOMPLETE,
             "the node that decides was lost, and whether it has decided only its journal knows",
@@ -176,12 +182,16 @@ def _abandoned(crew: Crew, parts: _Parts, answers: Mapping[str, Answer]) -> Prob
     still = _abort(crew, parts)
     if still:
         lost = {node for node, answer in answers.items() if answer.lost}
-        notes = (f"not reached: {listed(still)}; it goes back with `{_RECOVER}` when it is there again",)
+        notes = (_goes_back(still),)
         if set(still) - lost:
             problem = together(said)
             return Problem(Kind.ROLLBACK_INCOMPLETE, problem.cause, problem.where, _RECOVER, (*problem.notes, *notes))
         said = [Problem(one.kind, one.cause, one.where, one.hint, (*one.notes, *notes)) for one in said]
     return together(said)
+
+
+def _goes_back(unreached: Sequence[str]) -> str:
+    return f"not reached: {listed(unreached)}; it goes back with `{_RECOVER}` when it is there again"
 
 
 def _lost_before(why: str) -> Problem:
@@ -203,7 +213,10 @@ def _abort(crew: Crew, parts: _Parts) -> list[str]:
 
 
 def _go_ahead(crew: Crew, parts: _Parts) -> None:
-    """After the decision: all others commit and end; then the first one, if none is missing."""
+    """After the decision: all others commit and end; then the first one, if none is missing.
+
+    Raises Problem: ROLLBACK_INCOMPLETE for who is missing, FOREIGN_EDIT for files that hold somebody else's bytes now.
+    """
     each = {node: (list(parts.roots[node]), parts.transaction) for node in parts.others}
     crew.ask("commit", each)  # who could not is brought ahead by the next step
     finished = crew.ask("finish", each)
@@ -212,6 +225,12 @@ def _go_ahead(crew: Crew, parts: _Parts) -> None:
     if not missing:
         last = (list(parts.roots[parts.first]), parts.transaction, ended)
         missing = failed(crew.ask("finish", {parts.first: last}))
+    left = [
+        f"{node}: {one.root / path}"
+        for node, answer in finished.items()
+        for one in _ended({node: answer})
+        for path in one.left
+    ]
     if missing:
         said = together(problems(missing, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, f"no answer: {why}")))
         raise Problem(
@@ -219,8 +238,24 @@ def _go_ahead(crew: Crew, parts: _Parts) -> None:
             f"the change is made, but not yet on {listed(missing)}: {said.cause}",
             where=said.where,
             hint=f"when it is there again: {_RECOVER}",
-            notes=(f"{parts.first} remembers the decision until then, and refuses other runs", *said.notes),
+            notes=(
+                f"{parts.first} remembers the decision until then, and refuses other runs",
+                *(f"somebody changed it meanwhile, left alone: {path}" for path in left),
+                *said.notes,
+            ),
         )
+    if left:
+        raise Problem(
+            Kind.FOREIGN_EDIT,
+            "the change is made, but not in these files: somebody changed them since they were prepared, left alone",
+            where=", ".join(left),
+            hint=_LEFT,
+        )
+
+
+def _ended(answers: Mapping[str, Answer]) -> list[Recovered]:
+    """The roots that were brought to an end."""
+    return [one for answer in answers.values() for one in cast("list[Recovered]", answer.value or [])]
 
 
 def _written(edits: Sequence[Edit]) -> tuple[str, ...]:

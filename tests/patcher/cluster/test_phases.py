@@ -348,6 +348,56 @@ def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(crew: Proc
     assert contents(sites) == [patched()] * 3
 
 
+def test_a_commit_that_comes_late_and_alone_counts(sites: Sites) -> None:
+    """The journal of the only participant may end by itself: what was asked to go back has gone ahead then."""
+    crew = Processes({"n1": sites["n1"]})
+    ask = crew.ask
+
+    def late(question: str, arguments: Any, limit_s: float = 20) -> dict[str, Answer]:
+        if question == "commit":
+            return {"n1": Answer(lost="no answer")}
+        if question == "abort":
+            ask("commit", arguments)
+        return ask(question, arguments)
+
+    crew.ask, crew.again = late, lambda _name: True  # type: ignore[method-assign]
+    drive(crew)
+    crew.close()
+    assert (sites["n1"] / WORKER).read_bytes() == patched()
+    assert not store.pending(sites["n1"])
+
+
+def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(crew: Processes, sites: Sites) -> None:
+    theirs = b"theirs = 1\n"
+
+    def meanwhile(question: str) -> None:
+        if question == "commit":
+            (sites["n2"] / WORKER).write_bytes(theirs)
+
+    crew.before = meanwhile
+    with pytest.raises(Problem, match="not in these files") as caught:
+        drive(crew)
+    crew.close()
+    assert caught.value.kind is Kind.FOREIGN_EDIT
+    assert caught.value.where == f"n2: {sites['n2'] / WORKER}"
+    assert contents(sites) == [patched(), theirs, patched()]
+    assert settled(sites)
+
+
+def test_ctrl_c_says_whom_it_did_not_reach(crew: Processes, sites: Sites) -> None:
+    def pressed(question: str) -> None:
+        if question == "ping":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    crew.before, crew.deaths = pressed, [Death("n2", "abort")]
+    with pytest.raises(Problem, match="stopped by the keyboard") as caught:
+        drive(crew)
+    assert caught.value.kind is Kind.INTERRUPTED
+    assert "not reached: n2; it goes back with `rlpatch recover --ray`" in caught.value.notes[0]
+    assert recovered(crew) == []
+    assert contents(sites) == [PRISTINE] * 3
+
+
 @pytest.mark.crash
 def test_random_deaths_of_nodes_also_while_they_recover(
     crew: Processes, sites: Sites, tmp_path: Path, request: pytest.FixtureRequest
