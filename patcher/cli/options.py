@@ -52,12 +52,18 @@ def _where(values: Mapping[str, Any]) -> Where:
 
     search = _search(values)
     address, nodes = values["ray"], values["nodes"]
-    if address is None and nodes is None:
+    alone = [f"--{name}" for name in ("nodes", "gone") if values.get(name) is not None]
+    if address is None and not alone:
         return Here(search, wait)
     if address is None:
+        import shlex
+
         from patcher.errors import Kind, Problem
 
-        raise Problem(Kind.USAGE, "--nodes is given without --ray", hint=search.again("--nodes", "--ray --nodes"))
+        typed = list(search.typed)
+        at = next((number for number, word in enumerate(typed) if word.startswith(alone[0])), len(typed))
+        again = shlex.join(["rlpatch", *typed[:at], "--ray", *typed[at:]])
+        raise Problem(Kind.USAGE, f"{alone[0]} is given without --ray", hint=again)
     from patcher.cluster.connecting import connect  # Ray is asked for
 
     return connect(address, nodes, search, values.get("gone"))

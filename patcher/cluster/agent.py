@@ -186,7 +186,7 @@ class Agent:
         wanted = dict.fromkeys((*upstream.neighbours, *upstream.runs_on))
         packages = tuple(package for package in wanted if target.beside(package))
         root, installed_as, version_from, found_by, notes = target[2:7]
-        if self._search.python and "--python" not in self._option:
+        if self._search.python and " --python " not in self._option:
             found_by = f"the Python of Ray's workers, {self._search.python}"
         return Found(
             target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, packages

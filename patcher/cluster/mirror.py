@@ -38,7 +38,7 @@ class Mirror:
     @property
     def option(self) -> str:
         """As every search."""
-        return self._option + self._typed.option
+        return self._option
 
     def alone(self, root: Path) -> str:  # noqa: ARG002
         """As every search."""
@@ -113,7 +113,8 @@ class Mirrors:
             kinds.setdefault(_kind(survey), []).append(node)
         made = []
         for nodes in kinds.values():
-            mirror = Mirror(self._folder / str(len(self.all)), {node: surveys[node] for node in nodes}, typed, option)
+            name = f"{len(self.all):06}"  # none may be how another begins: they are replaced in texts
+            mirror = Mirror(self._folder / name, {node: surveys[node] for node in nodes}, typed, option)
             mirror.fill(contents(nodes[0], mirror.survey.files))
             self.all.append(mirror)
             made.append(mirror)

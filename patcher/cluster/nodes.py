@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class Nodes:
     """All nodes of ``crew``, or none.
 
-    ``search`` is where each looks, ``option`` is typed again in what is shown, ``with_target`` leaves out the nodes
+    ``search`` is where each looks, ``option`` is typed again in what is shown, ``again`` is the command line
+    that ends an interrupted run, ``with_target`` leaves out the nodes
     that lack the targets, ``gone`` are nodes that will never come back.
     """
 
@@ -39,13 +40,14 @@ class Nodes:
         search: SearchOptions,
         option: str = " --ray",
         *,
+        again: str = "rlpatch recover --ray",
         with_target: bool = False,
         gone: Sequence[str] = (),
         tell: Callable[[str], None] = lambda _phase: None,
     ) -> None:
         self.crew = crew
         self._search, self._option, self._with_target, self._gone = search, option, with_target, gone
-        self._tell = tell
+        self._again, self._tell = again, tell
         self._mirrors = Mirrors()
 
     def within(self, work: Callable[[], Report]) -> Report:
@@ -106,7 +108,7 @@ class Nodes:
         work = self._work(edits)
         if not work:
             return
-        done = transact(self.crew, work, self._tell)
+        done = transact(self.crew, work, self._tell, self._again)
         noted(report, done.notes)
         telling.recovered(report, done.recovered)
         files = sorted({path for paths in done.written.values() for path in paths})
@@ -120,7 +122,9 @@ class Nodes:
             trees = len(work) - len(done.followers)
             report.lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {len(work)} nodes")
         if done.unlike:
-            late = "their file system may be late: look again with `rlpatch status --ray` before the run starts"
+            late = (
+                f"their file system may be late: look again with `rlpatch status{self._option}` before the run starts"
+            )
             report.warn(f"{listed(done.unlike)} cannot see the change yet", late)
 
     def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
@@ -194,7 +198,7 @@ class Nodes:
         return work
 
     def _recover(self, report: Report) -> list[dict[str, object]]:
-        ended = recover(self.crew, self._gone)
+        ended = recover(self.crew, self._gone, self._again)
         telling.recovered(report, ended.roots)
         report.problems += ended.problems
         if ended.unreached:

@@ -22,7 +22,6 @@ from patcher.notes import Note
 from patcher.store.files import digest
 from patcher.store.transaction import Recovered
 
-_RECOVER = "rlpatch recover --ray"
 _LEFT = "look at what was changed, then the same command again"
 Tell = Callable[[str], None]
 
@@ -41,12 +40,16 @@ class Done(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """Who takes part: the participants in their order, and per node its edits and its roots with their names."""
+    """Who takes part: the participants in their order, and per node its edits and its roots with their names.
+
+    ``again`` is the command line that goes on with what was interrupted.
+    """
 
     transaction: str
     participants: tuple[str, ...]
     edits: Mapping[str, Sequence[Edit]]
     roots: Mapping[str, Mapping[str, str]]
+    again: str
 
     @property
     def first(self) -> str:
@@ -63,15 +66,16 @@ class _Parts(NamedTuple):
         return tuple(self.roots[node].values())
 
 
-def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell) -> Done:
-    """Do the edits of all nodes, or nothing. ``tell`` hears of each phase.
+def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell, again: str = "rlpatch recover --ray") -> Done:
+    """Do the edits of all nodes, or nothing. ``tell`` hears of each phase; ``again`` is the command line
+    that goes on with what was interrupted.
 
     Raises Problem: what a node says (nothing is changed then), ROLLED_BACK where one was lost before the decision,
     ROLLBACK_INCOMPLETE where one was lost after it, FOREIGN_EDIT where all ended but files were changed meanwhile,
     INTERRUPTED.
     """
     with interrupts.deferred():
-        parts, followers = _elected(crew, work)
+        parts, followers = _elected(crew, work, again)
         try:
             tell(f"prepare on {len(parts.roots)} nodes")
             prepared = _prepare(crew, parts)
@@ -80,7 +84,7 @@ def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell) -> Done
             _decide(crew, parts)
         except KeyboardInterrupt:
             still = _abort(crew, parts)
-            notes = (_goes_back(still),) if still else ()
+            notes = (_goes_back(still, parts.again),) if still else ()
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
         _go_ahead(crew, parts)
@@ -96,7 +100,7 @@ def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell) -> Done
     )
 
 
-def _elected(crew: Crew, work: Mapping[str, Sequence[Edit]]) -> tuple[_Parts, dict[str, str]]:
+def _elected(crew: Crew, work: Mapping[str, Sequence[Edit]], again: str) -> tuple[_Parts, dict[str, str]]:
     """The participants; and the nodes that leave the work to others, each with the one that does it."""
     transaction = os.urandom(8).hex()
     names = {
@@ -104,7 +108,7 @@ def _elected(crew: Crew, work: Mapping[str, Sequence[Edit]]) -> tuple[_Parts, di
     }  # fmt: skip
     answers = crew.ask("elect", {node: (transaction, roots) for node, roots in names.items()})
     if failed(answers):
-        everyone = _Parts(transaction, (), work, names)
+        everyone = _Parts(transaction, (), work, names, again)
         _abort(crew, everyone)
         raise together(problems(answers, unreachable))
     elected = {node: cast("dict[str, str]", answer.value) for node, answer in answers.items()}
@@ -119,7 +123,7 @@ def _elected(crew: Crew, work: Mapping[str, Sequence[Edit]]) -> tuple[_Parts, di
         node: dict.fromkeys(elected[node][root] for root in names[node] if root not in ours[node]) for node in names
     }
     followers = {node: ", ".join(leaders) for node, leaders in others.items() if leaders}
-    return _Parts(transaction, participants, edits, roots), followers
+    return _Parts(transaction, participants, edits, roots, again), followers
 
 
 def _prepare(crew: Crew, parts: _Parts) -> dict[str, Answer]:
@@ -162,7 +166,7 @@ def _decide(crew: Crew, parts: _Parts) -> None:
             Kind.ROLLBACK_INCOMPLETE,
             "the node that decides was lost, and whether it has decided only its journal knows",
             where=first,
-            hint=f"when it is back: {_RECOVER}",
+            hint=f"when it is back: {parts.again}",
             notes=("all others are prepared: their files are as before, and they refuse other runs until then",),
         )
     raise _abandoned(crew, parts, {first: answer})
@@ -182,16 +186,18 @@ def _abandoned(crew: Crew, parts: _Parts, answers: Mapping[str, Answer]) -> Prob
     still = _abort(crew, parts)
     if still:
         lost = {node for node, answer in answers.items() if answer.lost}
-        notes = (_goes_back(still),)
+        notes = (_goes_back(still, parts.again),)
         if set(still) - lost:
             problem = together(said)
-            return Problem(Kind.ROLLBACK_INCOMPLETE, problem.cause, problem.where, _RECOVER, (*problem.notes, *notes))
+            return Problem(
+                Kind.ROLLBACK_INCOMPLETE, problem.cause, problem.where, parts.again, (*problem.notes, *notes)
+            )
         said = [Problem(one.kind, one.cause, one.where, one.hint, (*one.notes, *notes)) for one in said]
     return together(said)
 
 
-def _goes_back(unreached: Sequence[str]) -> str:
-    return f"not reached: {listed(unreached)}; it goes back with `{_RECOVER}` when it is there again"
+def _goes_back(unreached: Sequence[str], again: str) -> str:
+    return f"not reached: {listed(unreached)}; it goes back with `{again}` when it is there again"
 
 
 def _lost_before(why: str) -> Problem:
@@ -237,7 +243,7 @@ def _go_ahead(crew: Crew, parts: _Parts) -> None:
             Kind.ROLLBACK_INCOMPLETE,
             f"the change is made, but not yet on {listed(missing)}: {said.cause}",
             where=said.where,
-            hint=f"when it is there again: {_RECOVER}",
+            hint=f"when it is there again: {parts.again}",
             notes=(
                 f"{parts.first} remembers the decision until then, and refuses other runs",
                 *(f"somebody changed it meanwhile, left alone: {path}" for path in left),

@@ -122,15 +122,22 @@ class RayCrew:
 
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
-    ray = _imported(address)
+    meant = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
+    try:
+        ray = _imported(meant)
+    except Problem as problem:
+        if meant == address or problem.kind is not Kind.USAGE:
+            raise
+        hint = "the same command without it: `env -u RAY_ADDRESS rlpatch …`; or name the cluster: --ray HOST:6379"
+        raise Problem(problem.kind, f"RAY_ADDRESS={meant}: {problem.cause}", hint=hint) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     sys.stderr = sys.stderr and _Quiet(sys.stderr)
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        ray.init(address=meant, log_to_driver=False, configure_logging=False)
     except (Exception, SystemExit) as error:
         sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
-        raise _not_connected(ray, address, error) from None
+        raise _not_connected(ray, meant, error) from None
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = [node["NodeManagerHostname"] for node in alive]
     addresses = [node["NodeManagerAddress"] for node in alive]

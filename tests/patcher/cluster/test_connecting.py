@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode
 from patcher.commands.finding import SearchOptions
@@ -96,6 +98,46 @@ def test_what_stands_in_the_way_of_a_cluster(
     assert caught.value.kind is kind
     assert said in caught.value.cause
     assert next_ in caught.value.hint
+
+
+@pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265", "local"])
+def test_an_address_in_the_environment_is_refused_by_its_name(
+    ray: Callable[[FakeRay | None], None], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    ray(FakeRay(ConnectionError("asked all the same")))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(Problem, match=f"RAY_ADDRESS={address}: ") as caught:
+        connect("auto", None, SearchOptions())
+    assert caught.value.kind is Kind.USAGE
+    assert "env -u RAY_ADDRESS rlpatch" in caught.value.hint
+    with pytest.raises(Problem, match="asked all the same"):  # what is typed comes before it
+        connect("10.0.0.1:6379", None, SearchOptions())
+
+
+@pytest.mark.parametrize(
+    ("address", "nodes", "search", "option", "again"),
+    [
+        ("auto", None, SearchOptions(), " --ray", "rlpatch recover --ray"),
+        ("auto", None, SearchOptions(Path("a b")), " --ray --path 'a b'", "rlpatch recover --ray --path 'a b'"),
+        (
+            "h:1",
+            "head",
+            SearchOptions(python="py"),
+            " --ray h:1 --python py --nodes head",
+            "rlpatch recover --ray h:1 --python py",
+        ),
+    ],
+)
+def test_what_is_typed_again_leads_to_the_same_place(
+    monkeypatch: pytest.MonkeyPatch, address: str, nodes: str | None, search: SearchOptions, option: str, again: str
+) -> None:
+    told = []
+    monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
+    monkeypatch.setattr(connecting, "RayCrew", lambda *given: told.append(given[-1]))
+    made = connect(address, nodes, search)
+    assert (made._option, made._again) == (option, again)
+    assert told == [option]  # the nodes say it, too
+    made._mirrors.close()
 
 
 def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -> None:

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from patcher.cluster.mirror import Mirrors
+from patcher.cluster.values import Survey
+from patcher.commands.finding import SearchOptions
+from patcher.errors import Kind, Problem
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.cluster.processes import Processes
@@ -193,10 +197,31 @@ def test_a_profiler_that_is_on_in_the_environment_of_a_node_stops_all(
     assert workers(sites) == {SOURCE.encode()}
 
 
-def test_nodes_without_ray_are_an_error(ray: Ray) -> None:
+@pytest.mark.parametrize(
+    ("typed", "again"),
+    [
+        ("status --nodes n1", "rlpatch status --ray --nodes n1"),
+        ("recover --gone n2", "rlpatch recover --ray --gone n2"),
+        ("recover --json --gone=n2", "rlpatch recover --json --ray --gone=n2"),
+    ],
+)
+def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> None:
     from patcher.cli import rlpatch
     from tests.patcher.cli.conftest import runner
 
-    result = runner().invoke(rlpatch, ["status", "--nodes", "n1"])
+    result = runner().invoke(rlpatch, typed.split())
     assert result.exit_code == 2
-    assert "--ray" in result.stderr
+    assert again in result.stderr + result.stdout
+
+
+def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
+    survey = Survey({}, (), (), (), (), {}, {}, (), (), None)
+    kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
+    mirrors = Mirrors()
+    try:
+        made = mirrors.make(kinds, lambda _node, _paths: {}, SearchOptions(), "")
+        for mirror in made:
+            problem = mirrors.named(Problem(Kind.ENVIRONMENT, "damaged", f"{mirror.folder}/site"))
+            assert problem.where == f"{mirror.nodes[0]}: /site"
+    finally:
+        mirrors.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shlex
 import signal
 from collections.abc import Callable
 from itertools import count
@@ -382,6 +383,20 @@ def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(crew: Proce
     assert caught.value.where == f"n2: {sites['n2'] / WORKER}"
     assert contents(sites) == [patched(), theirs, patched()]
     assert settled(sites)
+
+
+def test_what_is_typed_next_works_as_it_stands(sites: Sites) -> None:
+    """With the place that was typed, and all nodes that are missing in one word of the shell."""
+    names = [f"host(10.0.0.{number})" for number in range(11)]
+    crew = Processes(dict(zip(("n1", "n2"), sites.values(), strict=False)))
+    participants = ("n1:/a", *(f"{name}:/a" for name in names))
+    store.prepare([applying(sites["n1"])], store.Share("job", participants, {sites["n1"]: "n1:/a"}))
+    store.commit_prepared([sites["n1"]], "job")
+    (problem,) = recover(crew, again="rlpatch recover --ray h:1 --path /a").problems
+    crew.close()
+    assert shlex.quote(",".join(sorted(names))) in problem.hint
+    typed = shlex.split(problem.hint.rpartition("gone for good: `")[2].rstrip("`"))
+    assert typed == ["rlpatch", "recover", "--ray", "h:1", "--path", "/a", "--gone", ",".join(sorted(names))]
 
 
 def test_ctrl_c_says_whom_it_did_not_reach(crew: Processes, sites: Sites) -> None:
