@@ -10,7 +10,7 @@ from patcher.cluster import telling
 from patcher.cluster.crew import Crew, all_of, listed, problems, unreachable
 from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.phases import transact
-from patcher.cluster.recovery import recover
+from patcher.cluster.recovery import Ended, recover
 from patcher.cluster.values import Found, Survey
 from patcher.commands.where import noted
 from patcher.errors import Kind, Problem
@@ -141,10 +141,17 @@ class Nodes:
 
     def recover(self, report: Report) -> None:
         """See `Where`."""
-        roots = self._recover(report)
-        report.data["roots"] = roots
-        if not roots and not report.problems:
-            report.lines.append(f"nothing to recover on {listed(self.crew.names)}")
+        ended = self._recover(report)
+        report.data["roots"] = [
+            {"node": node, "root": str(one.root), "forward": one.forward, "left": list(one.left)}
+            for node, one in ended.roots
+        ]
+        reached = [name for name in self.crew.names if name not in ended.unreached]
+        if not reached:
+            hint = "see `ray status`; the same command again when they are there"
+            report.problems.append(Problem(Kind.ENVIRONMENT, "no node gives an answer", listed(self.crew.names), hint))
+        elif not ended.roots and not report.problems:
+            report.lines.append(f"nothing to recover on {listed(reached)}")
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
@@ -197,16 +204,13 @@ class Nodes:
                     work.setdefault(node, []).append(edit._replace(root=Path(mirror.place(edit.root, node))))
         return work
 
-    def _recover(self, report: Report) -> list[dict[str, object]]:
+    def _recover(self, report: Report) -> Ended:
         ended = recover(self.crew, self._gone, self._again)
         telling.recovered(report, ended.roots)
         report.problems += ended.problems
         if ended.unreached:
             report.warn(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
-        return [
-            {"node": node, "root": str(one.root), "forward": one.forward, "left": list(one.left)}
-            for node, one in ended.roots
-        ]
+        return ended
 
 
 def _releases(surveys: Mapping[str, Survey], words: Sequence[str]) -> list[Problem]:

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
 
 
+_AGAIN_S = 30.0
+_REPEATABLE = frozenset(
+    ("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "standing", "verify", "running")
+)
+"""They leave nothing with the actor, such as a lock. While a node dies, Ray 2.41 ends actors on others, too."""
+
+
 class RayNode(NamedTuple):
     """A node as Ray knows it; ``name`` is what people call it, ``host`` and ``address`` are its own."""
 
@@ -68,7 +75,15 @@ class RayCrew:
         return tuple(self.nodes)
 
     def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
-        """As every crew."""
+        """As every crew; what may be asked twice is asked once more of a new actor where one died."""
+        answers = self._asked(question, arguments, limit_s)
+        lost = [name for name, answer in answers.items() if answer.lost] if question in _REPEATABLE else []
+        for name in lost:
+            self._actors.pop(name, None)
+        again = self._asked(question, {name: arguments[name] for name in lost}, min(limit_s, _AGAIN_S))
+        return {**answers, **again}
+
+    def _asked(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
         asked = {
             name: self._actor(name).answer.remote(pickle.dumps((question, given))) for name, given in arguments.items()
         }

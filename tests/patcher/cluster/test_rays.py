@@ -1,0 +1,56 @@
+"""Nodes of Ray: what is asked again of a new actor, and what never is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from patcher.cluster.nodes import Nodes
+from patcher.cluster.rays import RayCrew
+from patcher.cluster.values import Answer
+from patcher.commands.finding import SearchOptions
+from patcher.errors import Kind
+from patcher.report import Report
+
+
+class Shaky(RayCrew):
+    """Its first actor on n2 dies at the first question; on n3 there is nobody at all."""
+
+    def __init__(self, *names: str) -> None:
+        self.nodes = dict.fromkeys(names)  # type: ignore[assignment]
+        self._actors = dict.fromkeys(names, "first")
+        self.asked: list[tuple[str, str]] = []
+
+    def _asked(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
+        self.asked += [(question, name) for name in arguments]
+        dead = {name for name in arguments if name == "n3" or (name == "n2" and name in self._actors)}
+        return {name: Answer(lost="the actor died") if name in dead else Answer([]) for name in arguments}
+
+
+@pytest.mark.parametrize(
+    ("question", "good"), [("recover", True), ("survey", True), ("prepare", False), ("ping", False)]
+)
+def test_what_leaves_nothing_with_an_actor_is_asked_once_more(question: str, good: bool) -> None:
+    crew = Shaky("n1", "n2", "n3")
+    answers = crew.ask(question, {"n1": (), "n2": (), "n3": ()})
+    assert [answers[name].good for name in crew.names] == [True, good, False]
+    assert crew.asked.count((question, "n1")) == 1
+    assert crew.asked.count((question, "n3")) == 1 + good
+
+
+def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
+    report = Report("recover")
+    Nodes(Shaky("n3"), SearchOptions()).recover(report)
+    (problem,) = report.problems
+    assert (problem.kind, problem.cause, problem.where) == (Kind.ENVIRONMENT, "no node gives an answer", "n3")
+    assert report.lines == []
+
+
+def test_only_nodes_that_answer_have_nothing_to_recover() -> None:
+    report = Report("recover")
+    Nodes(Shaky("n1", "n3"), SearchOptions()).recover(report)
+    assert report.problems == []
+    assert "nothing to recover on n1" in report.lines
+    assert [note.text for note in report.warnings] == ["not reached: n3"]
