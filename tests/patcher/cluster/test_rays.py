@@ -53,4 +53,4 @@ def test_only_nodes_that_answer_have_nothing_to_recover() -> None:
     Nodes(Shaky("n1", "n3"), SearchOptions()).recover(report)
     assert report.problems == []
     assert "nothing to recover on n1" in report.lines
-    assert [note.text for note in report.warnings] == ["not reached: n3"]
+    assert [said[:2] for said in report.notes] == [("warning", "not reached: n3")]
