@@ -25,11 +25,13 @@ parent.leave(parent.run(sys.argv[1:], os.environ))
 """
 # Says each signal that it gets, and ends with 5 at the end of its input.
 LISTENS = """
-import signal, sys, threading
+import select, signal, sys
 for name in sys.argv[1:]:
     signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
 print("ready", flush=True)
-sys.stdin.read()
+# Not in one read for ever: a signal that comes just before it would be handled only behind it.
+while not select.select([sys.stdin], [], [], 0.05)[0] or sys.stdin.read(1):
+    pass
 sys.exit(5)
 """
 
