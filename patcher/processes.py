@@ -24,10 +24,11 @@ class Processes(NamedTuple):
 
 
 class _Process(NamedTuple):
-    """One process: its folder below /proc, and the words of its command line."""
+    """One process: its folder below /proc, the words of its command line, and whether it is an interpreter."""
 
     folder: Path
     argv: tuple[str, ...]
+    python: bool
 
 
 def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")) -> tuple[str, ...]:
@@ -52,11 +53,12 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
             command = (folder / "cmdline").read_bytes()
         except OSError:  # gone meanwhile, or not ours to see
             continue
-        process = _Process(folder, tuple(command.decode("utf-8", "replace").split("\0")))
-        if folder.name == str(os.getpid()) or not (_is_python(process) or process.argv[0].startswith(titles)):
+        argv = tuple(command.decode("utf-8", "replace").split("\0"))
+        process = _Process(folder, argv, _is_python(folder, argv))
+        if folder.name == str(os.getpid()) or not (process.python or argv[0].startswith(titles)):
             continue  # the memory of all others is not read: that takes a millisecond for a large one
         loaded, search = _loaded(folder), _search(folder)
-        imported = _has_mapped(loaded or (), folders) and _is_python(process)
+        imported = _has_mapped(loaded or (), folders) and process.python
         if imported or _is_one_of(process, wanted, loaded or (), search, folders):
             hidden = folders and not imported and None in (loaded, search)
             found.append(f"{folder.name} {' '.join(process.argv).strip()[:80]}{_HIDDEN if hidden else ''}")
@@ -76,7 +78,7 @@ def _is_one_of(
     titles = tuple(title for one in known for title in one.titles)
     script = ""
     if not process.argv[0].startswith(titles):
-        if not _is_python(process):
+        if not process.python:
             return False
         module, script = _program(process.argv)
         modules = {name for one in known for name in one.modules}
@@ -96,12 +98,12 @@ def _has_mapped(loaded: Sequence[str], packages: Sequence[Path]) -> bool:
     return bool(within) and any(file.startswith(within) for file in loaded)
 
 
-def _is_python(process: _Process) -> bool:
+def _is_python(folder: Path, argv: Sequence[str]) -> bool:
     """Whether an interpreter runs there: by its file, or where that is not ours to see, by its name."""
     try:
-        program = str((process.folder / "exe").readlink()).removesuffix(" (deleted)")
+        program = str((folder / "exe").readlink()).removesuffix(" (deleted)")
     except OSError:
-        program = process.argv[0]
+        program = argv[0]
     return bool(_PYTHON.fullmatch(os.path.basename(program)))  # noqa: PTH119
 
 
