@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 
 from patcher import interrupts
 from patcher.change import Edit
-from patcher.cluster.crew import Crew, all_of, failed, listed, on, problems, together, unreachable
+from patcher.cluster.crew import Crew, all_of, failed, listed, problems, together, unreachable
 from patcher.cluster.values import Answer, Standing
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
@@ -285,6 +285,3 @@ def _unlike(crew: Crew, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> t
             break
         time.sleep(0.2 * 2**attempt)
     return tuple(wanted)
-
-
-__all__ = ["Done", "on", "transact"]

@@ -77,21 +77,20 @@ class RayCrew:
     def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
         """As every crew; what may be asked twice is asked once more of a new actor where one died."""
         answers = self._asked(question, arguments, limit_s)
-        lost = [name for name, answer in answers.items() if answer.lost] if question in _REPEATABLE else []
-        for name in lost:
+        died = [name for name, answer in answers.items() if answer.lost] if question in _REPEATABLE else []
+        for name in died:
             self._actors.pop(name, None)
-        again = self._asked(question, {name: arguments[name] for name in lost}, min(limit_s, _AGAIN_S))
-        return {**answers, **again}
+        answers |= self._asked(question, {name: arguments[name] for name in died}, min(limit_s, _AGAIN_S))
+        late = Answer(lost=f"no answer after {limit_s:.0f} s")
+        return {name: answers.get(name, late) for name in arguments}
 
     def _asked(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
+        """The answers that are there in time."""
         asked = {
             name: self._actor(name).answer.remote(pickle.dumps((question, given))) for name, given in arguments.items()
         }
         ready = self._waited(question, list(asked.values()), limit_s) if asked else set()
-        return {
-            name: self._answer(reference) if reference in ready else Answer(lost=f"no answer after {limit_s:.0f} s")
-            for name, reference in asked.items()
-        }
+        return {name: self._answer(reference) for name, reference in asked.items() if reference in ready}
 
     def again(self, name: str) -> bool:
         """As every crew."""

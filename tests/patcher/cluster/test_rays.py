@@ -40,6 +40,14 @@ def test_what_leaves_nothing_with_an_actor_is_asked_once_more(question: str, goo
     assert crew.asked.count((question, "n3")) == 1 + good
 
 
+def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Shaky("n1", "n2")
+    asked = crew._asked
+    monkeypatch.setattr(crew, "_asked", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
+    assert crew.ask("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
+    assert crew.asked == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
+
+
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
     report = Report("recover")
     Nodes(Shaky("n3"), SearchOptions()).recover(report)
