@@ -315,7 +315,7 @@ class Recorder(Facts):
 
     def form(self) -> str:
         if self.SEVERAL:
-            return r"(\d+:\d*(,\d+:\d*)*)?" if self.ON_DEMAND else r"\d+:\d*(,\d+:\d*)*"
+            return r"\d+:\d*(,\d+:\d*)*"
         if self.ON_DEMAND:
             return r"(\d+:\d*)?"
         return r"0*[1-9]\d*:\d*" if self.FIRST == 1 and not self.RELATIVE else r"\d+:\d*"
