@@ -72,6 +72,15 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
         return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
 
 
+def failed(error: OSError) -> Problem:
+    """What the system has refused, and what the user can do about it."""
+    if isinstance(error, PermissionError):
+        return refused(error)
+    where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    hint = f"look at {where or 'the folder that you are in'}, and type the same again"
+    return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
+
+
 def refused(error: PermissionError) -> Problem:
     """What the user can do about a file or a folder that may not be read, searched or written."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()

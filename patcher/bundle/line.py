@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Sequence
 
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
-from patcher.errors import Kind, Problem, refused
+from patcher.errors import Kind, Problem, failed
 from patcher.report import Report
 
 _COMMANDS = {
@@ -52,11 +52,8 @@ def main(words: Sequence[str] | None = None) -> int:
         report = Report(options.command, problems=[problem])
     except KeyboardInterrupt:
         report = Report(options.command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
-    except PermissionError as error:
-        report = Report(options.command, problems=[refused(error)])
     except OSError as error:
-        where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        report = Report(options.command, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)])
+        report = Report(options.command, problems=[failed(error)])
     except Exception as error:
         if options.verbose:
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from patcher.errors import Kind, Problem, refused
+from patcher.errors import Kind, Problem, failed
 from patcher.headings import HEADINGS, OUTPUT
 
 if TYPE_CHECKING:
@@ -118,12 +117,8 @@ class Command(click.Command):
             report = Report(name, problems=[problem])
         except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
             report = Report(name, problems=[_stopped()])
-        except PermissionError as error:
-            report = Report(name, problems=[refused(error)])
         except OSError as error:  # a working directory that was deleted, say
-            where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-            hint = f"look at {where or 'the folder that you are in'}, and type the same again"
-            report = Report(name, problems=[Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)])
+            report = Report(name, problems=[failed(error)])
         except Exception as error:
             if output.verbose:
                 raise

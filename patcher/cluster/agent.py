@@ -14,7 +14,7 @@ from patcher.change import Edit, Record
 from patcher.cluster.values import Found, Standing, Survey
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.where import Here
-from patcher.errors import Problem, refused
+from patcher.errors import Problem, failed
 from patcher.notes import Note
 from patcher.report import Report
 from patcher.store import STORE
@@ -216,11 +216,8 @@ def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[objec
         return method(*arguments), None
     except Problem as problem:
         return None, Problem(problem.kind, problem.cause, problem.where, problem.hint, problem.notes)
-    except PermissionError as error:
-        return None, refused(error)
     except OSError as error:
-        where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-        return None, Problem(Kind.ENVIRONMENT, error.strerror or str(error), where)
+        return None, failed(error)
     except Exception as error:
         cause, hint = f"{type(error).__name__}: {error}", "please report it"
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
