@@ -25,10 +25,12 @@ parent.leave(parent.run(sys.argv[1:], os.environ))
 """
 # Says each signal that it gets, and ends with 5 at the end of its input.
 LISTENS = """
-import select, signal, sys
+import os, select, signal, sys
+# Not by print: a signal that comes before it has returned would be within it a second time.
+say = lambda word: os.write(1, f"{word}\\n".encode())
 for name in sys.argv[1:]:
-    signal.signal(getattr(signal, name), lambda number, _: print(signal.Signals(number).name, flush=True))
-print("ready", flush=True)
+    signal.signal(getattr(signal, name), lambda number, _: say(signal.Signals(number).name))
+say("ready")
 # Not in one read for ever: a signal that comes just before it would be handled only behind it.
 while not select.select([sys.stdin], [], [], 0.05)[0] or sys.stdin.read(1):
     pass
