@@ -205,6 +205,11 @@ class Folder:
         text += self._text(at, end)
         return re.sub(rf"\s*\w+={_LEFT_OUT},", "", text) if _LEFT_OUT in text else text
 
+    def _tidied(self, node: ast.stmt | ast.expr, code: str) -> str:
+        """The ``code`` of a node without parentheses that it needed only as it stood in its module."""
+        end = (node.end_lineno or 0, node.end_col_offset or 0)
+        return code if code == self._text((node.lineno, node.col_offset), end) else _unwrapped(code)
+
     def _until_last(self, node: ast.AST) -> tuple[str, tuple[int, int]]:
         """The text of ``node`` up to the end of the last expression directly in it, and where that is."""
         text, at = "", (node.lineno, node.col_offset)  # type: ignore[attr-defined]
@@ -283,7 +288,7 @@ class Folder:
             target = " = ".join(map(self.expression, node.targets)) if isinstance(node, ast.Assign) else ""
             assigned = [f"{target} = {body.value}"] if target and target != body.value else []
             return [*(line for line in body.lines if line != "pass"), *assigned]
-        lines = self._spliced(node).split("\n")
+        lines = self._tidied(node, self._spliced(node)).split("\n")
         # Lines of a statement after its first keep their distance to it.
         dedented = [lines[0], *(line[node.col_offset :] for line in lines[1:])]
         dedented[-1] += self._trailing(node.end_lineno or 0)
@@ -293,7 +298,7 @@ class Folder:
         if self._value(node.test) is not _UNKNOWN:
             left = [line for one in self._left_of([node]) for line in self._commented(one)]
             return left or ["pass"]
-        head = f"if {self.expression(node.test)}:{self._trailing(self._end_of_head(node))}"
+        head = f"if {self._tidied(node.test, self.expression(node.test))}:{self._trailing(self._end_of_head(node))}"
         lines = [head, *_indented(self.block(node.body))]
         if not node.orelse:
             return lines
@@ -376,6 +381,31 @@ def _text_of(code: str) -> str | None:
     """The text that ``code`` is a literal of."""
     tree = ast.parse(code, mode="eval").body
     return tree.value if isinstance(tree, ast.Constant) and isinstance(tree.value, str) else None
+
+
+def _unwrapped(code: str) -> str:
+    """``code`` without the parentheses around an expression that mean nothing."""
+    meaning = ast.parse(code)
+    lines = code.splitlines(keepends=True)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines))]
+    for node in ast.walk(meaning):
+        if not isinstance(node, ast.expr) or isinstance(node, ast.Tuple):
+            continue
+        first = starts[node.lineno - 1] + node.col_offset
+        last = starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
+        before, behind = code[:first].rstrip(), code[last:].lstrip()
+        if before.endswith("(") and behind.startswith(")"):
+            plain = before[:-1] + code[first:last] + behind[1:]
+            if _means(plain) == ast.dump(meaning):
+                return _unwrapped(plain)
+    return code
+
+
+def _means(code: str) -> str:
+    try:
+        return ast.dump(ast.parse(code))
+    except SyntaxError:
+        return ""
 
 
 def _imports_first(lines: Sequence[str]) -> list[str]:

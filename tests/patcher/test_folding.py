@@ -68,6 +68,15 @@ def folded(source: str) -> str:
         ("x = '%d%% of %s' % (y, self.TEXT)", "x = '%d%% of %s' % (y, \"it\")"),
         ("x = '%s of %s' % (y, self.RATE)", "x = '%s of %s' % (y, \"5 %\")"),
         ("with a() as b, c():\n    d(\n        1,\n        2,\n    )",) * 2,
+        # parentheses go with what they were for, and others stay
+        ("x = a and (self.NO or b >= c)", "x = a and b >= c"),
+        ("x = a and (self.NO or b or c)", "x = a and (b or c)"),
+        ("x = a or (self.YES and not b) or c", "x = a or not b or c"),
+        ("if a and (self.NO or b):\n    c()", "if a and b:\n    c()"),
+        ("x = (\n    a(b) if self.YES else c\n)", "x = a(b)"),
+        ("x = f((self.NO or b), (c, d))", "x = f(b, (c, d))"),
+        ("x = (b + c) * (a if self.YES else d)", "x = (b + c) * a"),
+        ("x = (a) + (b)",) * 2,
     ],
 )
 def test_statements(source: str, expected: str) -> None:

@@ -101,7 +101,7 @@ def test_all_stages_and_roles_of_a_class_are_less_than_470_lines(
     assert verl.text == verl.pristine
 
 
-@pytest.mark.parametrize("out", itertools.permutations(("update", "actor", "ref")), ids=" ".join)
+@pytest.mark.parametrize("out", [*itertools.permutations(("update", "actor", "ref"))], ids=" ".join)
 def test_they_come_and_go_in_any_order(site: Any, out: tuple[str, ...]) -> None:
     verl = site("0.6.1", ACTOR)
     patches = {name: verl.apply(CHOICES[name]) for name in ("ref", "update", "actor")}
