@@ -50,7 +50,8 @@ class Rollout(Placed):
     def begin_rollout(self) -> None:
         self.rollout, self.unit = self.rollout + 1, self.FIRST
         if self.ON_DEMAND:
-            self.look(self.rollout)
+            self.note("installed")
+            self.look(self.rollout)  # if it refuses what lies there, that is how it stands
         if self.SEVERAL:
             self.coming, self.span = self.window.split(",") if self.asked() else [], self.window
         if self.RELATIVE:
@@ -60,7 +61,10 @@ class Rollout(Placed):
             self.open_at = max(self.first - self.WARMUP, 0) if self.asked() else None
         elif self.coming:
             self.aim(0)
-        if self.FACTS:
+        if self.ON_DEMAND:
+            if self.asked():
+                self.note("waiting")
+        elif self.FACTS:
             self.note("waiting" if self.asked() else "installed")
 
     def seen(self) -> int:

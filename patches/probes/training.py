@@ -70,7 +70,8 @@ class TrainingSteps(Recorder):
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
         if self.ON_DEMAND:
-            self.look(step)
+            self.note("installed")
+            self.look(step)  # if it refuses what lies there, that is how it stands
         if self.SEVERAL:
             self.coming, self.span = self.window.split(",") if self.asked() else [], self.window
             if self.coming:
@@ -80,7 +81,10 @@ class TrainingSteps(Recorder):
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
-        if self.FACTS and (self.ON_DEMAND or step <= max(self.steps)):
+        if self.ON_DEMAND:
+            if self.open_at is not None:
+                self.note("waiting")
+        elif self.FACTS and step <= max(self.steps):
             self.note("installed" if self.open_at is None else "waiting")
 
     def leave(self) -> None:

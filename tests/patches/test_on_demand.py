@@ -167,6 +167,9 @@ def test_what_is_not_of_its_form_is_refused_in_one_line(
     assert caplog.text.count("request refused: ") == 1
     assert why in caplog.text
     assert "Traceback" not in caplog.text
+    (state,) = states(tmp_path).values()
+    assert state["state"] == "not recorded"
+    assert state["why"].startswith("request refused: "), "until the next rollout begins"
     ask(tmp_path, at=1, id="good")
     rollout(worker)
     assert numbers(worker) == [[2, 3]], "and the next one is served"
@@ -257,6 +260,8 @@ def test_a_training_stage_that_finds_an_old_request_serves_the_next_one(
     ask(tmp_path, "update-policy", at=1, expires=1)
     stage.update()
     assert "a1 has expired" in caplog.text
+    (state,) = states(tmp_path).values()
+    assert state["why"] == "request refused: a1 has expired"
     ask(tmp_path, "update-policy", at=2, window="0:1", id="b2")
     stage.update()
     assert numbers(stage) == [[0]]
