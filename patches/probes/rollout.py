@@ -127,7 +127,7 @@ class Rollout(Placed):
 
     def give_up(self, why: str) -> None:
         if self.BY_CONTEXT:
-            met = ", %s to at most %s requests of up to %s tokens" % (self.fewest, self.most, self.reach)
+            met = ", %s to at most %s requests of up to %s tokens" % (self.fewest, self.most, self.reach % 10**9)
             self.finish("not recorded: %s after %s units%s" % (why, self.seen(), met if self.awaited else ""))
         elif self.RELATIVE:
             met = ", %s to at most %s requests were scheduled" % (self.fewest, self.most)

@@ -51,7 +51,8 @@ class SglangRollout(Rollout):
         longest = self.reach = self.reach + self.growth  # or less
         if not decodes or (longest >= self.at["context"] and (held or longest > 10**9)):
             longest = max(self.contexts(batch))
-            self.reach = longest if decodes else max(self.reach, longest)  # all that decode are in one batch
+            # All that decode are in one batch; until one was seen, the bound is 10**9 more than what is known.
+            self.reach = longest if decodes else max(self.reach, self.reach // 10**9 * 10**9 + longest)
         return longest
 
     def contexts(self, batch: Any) -> list[int]:

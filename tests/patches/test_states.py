@@ -272,3 +272,18 @@ def test_sglang(how: dict[str, Any], asked: Asked, first: int | None) -> None:
             profiler.run(f"decode {number}")
     expected = [] if first is None else [{n: [f"decode {n}"] for n in (first, first + 1)}]
     assert scheduler.recorded() == expected
+
+
+@pytest.mark.parametrize(("decodes", "tokens"), [((), 40), ((41, 42), 42)], ids=["it never decodes", "it does"])
+def test_sglang_says_how_long_contexts_became(
+    decodes: tuple[int, ...], tokens: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = Scheduler(WINDOW="0:2", **Asked(context=500).constants)
+    scheduler.server_args.speculative_num_draft_tokens = None
+    turns = [("EXTEND", 40), ("EXTEND", 30), *(("DECODE", context) for context in decodes)]
+    for mode, context in turns:
+        scheduler._rlpatch_stage("schedule", sglang([0], context, mode))
+    scheduler.waiting_queue = []
+    scheduler._rlpatch_stage("idle")
+    (reach,) = map(int, re.findall(r"1 to at most 1 requests of up to (\d+) tokens", caplog.text))
+    assert tokens <= reach <= tokens + len(turns)
