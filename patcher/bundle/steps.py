@@ -17,6 +17,7 @@ from patcher.bundle.plans import Bundle
 from patcher.change import Edit
 from patcher.errors import Kind, Problem, refused
 from patcher.report import Report
+from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.registry import Journal
 from patcher.targets import find as targets
@@ -244,8 +245,7 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     hint = f"{again[0]}, if all machines are prepared, or {again[1]}, on all of them"
     share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
     outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
-    for note in outcome.notes:
-        report.note(*note)
+    outcomes.noted(report, outcome.notes)
     _describe(report, fitting, "prepared")
 
 
@@ -305,30 +305,16 @@ def _settle(machine: Machine, report: Report, found: Discovery) -> None:
     """End the interrupted runs of every root; Problem (ROLLBACK_INCOMPLETE) for what waits for a decision."""
     with interrupts.deferred():
         ended = store.recover(found.stores, on_wait=machine.on_wait)
-        for one in ended:
-            said = f"an interrupted run in {one.root} was {'finished' if one.forward else 'undone'}"
-            report.lines.append(said)
-            report.done.append(said)
-            for left in one.left:
-                report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root}")
+        outcomes.ended(report, ended)
     if "roots" in report.data:
-        report.data["roots"] = [
-            {"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended
-        ]
+        report.data["roots"] = [outcomes.as_json(one) for one in ended]
 
 
 def _commit(machine: Machine, report: Report, planned: Sequence[Edit], verb: str, *, dry_run: bool) -> None:
     if dry_run:
-        notes = store.preflight(planned)
+        outcomes.noted(report, store.preflight(planned))
     else:
-        with interrupts.deferred():
-            outcome = store.commit(planned, on_wait=machine.on_wait)
-            if outcome.written:
-                interrupts.ignore()  # it is done: Ctrl-C has nothing to stop
-        notes = outcome.notes
-        report.done += [f"{verb} {path}" for path in outcome.written]
-    for note in notes:
-        report.note(*note)
+        outcomes.commit(report, planned, verb, machine.on_wait)
 
 
 def _left(path: Path) -> Problem:

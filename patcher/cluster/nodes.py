@@ -12,9 +12,9 @@ from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import Ended, recover
 from patcher.cluster.values import Found, Survey
-from patcher.commands.where import noted
 from patcher.errors import Kind, Problem
 from patcher.report import Report
+from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
 
@@ -101,7 +101,9 @@ class Nodes:
         work = self._work(edits)
         answers = self.crew.ask("preflight", {node: (mine,) for node, mine in work.items()})
         report.problems += problems(answers, unreachable)
-        noted(report, [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)])
+        outcomes.noted(
+            report, [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)]
+        )
 
     def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
         """See `Where`; nodes on which nothing would change take no part."""
@@ -109,8 +111,9 @@ class Nodes:
         if not work:
             return
         done = transact(self.crew, work, self._tell, self._again)
-        noted(report, done.notes)
-        telling.recovered(report, done.recovered)
+        outcomes.noted(report, done.notes)
+        for node, one in done.recovered:
+            outcomes.ended(report, [one], node)
         files = sorted({path for paths in done.written.values() for path in paths})
         report.done += [f"{verb} {path} on {listed(done.written)}" for path in files]
         report.data["nodes"] = {
@@ -142,10 +145,7 @@ class Nodes:
     def recover(self, report: Report) -> None:
         """See `Where`."""
         ended = self._recover(report)
-        report.data["roots"] = [
-            {"node": node, "root": str(one.root), "forward": one.forward, "left": list(one.left)}
-            for node, one in ended.roots
-        ]
+        report.data["roots"] = [{"node": node, **outcomes.as_json(one)} for node, one in ended.roots]
         reached = [name for name in self.crew.names if name not in ended.unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"
@@ -206,7 +206,8 @@ class Nodes:
 
     def _recover(self, report: Report) -> Ended:
         ended = recover(self.crew, self._gone, self._again)
-        telling.recovered(report, ended.roots)
+        for node, one in ended.roots:
+            outcomes.ended(report, [one], node)
         report.problems += ended.problems
         if ended.unreached:
             report.warn(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")

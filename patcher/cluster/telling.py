@@ -11,7 +11,6 @@ from patcher.cluster.crew import listed, problems, unreachable
 from patcher.cluster.values import Answer, Survey
 from patcher.notes import Note
 from patcher.report import Report
-from patcher.store.transaction import Recovered
 from patches.projects import projects
 
 
@@ -32,16 +31,6 @@ def merge(report: Report, told: Mapping[str, Report]) -> None:
         tell = report.warn if word == "warning" else report.note
         tell(f"{text} ({listed(nodes, 3)})" if len(told) > 1 else text, detail)
     report.problems += [on(found[key], nodes) for key, nodes in said.items()]
-
-
-def recovered(report: Report, ended: Sequence[tuple[str, Recovered]]) -> None:
-    """Say which interrupted runs were ended, and how."""
-    for node, one in ended:
-        state = "finished" if one.forward else "undone"
-        report.lines.append(f"{node}: an interrupted run in {one.root} was {state}")
-        report.done.append(f"{node}: an interrupted run in {one.root} was {state}")
-        for left in one.left:
-            report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root} on {node}")
 
 
 def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer]) -> Report:

@@ -12,11 +12,9 @@ from patcher.errors import Kind, Problem
 if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none of it
     from patcher.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
-    from patcher.notes import Note
     from patcher.plan import Plan
     from patcher.recipe import Upstream
     from patcher.report import Report
-    from patcher.store.transaction import Recovered
 
 OnWait = Callable[[str], None]
 
@@ -84,12 +82,13 @@ class Here(NamedTuple):
 
     def settle(self, report: Report, search: Search) -> None:
         """See `Where`."""
+        from patcher.store import outcomes
         from patcher.store import transaction as store
 
         found = search.discover()
         try:
             with interrupts.deferred():
-                told(report, store.recover(found.stores, on_wait=self.on_wait))
+                outcomes.ended(report, store.recover(found.stores, on_wait=self.on_wait))
         except KeyboardInterrupt:
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=tuple(report.done)) from None
 
@@ -102,21 +101,16 @@ class Here(NamedTuple):
 
     def preflight(self, report: Report, edits: Sequence[Edit]) -> None:
         """See `Where`."""
+        from patcher.store import outcomes
         from patcher.store import transaction as store
 
-        noted(report, store.preflight(edits))
+        outcomes.noted(report, store.preflight(edits))
 
     def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
-        """Let the store do it; once it is done, Ctrl-C has nothing to stop, and the report says what is on the disk."""
-        from patcher.store import transaction as store
+        """See `Where`."""
+        from patcher.store import outcomes
 
-        with interrupts.deferred():
-            outcome = store.commit(edits, on_wait=self.on_wait)
-            if outcome.written or outcome.recovered:
-                interrupts.ignore()
-            noted(report, outcome.notes)
-            report.done += [f"{verb} {path}" for path in outcome.written]
-            told(report, outcome.recovered)
+        outcomes.commit(report, edits, verb, self.on_wait)
 
     def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
@@ -128,6 +122,7 @@ class Here(NamedTuple):
 
     def recover(self, report: Report) -> None:
         """See `Where`."""
+        from patcher.store import outcomes
         from patcher.store import transaction as store
 
         found = self.search.discover()
@@ -135,10 +130,8 @@ class Here(NamedTuple):
             ended = store.recover(found.stores, on_wait=self.on_wait)
             if ended:
                 interrupts.ignore()
-        told(report, ended)
-        report.data["roots"] = [
-            {"root": str(one.root), "forward": one.forward, "left": list(one.left)} for one in ended
-        ]
+        outcomes.ended(report, ended)
+        report.data["roots"] = [outcomes.as_json(one) for one in ended]
         if not ended:
             report.lines.append(f"nothing to recover; looked in: {'; '.join(found.searched)}")
 
@@ -153,19 +146,3 @@ class Here(NamedTuple):
         from patcher.commands.guarding import check
 
         return check(words, self.search, launch)
-
-
-def noted(report: Report, notes: Sequence[Note]) -> None:
-    """Say what cannot be as it was."""
-    for note in notes:
-        report.note(*note)
-
-
-def told(report: Report, ended: Sequence[Recovered]) -> None:
-    """Say which interrupted runs were ended, and how."""
-    for one in ended:
-        state = "finished" if one.forward else "undone"
-        report.lines.append(f"an interrupted run in {one.root} was {state}")
-        report.done.append(f"an interrupted run in {one.root} was {state}")
-        for left in one.left:
-            report.warn(f"{left} was changed by someone else since: left alone", f"it lies in {one.root}")
