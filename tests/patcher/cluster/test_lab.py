@@ -5,8 +5,11 @@ The nodes have Ray's environment and a release that was never published; neither
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -186,3 +189,47 @@ def test_nothing_is_left_on_the_machines(machines: lab.Lab) -> None:
     for name in NAMES:
         folder = machines.machines[name].folder
         assert not [path for part in ("upper", "home") for path in (folder / part).rglob("*rlpatch*")]
+
+
+# --- at random, in large ---
+
+ROUNDS = 10
+"""Kills in one case; with twenty cases they are two hundred."""
+
+
+@pytest.fixture(scope="module", params=(8, 32))
+def many(request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
+    if not request.config.getoption("--thorough"):
+        pytest.skip("two hundred kills take more than an hour: --thorough")
+    with lab.lab(cluster.python(cluster.NEWEST), lambda folder: age(release(folder)), request.param) as made:
+        yield made
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("seed", range(20))
+def test_kills_at_random_leave_all_machines_on_one_side(many: lab.Lab, seed: int) -> None:
+    """Whoever dies at whatever moment: the driver, a machine, or Ray on it. The head stays, without it is no cluster."""
+    dice = random.Random(seed)
+    names = [*many.machines]
+    commands = itertools.cycle([APPLY, ("revert", "--ray")])
+    for _, command in zip(range(ROUNDS), commands, strict=False):
+        victim, place = dice.choice(["driver", "machine", "raylet"]), dice.choice(names[1:])
+        driver = many.run("n1", *command)
+        time.sleep(dice.uniform(0.5, 8))
+        if victim == "driver":
+            driver.kill()
+            many.shell("n1", "pkill -9 -f '[p]atcher (apply|revert)' || true")
+        elif victim == "machine":
+            many.machines[place].kill()
+        else:
+            many.shell(place, "pkill -9 raylet")
+            many.machines[place].kill()
+        said = lab.ended(driver, None)
+        assert "Traceback" not in said.stderr, said.stderr
+        for name in names:
+            if many.machines[name].process is None:
+                many.start(name)
+        many.rlpatch("n1", "recover", "--ray")
+        assert len(held(many)) == 1, (victim, place, command)
+    many.rlpatch("n1", "revert", "--ray")
+    assert held(many) == {SOURCE.encode()}
