@@ -95,6 +95,8 @@ class Folder:
     def function(self, node: ast.FunctionDef) -> list[str]:
         """The lines of a definition, without its annotations."""
         arguments = ast.unparse(_bare(node.args))
+        if '"' not in arguments:
+            arguments = arguments.replace("'", '"')
         decorators = [f"@{self.expression(decorator)}" for decorator in node.decorator_list]
         head = f"def {node.name}({arguments}):{self._trailing(self._end_of_head(node))}"
         return [*decorators, head, *_indented(_imports_first(self.block(node.body)))]

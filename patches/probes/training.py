@@ -123,7 +123,7 @@ class TrainingSteps(Recorder):
         """The units of a loop, with their beginnings and ends told to ``call``."""
 
         def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
-            self.call, self.unit, self.last = call, unit, last
+            self.call, self.unit, self.ends = call, unit, last
             wrapped = isinstance(units, type(self)) and units.call == call  # by this stage, in the epoch before
             self.units: Any = units.units if wrapped else units
 
@@ -139,7 +139,7 @@ class TrainingSteps(Recorder):
                     self.call("stop", self.unit)
                 complete = True
             finally:  # also where the body of the loop raises, or breaks it
-                self.call("loop", self.unit, self.last, complete)
+                self.call("loop", self.unit, self.ends, complete)
 
     def prefix(self) -> str:
         stage = self.STAGE.upper().replace("-", "_")
@@ -175,7 +175,8 @@ class TrainingSteps(Recorder):
             tokens = getattr(batch, "batch", batch)["input_ids"]
             held["sequences"] = tokens.size(0)
             held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
-        self.units.append({**self.begun(), **held})
+        self.units.append(self.begun())
+        self.units[-1].update(held)
 
     def lowest(self) -> int:
         return 0

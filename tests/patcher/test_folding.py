@@ -88,6 +88,7 @@ def test_statements(source: str, expected: str) -> None:
     [
         ("def f(self, a: int, *b: str, c: int = 1) -> None:\n    return a", "def f(self, a, *b, c=1):\n    return a"),
         ('def f(self):\n    """About it."""\n    a()', "def f(self):\n    a()"),
+        ('def f(self, a=""):\n    return a',) * 2,
         ("def f(self):\n    a()\n\n    b()", "def f(self):\n    a()\n    b()"),
         ("def f(self):\n    a()\n    import b", "def f(self):\n    import b\n    a()"),
         ("def f(self):\n    if self.YES:\n        return a\n    return b", "def f(self):\n    return a"),
