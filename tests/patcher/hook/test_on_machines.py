@@ -6,7 +6,7 @@ What the run lays out is on a disk that only the first machine sees: the others 
 from __future__ import annotations
 
 import json
-import threading
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,16 +41,16 @@ def machines(request: pytest.FixtureRequest) -> Iterator[lab.Lab]:
 def test_every_machine_has_the_planned_bytes_also_one_that_joins_later(machines: lab.Lab) -> None:
     own = machines.machines["n1"].folder / "apart"
     machines.shell("n1", f"mkdir -p {own} && mount -t tmpfs apart {own}")
-    folders = [machine.folder / "upper" / "vllm_ascend" for machine in machines.machines.values()]
-    before = [picture(folder) for folder in folders]
+    files = [machine.folder / "upper" / WORKER for machine in machines.machines.values()]
+    before = [picture(file) for file in files]
     late = machines.folder / "late"
-    joining = threading.Thread(target=lambda: (_wait(late), machines.start("n3")))
-    joining.start()
     module = WORKER.removesuffix(".py").replace("/", ".")
     command = (machines.python, REPOSITORY / "fixtures/rays/everywhere.py", module, late)
     words = ("run", "vllm-ascend", "--decode", "30:60", "--", *command)
-    done = machines.rlpatch("n1", *words, environ={"TMPDIR": str(own)})
-    joining.join()
+    run = machines.run("n1", *words, environ={"TMPDIR": str(own)})
+    _wait(run, late)
+    machines.start("n3")
+    done = lab.ended(run)
 
     line = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
     found = [one for node in json.loads(line.removeprefix("FOUND ")) for one in node]
@@ -59,11 +59,11 @@ def test_every_machine_has_the_planned_bytes_also_one_that_joins_later(machines:
         assert (one["patched"], one["on_disk"], one["bytecode"]) == (True, False, False), one
         assert any("/py_modules_files/_ray_pkg_" in package for package in one["packages"]), one
     assert "vllm-ascend was patched in 2 processes" in done.stderr  # those of this machine
-    assert [picture(folder) for folder in folders] == before
+    assert [picture(file) for file in files] == before
+    assert not [file for file in files if list(file.parent.glob("__pycache__/worker_v1.*"))]
     assert machines.shell("n1", f"ls {own}") == ""
 
 
-def _wait(path: Path) -> None:
-    limit = time.monotonic() + 120
-    while not path.exists() and time.monotonic() < limit:
+def _wait(run: subprocess.Popen[str], path: Path) -> None:
+    while not path.exists() and run.poll() is None:
         time.sleep(0.1)
