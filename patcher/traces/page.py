@@ -425,19 +425,16 @@ def _spans(spans: Iterable[Span], scale: float, y: float, named: int) -> Iterabl
 def _loads(capture: Capture) -> Content:
     """The time of a unit against what it held, where marks or facts tell."""
     drawn, before = [], []
-    clock = "" if capture.total_ns else " on the host"
+    on_device = bool(capture.total_ns)  # asked once: it is a sum over all units
+    clock = "" if on_device else " on the host"
     for name, about in (("requests", "requests"), ("context", "tokens of context"), ("tokens", "tokens scheduled")):
         points = [(getattr(unit, name), unit) for unit in capture.units if getattr(unit, name) is not None]
         values = [value for value, _ in points]
         if len(set(values)) > 1 and values not in before:  # each request that decodes is given one token
             before.append(values)
-            times = [(value, _lasted(unit, capture), unit.number) for value, unit in points]
+            times = [(value, unit.device_ns if on_device else unit.host_ns, unit.number) for value, unit in points]
             drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(times, about)))
     return tag("section", tag("h2", "What the units held"), drawn) if drawn else None
-
-
-def _lasted(unit: Unit, capture: Capture) -> int:
-    return unit.device_ns if capture.total_ns else unit.host_ns
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:

@@ -304,6 +304,19 @@ def test_details_give_way_before_the_page_grows_too_large():
     assert re.search(r"Each bar is the average of \d+ units", seen)
 
 
+def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):
+    """A rollout's thousands of units take thousands of steps, not millions."""
+    asked = []
+    total = Capture.total_ns.fget
+    monkeypatch.setattr(Capture, "total_ns", property(lambda capture: asked.append(capture) or total(capture)))
+    counts = []
+    for units in (20, 200):
+        asked.clear()
+        page.page(report(units=units))
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
 @pytest.fixture(scope="module")
 def tab():
     found = browser.program()
