@@ -55,7 +55,7 @@ def test_the_demo_runs_from_the_wheel(built: Path, tmp_path: Path) -> None:
     python = tmp_path / "fresh" / "bin" / "python"
     subprocess.run([uv(), "pip", "install", "--quiet", "--python", python, wheel], check=True)
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [python.with_name("rlpatch"), "demo", "--path", release("0.11.0rc1")]
+    command = [str(python.with_name("rlpatch")), "demo", "--path", str(release("0.11.0rc1"))]
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("every byte, mode and time as before.\n")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
 from fixtures.cache import REPOSITORY
@@ -80,7 +81,8 @@ def test_the_reference_of_commands_has_every_option() -> None:
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     assert list(sections) == list(cli.COMMANDS)
     for command, text in sections.items():
-        found = cli.rlpatch.get_command(None, command)  # type: ignore[arg-type]
+        found = cli.rlpatch.get_command(click.Context(cli.rlpatch), command)
+        assert found is not None
         assert [
             word for param in found.params for word in param.opts if word.startswith("--") and word not in text
         ] == []
@@ -105,7 +107,7 @@ def test_the_site_joins_the_lines_of_chinese_sentences(written: str, shown: str 
 
 def test_the_site_can_be_built(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs_static_i18n", reason="the site needs the extra docs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "rlpatch apply [OPTIONS]" in (tmp_path / "site/zh/reference/cli.html").read_text()

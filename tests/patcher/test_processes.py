@@ -180,12 +180,15 @@ def test_a_command_of_two_targets_names_who_has_one_of_them(tmp_path: Path) -> N
 
 
 def test_a_real_process_is_seen_by_what_it_has_loaded(tmp_path: Path) -> None:
-    (spec,) = importlib.util.find_spec("libcst").submodule_search_locations  # type: ignore[union-attr]
+    spec = importlib.util.find_spec("libcst")
+    assert spec is not None
+    assert spec.origin
+    package = Path(spec.origin).parent
     program = "import sys, libcst.native; print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
         child.stdout.readline()
-        named = [[line.split()[0] for line in running((), [package])] for package in (Path(spec), tmp_path)]
+        named = [[line.split()[0] for line in running((), [place])] for place in (package, tmp_path)]
         child.communicate()
     assert str(child.pid) in named[0]
     assert named[1] == []

@@ -241,7 +241,7 @@ def test_a_python_that_cannot_read_the_file_says_so(monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> ast.Module:
         raise SyntaxError("later", ("<unknown>", 3, 1, ""))
 
-    monkeypatch.setattr(replacing.ast, "parse", fail)
+    monkeypatch.setattr(ast, "parse", fail)
     with pytest.raises(Problem, match="the Python that runs rlpatch cannot read the file") as caught:
         replaced(SOURCE)
     assert caught.value.where == "/x/worker.py:3"

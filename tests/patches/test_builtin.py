@@ -81,7 +81,14 @@ def test_what_was_named_is_set_and_the_rest_is_as_released(
 
 def built(python: Path, recipe: Recipe, files: list[Path], folder: Path) -> list[dict[str, Any]]:
     """What torch_npu holds of the profiler that each file builds, types of export in order."""
-    command = [python, settings.__file__, folder / "traces", recipe.class_name, recipe.method, *files]
+    command = [
+        str(python),
+        settings.__file__,
+        str(folder / "traces"),
+        recipe.class_name,
+        recipe.method,
+        *map(str, files),
+    ]
     done = subprocess.run(command, env=environments.variables(), cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"activities"')]

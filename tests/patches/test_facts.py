@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -54,16 +54,23 @@ def facts(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.rlpatch.json"))]
 
 
-def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[standins.Iteration]:
+class Known(NamedTuple):
+    """An iteration, and what the scheduler knew of it when it handed it out: both change as it goes on."""
+
+    one: standins.Iteration
+    contexts: list[int]
+    drafted: int
+
+
+def run(worker: Any, scheduler: standins.Scheduler, shape: Any) -> list[Known]:
     """Everything that the scheduler has, and what it knew of each iteration."""
     seen = []
     while scheduler.live or scheduler.finished:
         one = scheduler.schedule()
-        one.truth = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
-        one.drafted = sum(map(len, one.drafts.values()))
-        seen.append(one)
+        contexts = [(r.computed + one.counts[r.id]) for r in (*one.new, *one.known, *one.resumed)]
+        seen.append(Known(one, contexts, sum(map(len, one.drafts.values()))))
         if isinstance(worker, V0Worker):
-            worker.execute(shape(one).inputs, one.label, len(one.truth))
+            worker.execute(shape(one).inputs, one.label, len(contexts))
         else:
             worker.iterate(shape(one), one.label)
         scheduler.done(one)
@@ -86,22 +93,22 @@ def test_each_unit_holds_what_the_scheduler_handed_out(
     worker = V1Worker(release=release, UNIT=unit, FIRST=int(unit == "decode"), WINDOW=window, **told)
     seen = run(worker, load(), standins.SHAPES[shape])
     first, end = map(int, window.split(":"))
-    wanted = {one.numbers[unit]: one for one in seen if first <= one.numbers.get(unit, -1) < end}
+    wanted = {known.one.numbers[unit]: known for known in seen if first <= known.one.numbers.get(unit, -1) < end}
     (found,) = facts(tmp_path)
     assert [held["number"] for held in found["units"]] == list(wanted)
     for held in found["units"]:
         truth = wanted[held["number"]]
         said = {name: held[name] for name in ("requests", "tokens", "drafts", "longest", "context")}
         assert said == {
-            "requests": len(truth.counts),
-            "tokens": sum(truth.counts.values()),
+            "requests": len(truth.one.counts),
+            "tokens": sum(truth.one.counts.values()),
             "drafts": truth.drafted,
-            "longest": max(truth.truth),
-            "context": sum(truth.truth),
+            "longest": max(truth.contexts),
+            "context": sum(truth.contexts),
         }
-        between = [one for one in seen if one.kind and unit not in one.numbers]
-        inside = [one for one in between if seen.index(one) > seen.index(wanted[first])]
-        assert held["uncounted"] == sum(seen.index(one) < seen.index(truth) for one in inside)
+        between = [known for known in seen if known.one.kind and unit not in known.one.numbers]
+        inside = [known for known in between if seen.index(known) > seen.index(wanted[first])]
+        assert held["uncounted"] == sum(seen.index(known) < seen.index(truth) for known in inside)
     times = [held["begin"] for held in found["units"]]
     assert begun < times[0]
     assert times == sorted(times)
@@ -115,10 +122,10 @@ def test_v0(told: dict[str, Any], tmp_path: Path) -> None:
         scheduler.add(standins.Request(name, prompt, outputs))
     seen = run(worker, scheduler, standins.v0)
     worker.prepare_input(None)
-    wanted = [one for one in seen if 3 <= one.numbers.get("decode", 0) < 8]
+    wanted = [known for known in seen if 3 <= known.one.numbers.get("decode", 0) < 8]
     (found,) = facts(tmp_path)
     assert [(held["requests"], held["tokens"], held["longest"]) for held in found["units"]] == [
-        (len(one.counts), sum(one.counts.values()), max(one.truth)) for one in wanted
+        (len(known.one.counts), sum(known.one.counts.values()), max(known.contexts)) for known in wanted
     ]
 
 

@@ -23,6 +23,7 @@ class Worker:
 
     _rlpatch_stage: Any
     _rlpatch_stage_probe: Any
+    _RlpatchStage: Any
 
     def __init__(self, made: list[Profiler], rank: int = 0, **constants: Any) -> None:
         self.rank, self.made = rank, made

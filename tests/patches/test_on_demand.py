@@ -19,9 +19,12 @@ from tests.patches.test_training_probe import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
-WAITING = {"ON_DEMAND": True, "FACTS": True, "WINDOW": ""}
+WAITING: dict[str, Any] = {"ON_DEMAND": True, "FACTS": True, "WINDOW": ""}
 CONDITIONS = ("load", "tail", "context")
-STATES = {"AT": dict.fromkeys(CONDITIONS, "0"), **dict.fromkeys(["RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"], True)}
+STATES: dict[str, Any] = {
+    "AT": dict.fromkeys(CONDITIONS, "0"),
+    **dict.fromkeys(["RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"], True),
+}
 
 
 NAMES = {

@@ -151,7 +151,7 @@ class Run(NamedTuple):
     backend: str
 
     def has(self, scenario: Scenario) -> bool:
-        return releases.SGLANG.index(self.release) >= releases.SGLANG.index(scenario.since)
+        return bool(releases.SGLANG.index(self.release) >= releases.SGLANG.index(scenario.since))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -686,7 +686,8 @@ def ranges(report: Report, scenario: Scenario, worker: Worker) -> list[trace.Ran
 
 def nested(found: list[trace.Range]) -> str:
     """The names in the order of time, each with those that lie in it in parentheses."""
-    text, around = "", []
+    text = ""
+    around: list[trace.Range] = []
     for item in found:
         while around and not around[-1].holds(item):
             text += ")"

@@ -57,7 +57,7 @@ class Scenario:
     own: bool = False  # verl's own profiler is switched on
     lent: bool = False
     triggered: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, Any] = field(default_factory=dict)
 
 
 DECODE = Recorded(r"replica0_dp0_rank0", (3, 4, 5))
@@ -177,12 +177,13 @@ def _train(scenario: Scenario, folder: Path) -> None:
             rlpatch("revert", "--path", site)
         (folder / "same").write_text(str(_files(site) == before))
     if scenario.recorded:
-        for command in (
+        asked: list[tuple[Any, ...]] = [
             ("watch", folder / "traces", "--once"),
             ("traces", folder / "traces"),
             ("report", *traces(folder)),
-        ):
-            (folder / f"{command[0]}.json").write_text(rlpatch(*command, "--json").stdout)
+        ]
+        for words in asked:
+            (folder / f"{words[0]}.json").write_text(rlpatch(*words, "--json").stdout)
 
 
 def _trigger(asked: Iterable[str], traces: Path) -> None:

@@ -222,7 +222,7 @@ def lora(workers: Workers) -> bool:
     """From 0.4.1 on the workers compute the reference on an actor with adapters, the engine workers from 0.7.1."""
     release, implementation = workers
     at = releases.VERL.index(release)
-    return at >= releases.VERL.index("0.7.1" if implementation == "engine" else "0.4.1")
+    return bool(at >= releases.VERL.index("0.7.1" if implementation == "engine" else "0.4.1"))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ WORKERS = ("0.6.1", "legacy")
 @pytest.mark.parametrize("version", [rays.OLDEST, rays.NEWEST])
 def test_a_mini_batch_in_an_actor_of_ray(version: str, tmp_path: Path) -> None:
     tree, case = releases.release(WORKERS[0], "verl"), Case("update-policy", "0:1")
-    job = {"release": WORKERS[0], "runs": [case.run(WORKERS)]}
+    job: dict[str, Any] = {"release": WORKERS[0], "runs": [case.run(WORKERS)]}
     (tmp_path / "job.json").write_text(json.dumps(job))
     python = environments.torch_npu_env(environments.VERL)
     # The same torch under either Ray: that of the newest is in the environment.
@@ -44,10 +45,19 @@ def test_a_mini_batch_in_an_actor_of_ray(version: str, tmp_path: Path) -> None:
             RAY_TMPDIR=scratch,
             **rays.variables(),
         )
-        command = [python, "-m", "fixtures.rays.workers", tmp_path / "job.json"]
-        capture = ("--mini-batch", "0:1", "--backend", "torch", "--contents", "cpu", "--save-path", tmp_path / "traces")
+        command = [str(python), "-m", "fixtures.rays.workers", str(tmp_path / "job.json")]
+        capture = (
+            "--mini-batch",
+            "0:1",
+            "--backend",
+            "torch",
+            "--contents",
+            "cpu",
+            "--save-path",
+            str(tmp_path / "traces"),
+        )
         done = subprocess.run(
-            [sys.executable, "-m", "patcher", "run", "verl==0.6.1", *capture, "--path", tree, "--", *command],
+            [sys.executable, "-m", "patcher", "run", "verl==0.6.1", *capture, "--path", str(tree), "--", *command],
             env=given,
             cwd=tmp_path,
             capture_output=True,

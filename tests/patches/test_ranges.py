@@ -249,8 +249,11 @@ def test_an_exception_passes_through_and_its_ranges_end() -> None:
 def test_whoever_wraps_the_call_meanwhile_keeps_it_and_ours_only_passes_on() -> None:
     worker, written = windowed()
     ours = Module.__call__
-    theirs = lambda module, *args, **kwargs: ours(module, *args, **kwargs)  # noqa: E731
-    Module.__call__ = theirs  # type: ignore[method-assign]
+
+    def theirs(module: Module, *args: Any, **kwargs: Any) -> int:
+        return ours(module, *args, **kwargs)
+
+    Module.__call__ = theirs  # type: ignore[assignment, method-assign]
     model()(1)
     worker._rlpatch_stage("end_rollout", "sleep()")
     assert Module.__call__ is theirs

@@ -332,7 +332,7 @@ def test_the_frameworks_profiler_comes_first(caplog: pytest.LogCaptureFixture) -
         ({"rank": 1, "replica": 2, "size": 2}, "5", True),
     ],
 )
-def test_only_the_chosen_ranks(worker: dict[str, int], ranks: str, records: bool) -> None:
+def test_only_the_chosen_ranks(worker: dict[str, Any], ranks: str, records: bool) -> None:
     one = V1Worker(**worker, RANKS=ranks, WINDOW="1:2")
     rollout(one, 3)
     assert bool(one.made) is records
@@ -564,7 +564,8 @@ def test_one_of_verls_replicas_records(
 ) -> None:
     monkeypatch.setenv("VERL_REPLICA_RANK", told)
     monkeypatch.setenv("RLPATCH_REPLICAS", variable)
-    worker = V1Worker(WINDOW="2:4", **({} if replicas is None else {"REPLICAS": replicas}))
+    chosen: dict[str, Any] = {} if replicas is None else {"REPLICAS": replicas}
+    worker = V1Worker(WINDOW="2:4", **chosen)
     rollout(worker, 5)
     assert recorded(worker) == ([steps(2, 4)] if records else [])
 

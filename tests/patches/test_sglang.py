@@ -154,6 +154,7 @@ class Scheduler:
 
     _rlpatch_stage: Any
     _rlpatch_stage_probe: Any
+    _RlpatchStage: Any
 
     def __init__(self, worker: Any = None, **constants: Any) -> None:
         self.made: list[Profiler] = []
@@ -310,7 +311,8 @@ def test_ranks(
     known = dict(known)
     context = known.pop("context", None)
     if context:
-        monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", SimpleNamespace(get_parallel=lambda: context))  # type: ignore[arg-type]
+        module = SimpleNamespace(get_parallel=lambda: context)
+        monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", module)
     vars(scheduler).update(known)
     recorder = object.__new__(SglangRollout)
     recorder.place(scheduler)
@@ -338,8 +340,9 @@ class Client(ForwardThread):
 
 class Overlapped(Scheduler):
     def __init__(self, **constants: Any) -> None:
-        super().__init__(Client.__new__(Client), RANKS="3", **constants)
-        self.tp_worker.__init__(self)
+        client = Client.__new__(Client)  # which looks at the scheduler, which has it
+        super().__init__(client, RANKS="3", **constants)
+        Client.__init__(client, self)
         self.tp_worker.thread.start()
 
     def run(self, mode: str, label: str, *rids: str, tokens: int | None = 9) -> None:
@@ -386,9 +389,15 @@ def test_an_overlapped_window_by_state_counts_anew_in_each_rollout() -> None:
 
 
 def test_only_what_is_near_the_window_costs_the_way_through_the_queue() -> None:
-    scheduler, handed = Overlapped(WINDOW="5:7", ROLLOUT="1"), []
+    scheduler = Overlapped(WINDOW="5:7", ROLLOUT="1")
     put = scheduler.tp_worker._rlpatch_stage_put
-    scheduler.tp_worker._rlpatch_stage_put = lambda item: (handed.append(item), put(item))
+    handed: list[Any] = []
+
+    def seen(item: Any) -> None:
+        handed.append(item)
+        put(item)
+
+    scheduler.tp_worker._rlpatch_stage_put = seen
     scheduler.rollout(9)
     scheduler._rlpatch_stage("idle")
     scheduler.rollout(3)

@@ -89,7 +89,12 @@ def test_units_count_from_behind_the_condition(release: str, shape: str, asked: 
     opened = 0
     spans = [tuple(map(int, span.split(":"))) for span in window.split(",")]
     for seed in range(12):
-        constants = {"UNIT": unit, "FIRST": int(unit == "decode"), "WINDOW": window, "SEVERAL": "," in window}
+        constants: dict[str, Any] = {
+            "UNIT": unit,
+            "FIRST": int(unit == "decode"),
+            "WINDOW": window,
+            "SEVERAL": "," in window,
+        }
         worker = V1Worker(release=release, REPEAT=99, drafts=2, **constants, **asked.constants)
         oracle, wanted = Oracle(asked), dict[tuple[int, int], list[str]]()
         for one in schedule(seed):
@@ -211,10 +216,16 @@ def test_conditions_of_the_environment(
 def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_them(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker, looked = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants), []
+    worker = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants)
+    looked: list[Any] = []
     recorder, names = worker._RlpatchStage, [f"r{n}" for n in range(64)]
     contexts = recorder.contexts
-    monkeypatch.setattr(recorder, "contexts", lambda self, one: (looked.append(1), contexts(self, one))[1])
+
+    def looking(self: Any, one: Any) -> Any:
+        looked.append(one)
+        return contexts(self, one)
+
+    monkeypatch.setattr(recorder, "contexts", looking)
     one = batch(dict.fromkeys(names, 3), dict.fromkeys(names, 3))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "prefill")
@@ -226,7 +237,7 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     one = batch({}, done=(*names, "long"))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "empty")
-    reach = int(re.search(r"requests of up to (\d+) tokens", caplog.text)[1])
+    (reach,) = map(int, re.findall(r"requests of up to (\d+) tokens", caplog.text))
     assert 8_000 <= reach < 8_300
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -34,7 +35,7 @@ Typed = Callable[..., Said]
 @pytest.fixture
 def typed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
     """Runs a command line of the bundle in this process."""
-    monkeypatch.setattr(line.pkgutil, "get_data", lambda _package, _name: plans.text_of(bundle))
+    monkeypatch.setattr(pkgutil, "get_data", lambda _package, _name: plans.text_of(bundle))
     monkeypatch.setattr(sys, "argv", ["patch.pyz"])
     monkeypatch.setattr(line, "_words", lambda: "python3 patch.pyz")
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import traceback
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -291,7 +291,7 @@ def test_an_abort_says_which_file_it_left_alone_where_the_others_went_ahead(
     machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As of two roots whose commit was killed between their marks, and a file that somebody then changed."""
-    monkeypatch.setattr(store, "abort", lambda *_: [store.Recovered(site, True, (PurePosixPath(WORKER),))])
+    monkeypatch.setattr(store, "abort", lambda *_: [store.Recovered(site, True, (str(WORKER),))])
     left, ahead = steps.abort(machine, "job").problems
     assert (left.kind, left.where) == (Kind.FOREIGN_EDIT, str(site / WORKER))
     assert ahead.kind is Kind.ROLLBACK_INCOMPLETE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -77,10 +78,8 @@ def _quiet_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def runner() -> CliRunner:
     """A runner that keeps stdout and stderr apart, which click before 8.2 has to be told."""
-    try:
-        return CliRunner(mix_stderr=False)
-    except TypeError:
-        return CliRunner()
+    told: dict[str, Any] = {"mix_stderr": False}
+    return CliRunner(**told) if "mix_stderr" in inspect.signature(CliRunner).parameters else CliRunner()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -220,7 +221,7 @@ def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pyt
     owner, _, name = place.rpartition(".")
     real = resolve_name(owner)
 
-    def pressed(*words: object, **named: object) -> object:
+    def pressed(*words: Any, **named: Any) -> object:
         try:
             return function(*words, **named)
         finally:

@@ -24,7 +24,7 @@ def test_the_demo_runs_from_what_a_wheel_holds(tmp_path: Path) -> None:
         shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     source = releases.release(RELEASE[1])
     before = picture(source)
-    command = [sys.executable, "-m", "patcher", "demo", "--path", source, "--json"]
+    command = [sys.executable, "-m", "patcher", "demo", "--path", str(source), "--json"]
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

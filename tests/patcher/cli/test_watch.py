@@ -196,8 +196,13 @@ def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Ru
 def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     from patcher.traces import folders
 
-    measured = []
-    monkeypatch.setattr(folders, "size", lambda path: measured.append(path) or 7)
+    measured: list[Path] = []
+
+    def size(path: Path) -> int:
+        measured.append(path)
+        return 7
+
+    monkeypatch.setattr(folders, "size", size)
     saved.state("saved", traces=[str(saved.trace())])
     saved.state("recording", rank=1, pid=2, ranks="0,1")
     run("watch", "--timeout", "0.3", code=3)
@@ -219,7 +224,7 @@ def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
 
 # ---------------------------------------------------------------- a terminal
 
-LINES = [
+LINES: list[dict[str, Any]] = [
     {"target": "vllm-ascend", "release": "0.11.0rc1", "state": "not recorded", "why": "no more"},
     {"stage": "compute-log-prob", "role": "ref", "step": 12, "host": "node12"},
     {"rank": 127, "pid": 3, "state": "saved", "ranks": "0,127", "at": 1e9},

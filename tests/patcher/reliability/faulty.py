@@ -114,8 +114,8 @@ def forked(work: Callable[[Path], object], site: Path, said: Path, ready: Callab
         except BaseException as error:
             os.write(2, f"Traceback: {error!r}".encode())
         finally:
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(code)
     _pid, status = os.waitpid(child, 0)
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -160,8 +160,8 @@ class Trial:
         self.calls = (folder / "log").read_text().splitlines()
         self.after, self.records_after = Picture(self.site), records(self.site)
         assert self.after.held != self.before.held
-        states = (self.original, self.before, self.after)
-        self.secrets = {digest(bytes(state.held[file][1])) for state in states for file in (V0, V1)}
+        held = [state.held[file][1] for state in (self.original, self.before, self.after) for file in (V0, V1)]
+        self.secrets = {digest(content) for content in held if isinstance(content, bytes)}
 
     def fresh(self) -> None:
         """The state before, once more."""

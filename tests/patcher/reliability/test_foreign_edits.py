@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -135,7 +134,7 @@ def patched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {file: second_lines((site / file).read_bytes()) for file in (V0, V1)}
 
 
-def limited(request: pytest.FixtureRequest, few: int, many: int) -> Callable[..., object]:
+def limited(request: pytest.FixtureRequest, few: int, many: int) -> settings:
     """Hypothesis' settings for this run."""
     thorough = request.config.getoption("--thorough", default=False)
     slow = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]

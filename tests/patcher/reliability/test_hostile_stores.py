@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def at_most(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def doctored(change: Callable[[dict], object], name: str = "state.json") -> Callable[[Path], object]:
+def doctored(change: Callable[[dict[str, Any]], object], name: str = "state.json") -> Callable[[Path], object]:
     """A record with another content."""
 
     def arrange(site: Path) -> None:
@@ -87,7 +88,7 @@ def in_folder(name: str) -> Callable[[Path], object]:
     return arrange
 
 
-def time_of(field: str, value: object) -> Callable[[dict], object]:
+def time_of(field: str, value: object) -> Callable[[dict[str, Any]], object]:
     return lambda top: top["files"][V1]["pristine"].update({field: value})
 
 
@@ -204,10 +205,11 @@ def trap(site: Path, outside: Path, name: str) -> tuple[Path, Path]:
 @contextlib.contextmanager
 def struck(point: int, pair: tuple[Path, Path]) -> Iterator[list[str]]:
     """Exchange the names just before the ``point``-th call that changes something; gives the calls."""
-    calls, opens = [], os.open
+    calls: list[str] = []
+    opens = os.open
 
     def striking(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def call(*arguments: object, **options: object) -> object:
+        def call(*arguments: Any, **options: Any) -> object:
             if real is not opens or arguments[1] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR):
                 if len(calls) == point:
                     exchanged(*pair)

@@ -15,6 +15,7 @@ from patcher.change import Change, Edit
 from patcher.store import rights
 from patcher.store import transaction as store
 from patcher.store.files import digest, folder
+from patcher.store.folder import StoreFolder
 from tests.matrix import thinned
 from tests.patcher.reliability import faulty, package
 from tests.patcher.reliability.package import V0, V1, Picture
@@ -115,6 +116,7 @@ def test_the_time_of_a_folder_behind_a_link_is_not_set(yard: Path, site: Path, r
     (site / name.removesuffix("/inner")).symlink_to(outside)
     behind = site / name
     seen = folder(behind.resolve())
+    assert seen is not None
     doctored(site, back={name: {"names": seen.names, "atime_ns": 5, "mtime_ns": 5}}, moves=[])
     give(site, STRANGER)
     before = Picture(yard / "outside"), outside.stat().st_mtime_ns
@@ -272,8 +274,9 @@ def dies(work: Callable[[Path], object]) -> Callable[[Path], object]:
     """``work``, killed before the commit mark: every file holds the new bytes, and the journal the way back."""
 
     def run(site: Path) -> None:
-        store.StoreFolder.commit = lambda _folder: os._exit(0)
-        work(site)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(StoreFolder, "commit", lambda _folder: os._exit(0))
+            work(site)
 
     return run
 
@@ -312,6 +315,12 @@ def copies(site: Path, *contents: bytes) -> list[Path]:
     return [path for path in (site / ".rlpatch").iterdir() if path.read_bytes() in contents]
 
 
+def owned(path: Path, group: int, mode: int | None = None) -> None:
+    os.chown(path, ME.uid, group)
+    if mode is not None:
+        path.chmod(mode)
+
+
 def listed(path: Path, *entries: str, name: str = ACL) -> None:
     os.setxattr(path, name, acl(*entries))
 
@@ -320,27 +329,38 @@ def default_list(path: Path) -> None:
     listed(path, "u::7", "u:4005:7", "g::7", "g:4500:7", "m::7", "o::5", name=DEFAULT)
 
 
+def default_lists(site: Path, file: Path) -> None:
+    default_list(site)
+    default_list(file.parent)
+
+
+def list_and_strange_group(_site: Path, file: Path) -> None:
+    owned(file, 4500)
+    listed(file, "u::6", "u:4005:4", "g::4", "m::4", "o::0")
+
+
+def folder_with_list(_site: Path, file: Path) -> None:
+    file.chmod(0o644)
+    listed(file.parent, "u::7", "u:4010:5", "g::0", "m::5", "o::0")
+
+
 CASES: dict[str, Callable[[Path, Path], object]] = {
     "private": lambda site, file: file.chmod(0o600),
-    "of the caller's other group": lambda site, file: os.chown(file, ME.uid, 200),
-    "of a group of the caller's": lambda site, file: (os.chown(file, ME.uid, 200), file.chmod(0o660)),
-    "readable by all, of a strange group": lambda site, file: (os.chown(file, ME.uid, 4500), file.chmod(0o644)),
-    "of a strange group that is kept out": lambda site, file: (os.chown(file, ME.uid, 4500), file.chmod(0o604)),
-    "of a strange group": lambda site, file: (os.chown(file, ME.uid, 4500), file.chmod(0o640)),
-    "a strange group that writes": lambda site, file: (os.chown(file, ME.uid, 4500), file.chmod(0o660)),
+    "of the caller's other group": lambda site, file: owned(file, 200),
+    "of a group of the caller's": lambda site, file: owned(file, 200, 0o660),
+    "readable by all, of a strange group": lambda site, file: owned(file, 4500, 0o644),
+    "of a strange group that is kept out": lambda site, file: owned(file, 4500, 0o604),
+    "of a strange group": lambda site, file: owned(file, 4500, 0o640),
+    "a strange group that writes": lambda site, file: owned(file, 4500, 0o660),
     "default list on the root": lambda site, file: default_list(site),
     "default list on the package": lambda site, file: default_list(file.parent),
-    "default list on both": lambda site, file: (default_list(site), default_list(file.parent)),
+    "default list on both": default_lists,
     "a list that lets in": lambda site, file: listed(file, "u::6", "u:4005:4", "g::0", "m::4", "o::0"),
     "a list that keeps out": lambda site, file: listed(file, "u::6", "u:4010:0", "g::4", "m::4", "o::0"),
-    "a list and a strange group": lambda site, file: (
-        os.chown(file, ME.uid, 4500), listed(file, "u::6", "u:4005:4", "g::4", "m::4", "o::0"),
-    ),
-    "a folder of another group": lambda site, file: (os.chown(file.parent, ME.uid, 200), file.parent.chmod(0o750)),
-    "a folder with a list": lambda site, file: (
-        file.chmod(0o644), listed(file.parent, "u::7", "u:4010:5", "g::0", "m::5", "o::0"),
-    ),
-    "a setgid folder": lambda site, file: (os.chown(file.parent, ME.uid, 4500), file.parent.chmod(0o2755)),
+    "a list and a strange group": list_and_strange_group,
+    "a folder of another group": lambda site, file: owned(file.parent, 200, 0o750),
+    "a folder with a list": folder_with_list,
+    "a setgid folder": lambda site, file: owned(file.parent, 4500, 0o2755),
 }  # fmt: skip
 REFUSED = {"of a strange group", "a strange group that writes", "of a strange group that is kept out",
            "a list and a strange group"}  # fmt: skip
@@ -442,7 +462,7 @@ BLAMES = r"it was \d"
 
 
 @pytest.fixture(params=INSIDE, ids=["alone", "with subordinates"])
-def contained(run, request: pytest.FixtureRequest) -> Callable[..., Said]:
+def contained(run: Callable[..., Said], request: pytest.FixtureRequest) -> Callable[..., Said]:
     """Runs a command line in a container."""
 
     def contained(*words: str) -> Said:

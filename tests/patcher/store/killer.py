@@ -12,6 +12,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
@@ -45,7 +46,7 @@ def killed(job: Callable[[], object], point: int) -> bool:
         left, opens = point, os.open
 
         def counted(real: Callable[..., object]) -> Callable[..., object]:
-            def call(*args: object, **options: object) -> object:
+            def call(*args: Any, **options: Any) -> object:
                 nonlocal left
                 if real is not opens or args[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                     left -= 1  # to be killed before a call that only reads is to be killed before the next one
@@ -143,7 +144,7 @@ def main(folder: Path, scenario: str, names: str, *options: str) -> None:
 
     "linked": the file is a symlink, "twice": kill the recovery, too.
     """
-    os.fsync = lambda _descriptor: None  # a killed process loses nothing that was written; only time
+    os.fsync = lambda fd: None  # a killed process loses nothing that was written; only time
     scenes = {job.__name__: job for job in (apply, add, revert)}
     roots = arrange(folder / "undisturbed", names, "linked" in options)
     scenes[scenario](roots)()

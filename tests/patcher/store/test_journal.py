@@ -76,7 +76,7 @@ def leave(monkeypatch):
     """Leave a transaction behind as a killed process would: with ``marks`` commit marks set."""
 
     def run(edits: list[Edit], marks: int) -> None:
-        real = store.StoreFolder.commit
+        real = StoreFolder.commit
         left = [None] * marks
 
         def mark(folder):
@@ -91,7 +91,7 @@ def leave(monkeypatch):
             return []
 
         with monkeypatch.context() as patch:
-            patch.setattr(store.StoreFolder, "commit", mark)
+            patch.setattr(StoreFolder, "commit", mark)
             patch.setattr(store, "settle", stop)
             with pytest.raises(Problem) as caught:
                 store.commit(edits)
@@ -391,7 +391,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
 
 def test_the_registry_survives_its_text(two: list[Path]) -> None:
     store.commit([applying(two[0])])
-    state = store.StoreFolder(two[0]).registry()
+    state = StoreFolder(two[0]).registry()
     assert registry.read_registry(registry.registry_text(state)) == state
     assert state.files[str(WORKER)].digest == digest(PRISTINE)
     assert state.folders.keys() == {"pkg", "pkg/__pycache__"}
@@ -413,7 +413,8 @@ def test_a_recovery_that_stops_between_two_roots_decides_the_same_again(
     two: list[Path], leave, monkeypatch, marks: int, end: bytes
 ) -> None:
     leave([applying(root) for root in two], marks)
-    real, ended = journal._end, []
+    real = journal._end
+    ended: list[object] = []
 
     def stop(*args):
         if ended:

@@ -50,7 +50,7 @@ def noop(request, monkeypatch) -> bool:
 @pytest.fixture
 def holder(folder: Path):
     """Start another process that holds the lock until its input ends."""
-    started = []
+    started: list[subprocess.Popen[str]] = []
 
     def start(noop: bool, host: str = "") -> subprocess.Popen[str]:
         code = HOLDER.format(repo=str(REPO), folder=str(folder), noop=noop, host=host)
@@ -67,8 +67,9 @@ def holder(folder: Path):
     for process in started:
         process.kill()
         process.wait()
-        process.stdout.close()
-        process.stdin.close()
+        for stream in (process.stdout, process.stdin):
+            assert stream is not None
+            stream.close()
 
 
 def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None):
@@ -260,7 +261,7 @@ def test_two_hosts_whose_flock_holds_on_each_alone_are_kept_apart(folder: Path, 
 
 
 def test_a_lock_that_was_removed_by_its_owner_keeps_nobody_out(folder: Path, monkeypatch) -> None:
-    made = []
+    made: list[int] = []
     real = fcntl.flock
 
     def removing(descriptor, how):

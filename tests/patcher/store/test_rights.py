@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_rights_are_those_of_what_is_there(node: Node, now: Node | None, becomes
         ({"mode": 0, "gid": 5}, "its mode is 0000, it was 0640, its owner is 1:5, it was 1:2"),
     ],
 )
-def test_what_others_have_changed_is_said(changes: dict[str, object], said: str) -> None:
+def test_what_others_have_changed_is_said(changes: dict[str, Any], said: str) -> None:
     assert rights.differences(NODE, NODE._replace(**changes)) == said
 
 

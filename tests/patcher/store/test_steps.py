@@ -20,6 +20,7 @@ from patcher.errors import Kind, Problem
 from patcher.store import STORE, lock
 from patcher.store import transaction as store
 from patcher.store.files import digest
+from patcher.store.folder import StoreFolder
 from patcher.store.opened import Opened
 from patcher.store.transaction import Share
 from tests.matrix import CRASH, thinned
@@ -115,7 +116,7 @@ def test_what_is_prepared_goes_ahead_without_those_who_prepared_it(machines: lis
 
 
 def kept(root: Path) -> set[str]:
-    registry = store.StoreFolder(root).registry()
+    registry = StoreFolder(root).registry()
     return registry.digests()
 
 
@@ -196,14 +197,14 @@ def test_a_commit_that_fails_goes_back_where_it_decides_and_stays_prepared_elsew
 
 
 def test_ctrl_c_after_the_mark_stops_no_step(machines: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = store.StoreFolder.commit
+    real = StoreFolder.commit
 
-    def pressed(folder: store.StoreFolder) -> None:
+    def pressed(folder: StoreFolder) -> None:
         real(folder)
         signal.raise_signal(signal.SIGINT)
 
     prepare(machines)
-    monkeypatch.setattr(store.StoreFolder, "commit", pressed)
+    monkeypatch.setattr(StoreFolder, "commit", pressed)
     store.commit_prepared(machines[:1], RUN)
     first = store.standing(machines[0])
     assert first is not None

@@ -18,7 +18,7 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import files, journal
+from patcher.store import files, journal, lock
 from patcher.store import transaction as store
 from patcher.store.folder import StoreFolder
 from patcher.store.opened import Opened
@@ -286,7 +286,7 @@ def test_a_failed_change_puts_the_symlink_back(root: Path, tmp_path: Path, monke
     def refuse(folder):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(store.StoreFolder, "commit", refuse)
+    monkeypatch.setattr(StoreFolder, "commit", refuse)
     fails(Kind.ROLLED_BACK, [applying(root)], "Input/output error")
     assert picture(root) == before
 
@@ -716,14 +716,14 @@ def test_a_failing_rollback_says_recover_and_recover_ends_it(two: list[Path], mo
 
 
 def test_an_error_after_the_mark_stops_nothing(two: list[Path], monkeypatch) -> None:
-    real = store.StoreFolder.commit
+    real = StoreFolder.commit
 
     def interrupted(folder):
         real(folder)
         raise KeyboardInterrupt
 
     edits = [applying(root) for root in two]
-    monkeypatch.setattr(store.StoreFolder, "commit", interrupted)
+    monkeypatch.setattr(StoreFolder, "commit", interrupted)
     assert len(store.commit(edits).written) == 2
     assert all(len(store.records(root)) == 1 and not store.pending(root) for root in two)
 
@@ -747,11 +747,10 @@ def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replace
     def fsync(descriptor: int) -> None:
         done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
 
-    def put(path: Path, *words: object) -> None:
+    def put(path: Path, node: Node, data: bytes) -> None:
         done.append(f"replaces {path}")
-        real(path, *words)
+        files.put(path, node, data)
 
-    real = journal.put
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(journal, "put", put)
     store.commit([applying(root)])
@@ -840,7 +839,7 @@ def test_only_an_empty_bytecode_folder_is_removed(root: Path, name: str) -> None
 def test_bytecode_that_vanishes_while_it_is_read_is_none(root: Path, monkeypatch) -> None:
     monkeypatch.setattr("patcher.store.bytecode.beside", lambda _source: [root / "pkg" / "gone.pyc"])
     store.commit([applying(root)])
-    assert store.StoreFolder(root).registry().files[str(WORKER)].bytecode == {}
+    assert StoreFolder(root).registry().files[str(WORKER)].bytecode == {}
 
 
 def test_a_ctrl_c_while_waiting_changes_nothing(root: Path, monkeypatch) -> None:
@@ -850,7 +849,7 @@ def test_a_ctrl_c_while_waiting_changes_nothing(root: Path, monkeypatch) -> None
     before = picture(root)
     edit = applying(root)
     with monkeypatch.context() as patch:
-        patch.setattr(store.lock, "hold", stop)
+        patch.setattr(lock, "hold", stop)
         fails(Kind.INTERRUPTED, [edit])
         (root / ".rlpatch").mkdir()  # as a killed run leaves it
         with pytest.raises(Problem) as caught:
@@ -864,19 +863,19 @@ def test_a_ctrl_c_while_waiting_changes_nothing(root: Path, monkeypatch) -> None
 
 def test_a_store_that_goes_while_its_lock_is_waited_for_needs_no_recovery(root: Path, monkeypatch) -> None:
     (root / ".rlpatch").mkdir()
-    real = store.lock.hold
+    real = lock.hold
 
     def hold(folder, **options):
         folder.rmdir()
         return real(folder, **options)
 
-    monkeypatch.setattr(store.lock, "hold", hold)
+    monkeypatch.setattr(lock, "hold", hold)
     assert store.recover([root]) == []
 
 
 def test_a_store_that_comes_while_a_lock_is_waited_for_is_locked_too(two: list[Path], monkeypatch) -> None:
     (two[1] / ".rlpatch").mkdir()
-    real, held = store.lock.hold, []
+    real, held = lock.hold, []
 
     def hold(folder, **options):
         held.append(folder.parent)
@@ -887,7 +886,7 @@ def test_a_store_that_comes_while_a_lock_is_waited_for_is_locked_too(two: list[P
             (two[1] / ".rlpatch" / "journal.json").unlink(missing_ok=True)
         return real(folder, **options)
 
-    monkeypatch.setattr(store.lock, "hold", hold)
+    monkeypatch.setattr(lock, "hold", hold)
     store.recover(two)
     assert held == [two[1], two[0], two[1]]
 
@@ -897,24 +896,26 @@ def test_a_backup_that_is_lost_during_the_run_is_said(root: Path, monkeypatch) -
         (folder.path / files.digest(PRISTINE)).unlink()
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(store.StoreFolder, "commit", spoil)
+    monkeypatch.setattr(StoreFolder, "commit", spoil)
     problem = fails(Kind.ROLLBACK_INCOMPLETE, [applying(root)], "its backup is gone")
     assert problem.where == str(root / WORKER)
 
 
 def test_a_second_ctrl_c_does_not_stop_the_way_back(root: Path, monkeypatch) -> None:
     before, handler = picture(root), signal.getsignal(signal.SIGINT)
-    real, pressed = files.rewind, []
+    real = files.rewind
+    pressed: list[Path] = []
 
     def rewind(path, kept):
-        pressed.append(signal.raise_signal(signal.SIGINT))
+        signal.raise_signal(signal.SIGINT)
+        pressed.append(path)
         real(path, kept)
 
     def stop(_folder):
         raise KeyboardInterrupt
 
     edit = applying(root)
-    monkeypatch.setattr(store.StoreFolder, "commit", stop)
+    monkeypatch.setattr(StoreFolder, "commit", stop)
     monkeypatch.setattr(files, "rewind", rewind)
     fails(Kind.INTERRUPTED, [edit])
     assert pressed

@@ -22,7 +22,7 @@ TRAINING = {name: value for name, value in ROLLOUT.items() if name not in ("dp",
     "target": "verl", "release": "0.6.1", "stage": "update-policy", "unit": "micro-batch", "window": "0:1", "step": 1,
     "role": "actor",
 }  # fmt: skip
-ON_DEMAND = {"on_demand": True, "window": ""}
+ON_DEMAND: dict[str, Any] = {"on_demand": True, "window": ""}
 
 
 def ended() -> int:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -119,7 +120,7 @@ def test_what_is_huge_is_not_read(saved: Saved) -> None:
         ),  # a stage that is recorded as a whole
     ],
 )
-def test_other_words_for_the_same(saved: Saved, told: dict[str, object], ranks: str, on_demand: bool) -> None:
+def test_other_words_for_the_same(saved: Saved, told: dict[str, Any], ranks: str, on_demand: bool) -> None:
     saved.state(**told)
     (worker,) = Folder(saved.path).read().workers
     assert (worker.ranks, worker.on_demand) == (ranks, on_demand)
@@ -167,7 +168,13 @@ def test_a_file_is_read_again_when_another_one_has_taken_its_place(
     from patcher.workers import folder as module
 
     read: list[str] = []
-    monkeypatch.setattr(module, "content", lambda file, inner=module.content: (read.append(file.name), inner(file))[1])
+    real = module.content
+
+    def content(file: Path) -> Any:
+        read.append(file.name)
+        return real(file)
+
+    monkeypatch.setattr(module, "content", content)
     folder = Folder(saved.path)
     saved.state("armed", rank=0)
     saved.state("armed", rank=1)
