@@ -374,8 +374,8 @@ class Bash:
         """What the script starts where the unknown answers are those of this way, and what bash complains of."""
         for path in self.out.iterdir():
             path.unlink()
-        path = f"{self.folder}/bin:{self.folder}/way{way}:/usr/bin:/bin"
-        said = _bash(Path("run.sh"), self.work, {**self.environ, "PATH": path})
+        found = f"{self.folder}/bin:{self.folder}/way{way}:/usr/bin:/bin"
+        said = _bash(Path("run.sh"), self.work, {**self.environ, "PATH": found})
         return [_started(path.read_bytes().decode(errors="replace")) for path in self.out.iterdir()], said
 
 

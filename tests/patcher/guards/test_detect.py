@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -145,8 +146,8 @@ CODES = [("0.11.0rc1", OFF), ("0.19.1rc1", OFF), ("0.20.2rc1", ARMED), ("0.30.0r
 @pytest.mark.parametrize(("code", "state"), thinned_rows(CODES, ends(CODES)))
 def test_the_code_says_what_a_development_tree_has(code: str, state: State) -> None:
     command = ["vllm", "serve", "m", "--additional-config", '{"msmonitor_use_daemon": true}']
-    tree = {"root": releases.release(code), "package": "vllm_ascend", "published": releases.VLLM_ASCEND}
-    found = detect(VLLM_ASCEND, version="0.19.1rc2.dev1908", environ={}, command=command, **tree)  # type: ignore[arg-type]
+    tree: dict[str, Any] = {"root": releases.release(code), "package": "vllm_ascend", "published": releases.VLLM_ASCEND}
+    found = detect(VLLM_ASCEND, version="0.19.1rc2.dev1908", environ={}, command=command, **tree)
     assert one(found, MSMONITOR).state is state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tree_sitter
@@ -12,7 +13,8 @@ from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.guards.launch import read
 from patcher.guards.scope import RUN_TIME, Placed, quoted
-from patches.switches import MSPROF, State
+from patcher.switches import State
+from patches.switches import MSPROF
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
@@ -368,9 +370,10 @@ def test_what_is_no_script_is_a_problem(tmp_path: Path, name: str, content: byte
         path.mkdir()
     elif isinstance(content, bytes):
         path.write_bytes(content)
-    for arguments in ({"script": path}, {"command": ("bash", str(path))}):
+    asked: tuple[dict[str, Any], ...] = ({"script": path}, {"command": ("bash", str(path))})
+    for arguments in asked:
         with pytest.raises(Problem) as caught:
-            read({}, **arguments)  # type: ignore[arg-type]
+            read({}, **arguments)
         assert caught.value.kind is Kind.USAGE
         assert reason in caught.value.cause
         assert caught.value.where == str(path)
