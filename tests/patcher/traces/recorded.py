@@ -78,7 +78,7 @@ class Run:
         ]  # fmt: skip
         for number, task in enumerate(self.tasks, 1):
             name = f"nccl{task.name}" if task.kind == "communication" else task.name
-            args = {"device": 0, "stream": task.stream, "correlation": number}
+            args: dict[str, Any] = {"device": 0, "stream": task.stream, "correlation": number}
             if task.kind == "communication" and self.group:
                 args["Process Group Name"] = self.group
             cat = "gpu_memcpy" if task.kind == "copy" else "kernel"
@@ -201,16 +201,10 @@ class Run:
                     db.execute("INSERT INTO CANN_API VALUES (?,?,1)", (START + task.launch, number))
                 if task.ask is not None:
                     db.execute("INSERT INTO CONNECTION_IDS VALUES (?,?)", (10_000 + number, number))
-                    row = (
-                        str(START + task.ask),
-                        str(START + task.ask + 1),
-                        1,
-                        10_000 + number,
-                        text("asks"),
-                        None,
-                        50001,
+                    db.execute(
+                        "INSERT INTO PYTORCH_API VALUES (?,?,1,?,?,NULL,50001)",
+                        (str(START + task.ask), str(START + task.ask + 1), 10_000 + number, text("asks")),
                     )
-                    db.execute("INSERT INTO PYTORCH_API VALUES (?,?,?,?,?,?,?)", row)
             db.execute("INSERT INTO RANK_DEVICE_MAP VALUES (?,0)", (self.rank,))
             db.execute("INSERT INTO NPU_INFO VALUES (0,'Ascend910B')")
             db.executemany("INSERT INTO STRING_IDS VALUES (?,?)", [(number, value) for value, number in texts.items()])

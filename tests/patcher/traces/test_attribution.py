@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,8 @@ def written(run: Run, form: str, place: Path) -> Path:
     """Where ``run`` lies, as the profiler of ``form`` would have written it."""
     if form in ("torch", "gzip"):
         return run.torch(place / f"host_1.{form}.pt.trace.json{'.gz' if form == 'gzip' else ''}")
-    return getattr(run, form)(place / f"{form}_ascend_pt")
+    write: Callable[[Path], Path] = getattr(run, form)
+    return write(place / f"{form}_ascend_pt")
 
 
 def capture(run: Run, form: str, place: Path, only: tuple[int, int] | None = None) -> Capture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,10 @@ from tests.patcher.traces.recorded import MS, steps
 from tests.patcher.traces.test_attribution import timeline
 
 
-def capture(*times: int, first: int = 30, **more: object) -> Capture:
+def capture(*times: int, first: int = 30, **more: Any) -> Capture:
     units = tuple(Unit(number=first + at, host_ns=ns, kernels=10, compute_ns=ns) for at, ns in enumerate(times))
     made = Capture("/traces/a_dp0_rank0_1", "torch", 0, "NVIDIA H100", units, marks="ProfilerStep#")
-    return replace(made, **more)  # type: ignore[arg-type]
+    return replace(made, **more)
 
 
 def noisy(median: int, seed: int, count: int = 40) -> Capture:
@@ -168,7 +169,7 @@ def test_the_json_of_a_comparison_is_what_is_promised() -> None:
     ]  # fmt: skip
 
 
-def loaded(*held: dict[str, int], **more: object) -> Capture:
+def loaded(*held: dict[str, Any], **more: Any) -> Capture:
     made = capture(*[MS] * len(held), **more)
     units = tuple(replace(unit, **loads) for unit, loads in zip(made.units, held, strict=True))
     return replace(made, units=units)

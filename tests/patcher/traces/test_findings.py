@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,8 @@ def checks(run: Run, **more: object) -> dict[str, Check]:
 
 
 def unit(number: int = 0, kernels: int = 10, **parts: int) -> Unit:
-    return Unit(
-        number=number, host_ns=100 * MS, kernels=kernels, **{f"{name}_ns": ms * MS for name, ms in parts.items()}
-    )
+    times: dict[str, Any] = {f"{name}_ns": ms * MS for name, ms in parts.items()}
+    return Unit(number=number, host_ns=100 * MS, kernels=kernels, **times)
 
 
 def capture(*units: Unit, rank: int | None = 0, **more: object) -> Capture:

@@ -21,6 +21,7 @@ from patcher.commands import tracing
 from patcher.errors import Problem
 from patcher.traces import database, folders, sources
 from patcher.traces.folders import Capture, Trace
+from patcher.traces.names import OUTPUT
 from tests.patcher.traces.conftest import RECORDING
 
 NPU = "host_dp0_rank{}_77_77_2026112204174{}276_ascend_pt"
@@ -69,7 +70,7 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
 def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--thorough"):
         pytest.skip("--thorough: it imports torch_npu once more")
-    words = [npu_python, RECORDING, "npu", tmp_path, "FULL"]
+    words = [str(npu_python), str(RECORDING), "npu", str(tmp_path), "FULL"]
     subprocess.run(words, env=environments.variables(), capture_output=True)
     (capture,) = folders.captures(tmp_path / "full")
     assert (capture.state, capture.first.why) == (folders.CUT, "profiler_info.json is not whole")
@@ -152,7 +153,7 @@ def test_on_another_host_the_age_decides(recorded: Path, tmp_path: Path) -> None
 
 def parsed(path: Path, **files: str | bytes | None) -> Path:
     """A parsed ``*_ascend_pt`` as torch_npu leaves it, with ``files`` of its output instead; None leaves one out."""
-    output = path / folders.OUTPUT
+    output = path / OUTPUT
     output.mkdir(parents=True, exist_ok=True)
     schedule = {"wait": 2, "warmup": 1, "active": 2, "repeat": 1, "skip_first": 0}
     info = {"config": {"common_config": {"schedule": schedule}}, "rank_id": 3}
@@ -201,16 +202,21 @@ def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -
     data.mkdir(parents=True)
     (data / "ts.slice_0").write_bytes(b"x")
     assert folders.look(path).why == "the device left data, and there is no kernel_details.csv"
-    (path / folders.OUTPUT / "kernel_details.csv").write_text("Name\n")
+    (path / OUTPUT / "kernel_details.csv").write_text("Name\n")
     assert folders.look(path).state == folders.WHOLE
 
 
 def test_what_an_analyse_that_was_killed_left(tmp_path: Path) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
-    shutil.copytree(path / folders.OUTPUT, path / folders.BEFORE)
+    shutil.copytree(path / OUTPUT, path / folders.BEFORE)
     trace = folders.look(path)
     assert trace.state == folders.HALF_PARSED
     assert folders.BEFORE in trace.why
+
+
+def emptied(path: Path) -> None:
+    shutil.rmtree(path)
+    path.mkdir()
 
 
 @pytest.mark.parametrize(
@@ -221,12 +227,12 @@ def test_what_an_analyse_that_was_killed_left(tmp_path: Path) -> None:
         (lambda path: (path / "profiler_info_3.json").write_text('{"config": {'), folders.CUT),
         (lambda path: (path / "profiler_info_3.json").write_text("[]"), folders.CUT),
         (lambda path: (path / "FRAMEWORK" / "torch.op_range").write_bytes(b""), folders.EMPTY),
-        (lambda path: [shutil.rmtree(path), path.mkdir()], folders.EMPTY),
+        (emptied, folders.EMPTY),
     ],
 )
 def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
-    shutil.rmtree(path / folders.OUTPUT)
+    shutil.rmtree(path / OUTPUT)
     assert folders.look(path).state == folders.NOT_PARSED
     doctored(path)
     assert folders.look(path).state == state
@@ -301,7 +307,7 @@ def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
 def test_the_steps_of_a_database(tmp_path: Path, steps: tuple[int, ...] | None, found: tuple[int, ...] | None) -> None:
     path = parsed(tmp_path / NPU.format(0, 1), **{"trace_view.json": None, "step_trace_time.csv": None})
     shutil.rmtree(path / "FRAMEWORK")
-    with closing(sqlite3.connect(path / folders.OUTPUT / "ascend_pytorch_profiler_3.db")) as database, database:
+    with closing(sqlite3.connect(path / OUTPUT / "ascend_pytorch_profiler_3.db")) as database, database:
         database.execute(f"CREATE TABLE {'STEP_TIME' if steps else 'OTHER'} (id INTEGER)")
         database.executemany("INSERT INTO STEP_TIME VALUES (?)", [(step,) for step in steps or ()]) if steps else None
     trace = folders.look(path)

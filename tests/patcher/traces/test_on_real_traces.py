@@ -12,6 +12,7 @@ import pytest
 from patcher.traces import attribution, findings, sources
 from patcher.traces.attribution import Attribution
 from patcher.traces.model import Capture
+from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import SHARED, shared
 
 pytestmark = shared
@@ -68,7 +69,7 @@ def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
     assert first.waits_ns / 1e6 == pytest.approx(told, abs=0.01)
 
 
-def _read(path: Path) -> tuple[sources.Timeline, Attribution]:
+def _read(path: Path) -> tuple[Timeline, Attribution]:
     (found,) = sources.find(path)
     timeline = sources.read(found)
     return timeline, attribution.attributed(timeline)

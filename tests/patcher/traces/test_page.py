@@ -9,6 +9,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -57,7 +58,7 @@ HOSTILE = (
 
 def unit(number: int, *, scale: int = 1, load: int | None = None) -> Unit:
     parts = (40, 5, 10, 2, 9, 3, 1)
-    times = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
+    times: dict[str, Any] = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
     phases = {"forward": 30 * MS, "backward": 20 * MS, "optimizer": MS}
     return Unit(number, 68 * MS, 900, **times, phases=phases, requests=load, context=load and load * 100, tokens=load)
 
@@ -287,7 +288,8 @@ def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
 
 
 def test_what_ran_on_no_device_has_the_columns_of_the_host():
-    units = tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(3))
+    none: dict[str, Any] = dict.fromkeys(PARTS, 0)
+    units = tuple(replace(unit(30 + at), **none) for at in range(3))
     text = Seen(page.page(Report((replace(capture(), units=units),), (), Verdict("a verdict")))).text
     assert "Nothing ran on a device: the line is how long each was on the host." in text
     assert "ms on the host per unit" in text
@@ -306,9 +308,14 @@ def test_details_give_way_before_the_page_grows_too_large():
 
 def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):
     """A rollout's thousands of units take thousands of steps, not millions."""
-    asked = []
-    total = Capture.total_ns.fget
-    monkeypatch.setattr(Capture, "total_ns", property(lambda capture: asked.append(capture) or total(capture)))
+    asked: list[Capture] = []
+    total = vars(Capture)["total_ns"].fget
+
+    def counted(capture: Capture) -> int:
+        asked.append(capture)
+        return int(total(capture))
+
+    monkeypatch.setattr(Capture, "total_ns", property(counted))
     counts = []
     for units in (20, 200):
         asked.clear()
@@ -328,7 +335,7 @@ def tab():
 
 def shown(tab: browser.Page, table: int) -> list[str]:
     rows = f"[...document.querySelectorAll('table')[{table}].tBodies[0].rows]"
-    return tab.value(f"{rows}.filter(row => row.offsetParent).map(row => row.cells[0].textContent)")
+    return list(tab.value(f"{rows}.filter(row => row.offsetParent).map(row => row.cells[0].textContent)"))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

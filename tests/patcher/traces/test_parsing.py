@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,7 +23,8 @@ from fixtures.ascend import trace
 from patcher.cli import analyse as cli
 from patcher.cli import rlpatch
 from patcher.traces import folders, offline, opens, parsing, recipes
-from patcher.traces.folders import BEFORE, OUTPUT
+from patcher.traces.folders import BEFORE
+from patcher.traces.names import OUTPUT
 from tests.patcher.cli.conftest import runner
 from tests.patcher.traces import standin
 
@@ -54,10 +56,12 @@ def traces(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def analyse(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict]:
+def analyse(tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Runs `analyse` with a stand-in of torch_npu that behaves in one way, and gives its document."""
 
-    def analyse(folder: Path, *words: object, how: str = "whole", code: int = 0, exports: bool = True) -> dict:
+    def analyse(
+        folder: Path, *words: object, how: str = "whole", code: int = 0, exports: bool = True
+    ) -> dict[str, Any]:
         packages = tmp_path / f"packages-{exports}"
         if not packages.exists():
             standin.install(packages, exports=exports)
@@ -156,7 +160,7 @@ def test_how_a_parsing_ends(analyse, traces: Path, how: str, ended: str, code: i
 def test_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int], cpu: list[float], idles: bool) -> None:
     """Looked at each 2 s, for 16 s, with a patience of 13 s."""
     clock = [0.0]
-    monkeypatch.setattr(parsing.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(parsing, "_files", lambda _path: (files[int(clock[0] / 2)],))
     monkeypatch.setattr(parsing, "_cpu", lambda _session: cpu[int(clock[0] / 2)])
     with (tmp_path / "log").open("w+b") as log:
@@ -276,7 +280,8 @@ def test_away_from_the_main_thread(traces: Path, tmp_path: Path, monkeypatch: py
     """Signals are then for whoever owns the main thread."""
     monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
     monkeypatch.setenv("STANDIN", "whole")
-    path, told = not_parsed(traces), []
+    path = not_parsed(traces)
+    told: list[Any] = []
     words = {"jobs": 1, "patience": 600, "told": told.append}
     thread = threading.Thread(target=parsing.parse, args=([path], sys.executable, "text"), kwargs=words)
     thread.start()
