@@ -157,7 +157,7 @@ def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeyp
 
     real = transaction.preflight
 
-    def preflight(edits):  # type: ignore[no-untyped-def]
+    def preflight(edits):
         if any(edit.root == sites["n2"] for edit in edits):
             raise Problem(Kind.ENVIRONMENT, "the folder is read-only", str(sites["n2"]), "mount it again")
         return real(edits)

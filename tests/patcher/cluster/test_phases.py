@@ -10,11 +10,12 @@ import signal
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from click.testing import Result
 
+from patcher.change import Edit
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import recover
 from patcher.cluster.values import Answer
@@ -156,9 +157,11 @@ def test_a_node_that_is_gone_for_good_is_not_waited_for(crew: Processes, sites: 
     assert settled(crew.sites)
 
 
-def test_without_the_node_that_decides_nothing_is_decided(crew: Processes, sites: Sites) -> None:
+def test_without_the_node_that_decides_nothing_is_decided(
+    crew: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
     crew.deaths = [Death("n1", "commit", after=True)]
-    crew.again = lambda _name: False  # type: ignore[method-assign]
+    monkeypatch.setattr(crew, "again", lambda _name: False)
     with pytest.raises(Problem, match="only its journal knows") as caught:
         drive(crew)
     assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
@@ -172,16 +175,27 @@ def test_without_the_node_that_decides_nothing_is_decided(crew: Processes, sites
     assert contents(crew.sites) == [patched()] * 3
 
 
-ENDS = {"apply": (applying, reverting, PRISTINE, patched()), "revert": (reverting, applying, patched(), PRISTINE)}
+class Scene(NamedTuple):
+    """What a driver is to do, what undoes it, and the bytes before and after."""
+
+    edit: Callable[[Path], Edit]
+    undo: Callable[[Path], Edit]
+    ends: tuple[bytes, bytes]
+
+
+SCENES = {
+    "apply": Scene(applying, reverting, (PRISTINE, patched())),
+    "revert": Scene(reverting, applying, (patched(), PRISTINE)),
+}
 
 
 @pytest.mark.parametrize(
-    ("scene", "step"), [("apply", 3), *(pytest.param(s, 1, marks=pytest.mark.crash) for s in ENDS)]
+    ("scene", "step"), [("apply", 3), *(pytest.param(s, 1, marks=pytest.mark.crash) for s in SCENES)]
 )
 def test_a_driver_killed_before_any_question_leaves_what_recovery_ends(
     crew: Processes, sites: Sites, scene: str, step: int
 ) -> None:
-    edit, undo, *ends = ENDS[scene]
+    edit, undo, ends = SCENES[scene]
     sides = []
     for point in count(0, step):
         for site in sites.values():
@@ -322,22 +336,25 @@ def test_several_roots_of_a_node_are_one_part_each(sites: Sites, tmp_path: Path)
     assert settled({**sites, "more": more})
 
 
-def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(crew: Processes, sites: Sites) -> None:
+def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(
+    crew: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its answer was lost, and the process that was asked lives: it may decide at any moment."""
     kept, ask = [], crew.ask
 
-    def lost(question: str, *arguments: Any) -> dict[str, Answer]:
-        return {"n1": Answer(lost="no answer")} if question == "commit" else ask(question, *arguments)
+    def lost(question: str, *arguments: Any, **options: Any) -> dict[str, Answer]:
+        return {"n1": Answer(lost="no answer")} if question == "commit" else ask(question, *arguments, **options)
 
     def again(name: str) -> bool:
         kept.append(crew._running.pop(name))  # the old one is still there
         return True
 
-    crew.ask, crew.again = lost, again  # type: ignore[method-assign]
-    with pytest.raises(Problem, match="only its journal knows"):
-        drive(crew)
+    monkeypatch.setattr(crew, "again", again)
+    with monkeypatch.context() as patch:
+        patch.setattr(crew, "ask", lost)
+        with pytest.raises(Problem, match="only its journal knows"):
+            drive(crew)
     assert [bool(store.standing(site)) for site in sites.values()] == [True] * 3
-    crew.ask = ask  # type: ignore[method-assign]
     ((process, pipe),) = kept
     first = store.standing(sites["n1"])
     assert first
@@ -349,7 +366,7 @@ def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(crew: Proc
     assert contents(sites) == [patched()] * 3
 
 
-def test_a_commit_that_comes_late_and_alone_counts(sites: Sites) -> None:
+def test_a_commit_that_comes_late_and_alone_counts(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal of the only participant may end by itself: what was asked to go back has gone ahead then."""
     crew = Processes({"n1": sites["n1"]})
     ask = crew.ask
@@ -361,7 +378,8 @@ def test_a_commit_that_comes_late_and_alone_counts(sites: Sites) -> None:
             ask("commit", arguments)
         return ask(question, arguments)
 
-    crew.ask, crew.again = late, lambda _name: True  # type: ignore[method-assign]
+    monkeypatch.setattr(crew, "ask", late)
+    monkeypatch.setattr(crew, "again", lambda _name: True)
     drive(crew)
     crew.close()
     assert (sites["n1"] / WORKER).read_bytes() == patched()

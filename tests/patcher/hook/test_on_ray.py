@@ -86,7 +86,12 @@ def test_every_process_of_a_job_on_a_cluster_that_runs_already(
 def test_a_node_that_joins_later(cluster: rays.Cluster, shared: Hooked) -> None:
     shared.plan()
     late = shared.folder / "late"
-    joining = threading.Thread(target=lambda: (_wait(late), cluster.join("late")))
+
+    def join() -> None:
+        _wait(late)
+        cluster.join("late")
+
+    joining = threading.Thread(target=join)
     joining.start()
     given = environ(shared, LATE=str(late))
     done = shared.started(cluster.python, "-B", DRIVE, "plain", cluster.address, environ=given)
