@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -93,7 +94,7 @@ def timed(work: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def _noop(ray, identity: str):  # type: ignore[no-untyped-def]
+def _noop(ray: Any, identity: str) -> Any:
     class Plain:
         def noop(self) -> None:
             pass

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -48,7 +48,9 @@ ENVIRON = {key: value for key, value in os.environ.items() if key != "PYTHONDONT
 WORKER = "vllm_ascend/worker/worker_v1.py"
 
 
-def alternate(variants: dict[str, Sequence[str]], runs: int, after: dict[str, Callable[[], None]]) -> dict[str, float]:
+def alternate(
+    variants: Mapping[str, Sequence[str]], runs: int, after: dict[str, Callable[[], None]]
+) -> dict[str, float]:
     """Variant → median seconds of its process; one run of each that is not counted, then in turn."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(runs + 1):
