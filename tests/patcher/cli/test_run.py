@@ -178,7 +178,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", thinned([*LOSSES], ("-E in a script", "env -i", "not imported", "another copy")))
 @pytest.mark.parametrize("require", thinned([False, True], [True]))
 def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: Run, site: Path, tmp_path: Path) -> None:
     (tmp_path / "words").write_text(f"env -i {sys.executable} -c pass")

@@ -102,7 +102,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize("name", thinned(NAMES, (NAMES[1], NAMES[3], NAMES[-1])), ids=ascii)
+@pytest.mark.parametrize("name", thinned(NAMES, (NAMES[1], NAMES[-1])), ids=ascii)
 def test_every_command_works_below_any_name(tmp_path: Path, name: str | bytes) -> None:
     site = package.install(tmp_path / os.fsdecode(name))
     original = Picture(site)
@@ -120,7 +120,10 @@ def loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
-@pytest.mark.parametrize("name", ["vllm_ascend", "vllm_ascend/worker", V1, ".rlpatch", "vllm_ascend/__init__.py"])
+LOOPS = ("vllm_ascend", "vllm_ascend/worker", V1, ".rlpatch", "vllm_ascend/__init__.py")
+
+
+@pytest.mark.parametrize("name", thinned(LOOPS, (V1, ".rlpatch")))
 def test_loops_of_links_are_refused(tmp_path: Path, name: str) -> None:
     site = package.install(tmp_path / "site")
     loop(site / name)
@@ -203,39 +206,35 @@ def through_link(site: Path, outside: Path) -> None:
     registry(lambda top, _outside: named(top, "vllm_ascend/link/worker.py"))(site, outside)
 
 
-@pytest.mark.parametrize(
-    "arrange",
-    [
-        elsewhere,
-        linked("state.json"),
-        linked("[0-9a-f]*"),
-        linked("lock"),
-        linked(".gitignore"),
-        journal("../outside/worker.py"),
-        journal("OUTSIDE/worker.py"),
-        journal("vllm_ascend/../../outside/worker.py"),
-        journal(V1, ("OUTSIDE",)),
-        journal(V1, ("", "OUTSIDE")),
-        registry(lambda top, outside: named(top, "../outside/worker.py")),
-        registry(lambda top, outside: named(top, f"{outside}/worker.py")),
-        registry(lambda top, outside: kept(top, "../outside/worker.py")),
-        registry(lambda top, outside: cached(top, "../outside/worker.pyc")),
-        registry(lambda top, outside: top.update(folders={"../outside": None})),
-        through_link,
-    ],
-    ids=[
-        "store is a link", "registry is a link", "backups are links", "lock is a link", "ignore file is a link",
-        "journal ..", "journal absolute", "journal hidden ..", "journal of another root", "journal with another root",
-        "record ..", "record absolute", "entry ..", "bytecode ..", "folder ..", "record through a link",
-    ],
-)  # fmt: skip
-def test_nothing_outside_is_written_or_read(tmp_path: Path, arrange: Callable[[Path, Path], None]) -> None:
+TRAPS: dict[str, Callable[[Path, Path], None]] = {
+    "store is a link": elsewhere,
+    "registry is a link": linked("state.json"),
+    "backups are links": linked("[0-9a-f]*"),
+    "lock is a link": linked("lock"),
+    "ignore file is a link": linked(".gitignore"),
+    "journal ..": journal("../outside/worker.py"),
+    "journal absolute": journal("OUTSIDE/worker.py"),
+    "journal hidden ..": journal("vllm_ascend/../../outside/worker.py"),
+    "journal of another root": journal(V1, ("OUTSIDE",)),
+    "journal with another root": journal(V1, ("", "OUTSIDE")),
+    "record ..": registry(lambda top, outside: named(top, "../outside/worker.py")),
+    "record absolute": registry(lambda top, outside: named(top, f"{outside}/worker.py")),
+    "entry ..": registry(lambda top, outside: kept(top, "../outside/worker.py")),
+    "bytecode ..": registry(lambda top, outside: cached(top, "../outside/worker.pyc")),
+    "folder ..": registry(lambda top, outside: top.update(folders={"../outside": None})),
+    "record through a link": through_link,
+}
+SHORT = ("store is a link", "lock is a link", "journal ..", "bytecode ..", "record through a link")
+
+
+@pytest.mark.parametrize("trap", thinned([*TRAPS], SHORT))
+def test_nothing_outside_is_written_or_read(tmp_path: Path, trap: str) -> None:
     site, outside = package.install(tmp_path / "site"), tmp_path / "outside"
     outside.mkdir()
     (outside / "worker.py").write_bytes((site / V1).read_bytes())
     (outside / "worker.pyc").write_bytes(b"theirs")
     assert package.rlpatch(site, *APPLY.split()).exit_code == 0
-    arrange(site, outside)
+    TRAPS[trap](site, outside)
     before = Picture(outside)
     for said in watched(outside, site, *COMMANDS):
         assert "OUTSIDE" not in said.stderr, said
