@@ -105,6 +105,7 @@ def test_the_site_joins_the_lines_of_chinese_sentences(written: str, shown: str 
     assert hooks_of_the_site().on_page_markdown(written) == (written if shown is None else shown)
 
 
+@pytest.mark.matrix
 def test_the_site_can_be_built(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs_static_i18n", reason="the site needs the extra docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
