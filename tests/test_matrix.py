@@ -54,6 +54,7 @@ def test_who_names_nothing_gets_the_short_run(
         (pytester.path / "tests" / name).write_text((root / "tests" / name).read_text())
     pytester.makepyprojecttoml(
         f"[tool.pytest.ini_options]\ntestpaths = ['tests']\npythonpath = ['.', '{root}']\nmarkers = ['matrix: m']\n"
+        "addopts = '-p no:hydra_pytest'\n"
     )
     (pytester.path / "tests" / "test_it.py").write_text(
         """

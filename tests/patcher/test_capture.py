@@ -193,8 +193,9 @@ def test_markers_show_every_loop_of_a_training_stage(words: str, units: tuple[st
     assert capture(words).stage.marked == units
 
 
-def test_a_plain_window_is_worth_none() -> None:
-    assert capture("--decode 30:60").notes == ()
+@pytest.mark.parametrize("words", ["--decode 30:60", "--decode 1:129", "--decode 30:60 --contents npu,cpu,memory"])
+def test_what_is_usual_is_worth_none(words: str) -> None:
+    assert capture(words).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -215,6 +216,9 @@ def test_a_plain_window_is_worth_none() -> None:
         ),
         ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --backend npu"),
         ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --backend npu"),
+        ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --backend npu"),
+        ("--decode 30:60 --facts", "--decode 30:60 --backend npu"),
+        ("--mini-batch 0:1 --strategy veomni", "--mini-batch 0:1 --strategy veomni --backend npu"),
         ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
         ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -145,6 +146,32 @@ def test_only_regular_files_are_read(saved: Saved, make: Callable[[Path], object
 def test_a_file_that_is_closed_is_left_out(saved: Saved) -> None:
     saved.state().chmod(0)
     assert [why for _, why in Folder(saved.path).read().skipped] == ["Permission denied"]
+
+
+def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    saved.state()
+    monkeypatch.setattr(os, "open", refused)
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["Input/output error"]
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
+    saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = saved.state()
+    real = os.open
+
+    def exchanged(path: Path, *words: int) -> int:
+        file.unlink()
+        os.mkfifo(file)
+        return real(path, *words)
+
+    monkeypatch.setattr(os, "open", exchanged)
+    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is no regular file"]
 
 
 def test_what_others_keep_there_is_theirs(saved: Saved) -> None:
