@@ -109,6 +109,7 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
     for path in _traces(told, paths, sources.find):
         try:
             timeline = sources.read(path)
+            made = attribution.attributed(timeline, units)
         except Problem as problem:
             told.problems.append(problem)
             continue
@@ -118,7 +119,6 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
         except OSError as error:
             told.problems.append(_unreadable(path, error))
             continue
-        made = attribution.attributed(timeline, units)
         if units is not None and not made.capture.units:
             all_units = attribution.attributed(timeline).capture.units
             numbers = [unit.number for unit in all_units]

@@ -7,7 +7,9 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from patcher.errors import Kind, Problem
 from patcher.traces import ascend, database
 from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, Timeline, joined, module_class
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, in_order, module_class
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,28 +26,111 @@ _NEEDED = {
     "TASK": {"startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType", "streamId"},
     "STRING_IDS": {"id", "value"},
 }
-_COMPUTING = (
-    "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId LEFT JOIN STRING_IDS n ON n.id = i.opType"
-)
+_COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
+_PIECE = 1 << 10
+"""Operators that are walked at once."""
+
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
+_HOST = f"""FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND (type = {_OPERATOR}
+ OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
 
 
 def read(file: Path) -> Timeline:
     """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
-    import sqlite3
-
-    found = Timeline(str(file), "ascend-db")
-    try:
-        with database.opened(file) as db:
-            db.text_factory = lambda data: data.decode("utf-8", "replace")
-            _read(db, file, found)
-    except sqlite3.Error as error:
-        hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
-        raise Problem(Kind.TRACE, f"{file.name} cannot be read: {error}", str(file), hint) from None
+    found = Stored(file)
+    with found.opened() as db:
+        _read(db, file, found)
     return found
 
 
-def _read(db: sqlite3.Connection, file: Path, found: Timeline) -> None:
+class Stored(Timeline):
+    """A timeline whose operators stay in their database: they are most of it, and are walked without being held.
+
+    ``span`` is from when to when there are some, ``ordered`` whether those of each thread lie in the order of their
+    begin, as torch_npu writes them; else SQLite sorts them, in files of its own.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file), "ascend-db")
+        self.file = file
+        self.numbers: dict[int, int] = {}
+        self.span: tuple[int, int] | None = None
+        self.ordered = True
+
+    @contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The database, in which what cannot be read is a Problem (TRACE)."""
+        import sqlite3
+
+        try:
+            with database.opened(self.file) as db:
+                db.text_factory = lambda data: data.decode("utf-8", "replace")
+                yield db
+        except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
+            what = error if isinstance(error, sqlite3.Error) else f"a column holds what is not of its type ({error})"
+            hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
+            raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
+
+    def add_operators(self, db: sqlite3.Connection) -> None:
+        """Take their names, threads and times, and of marks and modules all."""
+        texts, latest = _Texts(db), dict[int, tuple[int, int]]()
+        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
+        for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
+            thread, text = self.thread(0, thread_id), texts[name]
+            if text is None:
+                continue
+            if kind == _TRACE:
+                self.modules[thread].add(begin, end, self.names(module_class(text)))
+                continue
+            if self.mark(text, begin, end, thread):
+                continue
+            if name not in self.numbers:
+                self.numbers[name] = self.names(text)
+            if forward:
+                self.backward.add(thread)
+            before = latest.get(thread_id, (begin, end))
+            self.ordered &= before[0] < begin or (before[0] == begin and before[1] >= end)
+            latest[thread_id] = begin, end
+            low, high = self.span or (begin, end)
+            self.span = (min(low, begin), max(high, end))
+
+    def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
+        """The operators of each thread in the order of their begin, read a second time."""
+        if self.span is None:
+            return
+        order = "" if self.ordered else "ORDER BY 3, 1, 2 DESC"
+        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name"
+        numbers = self.numbers
+        with self.opened() as db:
+            found = db.execute(f"SELECT {columns} {_HOST} AND type = {_OPERATOR} {order}")
+            while piece := found.fetchmany(_PIECE):
+                threads: dict[int, list[Row]] = {}
+                for begin, end, thread, name in piece:
+                    if name in numbers:
+                        threads.setdefault(thread, []).append((begin, end, numbers[name]))
+                for thread, rows in threads.items():
+                    yield self.thread(0, thread), rows
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """From when to when there are operators, and tasks."""
+        yield from super().spans()
+        if self.span is not None:
+            yield self.span
+
+
+class _Texts(dict["int", "str | None"]):
+    """Texts by their numbers, asked for when they are needed first; None for one that there is not."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    def __missing__(self, number: int) -> str | None:
+        row = self.db.execute("SELECT value FROM STRING_IDS WHERE id = ?", (number,)).fetchone()
+        text = self[number] = None if row is None or row[0] is None else str(row[0])
+        return text
+
+
+def _read(db: sqlite3.Connection, file: Path, found: Stored) -> None:
     tables = _tables(db)
     for table, columns in _NEEDED.items():
         if table == "TASK" and table not in tables and "PYTORCH_API" in tables:
@@ -95,20 +180,20 @@ def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timel
         cause = f"{file.name} holds the tasks of several devices: {several}"
         raise Problem(Kind.TRACE, cause, str(file), "parse each rank into a folder of its own")
     computing = "COMPUTE_TASK_INFO" in tables and bool(db.execute("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1").fetchall())
-    columns, joins = ("NULL, NULL", "") if not computing else ("n.value, i.globalTaskId", _COMPUTING)
+    columns, joins = ("NULL, NULL", "") if not computing else ("i.opType, i.globalTaskId", _COMPUTING)
     rows = db.execute(
-        f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, k.value, {columns} FROM TASK t"  # noqa: S608
-        f" LEFT JOIN STRING_IDS k ON k.id = t.taskType {joins}"
+        f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {joins}"  # noqa: S608
     )
-    for begin, end, stream, connection, task_type, operator, computed in rows:
-        task_type = str(task_type or "")
+    texts = _Texts(db)
+    for begin, end, stream, connection, type_id, operator_id, computed in rows:
+        task_type, operator = texts[type_id] or "", texts[operator_id]
         kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
         if kind == COMPUTE and computed is None and computing:  # the vendor does not count it either
             continue
         if kind is not None:
             if computed is None and not ascend.is_known(task_type):
                 found.unknown.add(task_type)
-            add(begin, end, kind, str(operator or task_type), f"stream {stream}", connection)
+            add(begin, end, kind, operator or task_type, f"stream {stream}", connection)
     if "COMMUNICATION_OP" in tables:
         transits = _transits(file.parent / "analysis.db")
         rows = db.execute(
@@ -126,23 +211,10 @@ def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timel
     return connections
 
 
-def _add_host(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline) -> None:
+def _add_host(db: sqlite3.Connection, tables: dict[str, set[str]], found: Stored) -> None:
     """Fill in operators, modules and marks."""
     if "PYTORCH_API" in tables:
-        rows = db.execute(
-            "SELECT CAST(p.startNs AS INTEGER), CAST(p.endNs AS INTEGER), p.globalTid, n.value, p.fwdThreadId, p.type"
-            " FROM PYTORCH_API p LEFT JOIN STRING_IDS n ON n.id = p.name"
-        )
-        for begin, end, thread_id, name, forward, kind in rows:
-            if begin is None or end is None or name is None:
-                continue
-            thread = found.thread(0, thread_id)
-            if kind == _OPERATOR and not found.mark(name, begin, end, thread):
-                found.operators[thread].add(begin, end, found.names(name))
-                if forward:
-                    found.backward.add(thread)
-            elif kind == _TRACE and name.startswith(NN_MODULE):
-                found.modules[thread].add(begin, end, found.names(module_class(name)))
+        found.add_operators(db)
     if "MSTX_EVENTS" in tables:
         rows = db.execute(
             "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"
@@ -163,37 +235,40 @@ def _link(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline, 
     """Give each task the call of CANN that launched it, and the operator that asked for it."""
     tasks = found.tasks
     if "CANN_API" in tables:
-        keys, times, threads = _columns(
-            (connection, begin, found.thread(0, thread))
-            for connection, begin, thread in db.execute(
-                "SELECT connectionId, startNs, globalTid FROM CANN_API WHERE connectionId IS NOT NULL"
-            )
-        )
-        for task, call in joined(connections, keys, times):
-            tasks.launched[task] = tasks.asked[task] = times[call]
-            tasks.thread[task] = threads[call]
+        calls = db.execute("SELECT connectionId, startNs, globalTid FROM CANN_API WHERE connectionId IS NOT NULL")
+        for task, time, thread in _earliest(connections, calls):
+            tasks.launched[task] = tasks.asked[task] = time
+            tasks.thread[task] = found.thread(0, thread)
     if {"CONNECTION_IDS", "PYTORCH_API"} <= tables.keys():
-        keys, times, threads = _columns(
-            (connection, begin, found.thread(0, thread))
-            for connection, begin, thread in db.execute(
-                "SELECT c.connectionId, CAST(p.startNs AS INTEGER), p.globalTid FROM PYTORCH_API p"
-                " JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = ? AND p.startNs IS NOT NULL",
-                (_OPERATOR,),
-            )
+        calls = db.execute(
+            "SELECT c.connectionId, CAST(p.startNs AS INTEGER), p.globalTid FROM PYTORCH_API p"
+            " JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = ? AND p.startNs IS NOT NULL",
+            (_OPERATOR,),
         )
-        for task, call in joined(connections, keys, times):
-            tasks.asked[task], tasks.thread[task] = times[call], threads[call]
+        for task, time, thread in _earliest(connections, calls):
+            tasks.asked[task], tasks.thread[task] = time, found.thread(0, thread)
             if tasks.launched[task] == UNKNOWN:
-                tasks.launched[task] = times[call]
+                tasks.launched[task] = time
 
 
-def _columns(rows: Iterator[tuple[int, int, int]]) -> tuple[array[int], array[int], array[int]]:
-    keys, times, threads = array("q"), array("q"), array("i")
-    for key, time, thread in rows:
-        keys.append(key)
-        times.append(time)
-        threads.append(thread)
-    return keys, times, threads
+def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """The places of ``wanted`` with time and thread of the earliest of the calls (key, time, thread) of their key.
+
+    There are more calls than tasks: none is held but the earliest.
+    """
+    order = in_order(array("i", range(len(wanted))), wanted)
+    keys = array("q", map(wanted.__getitem__, order))
+    times = array("q", [UNKNOWN]) * len(keys)
+    threads = array("q", times)
+    for key, time, thread in calls:
+        place = bisect_left(keys, key)
+        if place < len(keys) and keys[place] == key and (times[place] == UNKNOWN or time < times[place]):
+            times[place], threads[place] = time, thread
+    first = 0
+    for place, key in enumerate(keys):
+        first = first if keys[first] == key else place
+        if key != UNKNOWN and times[first] != UNKNOWN:
+            yield order[place], times[first], threads[first]
 
 
 def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:

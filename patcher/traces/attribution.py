@@ -13,9 +13,11 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from patcher.traces import facts
+from patcher.traces.hosts import Hosts
 from patcher.traces.model import (
     COMMUNICATION,
     COMPUTE,
@@ -26,13 +28,10 @@ from patcher.traces.model import (
     Collective,
     Kernel,
     Lanes,
-    Module,
-    Operator,
     Span,
     Unit,
 )
-from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, Mark, Ranges, Timeline
-from patcher.traces.torch import BACKWARD, OPTIMIZER
+from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, Mark, Timeline
 
 PROMPT_NS = 20_000
 """A kernel that starts within this time of its launch: the guides' near-vertical line between both."""
@@ -149,7 +148,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
         at for at, (_, _, mark) in enumerate(segments)
         if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
     ]  # fmt: skip
-    hosts = _Hosts(found, segments, owner, chosen)
+    hosts = Hosts(found, segments, owner, chosen)
     told = facts.units(found.facts)
     units = tuple(_unit(windows[at], parts[at], hosts.phases_of(at), told) for at in chosen)
     kernels, launches, prompt = _kernels(found, owner, set(chosen))
@@ -164,10 +163,9 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
 
 def _whole(found: Timeline) -> list[Mark]:
     """The whole trace as one unit, where nothing marks units; none if it is empty."""
-    columns = [*((ranges.begin, ranges.end) for ranges in found.operators), (found.tasks.begin, found.tasks.end)]
-    times = [(min(begin), max(end)) for begin, end in columns if begin]
-    asked = [time for time in found.tasks.asked if time != UNKNOWN]
-    times += [(min(asked), max(asked) + 1)] if asked else []
+    times = list(found.spans())
+    first = min((time for time in found.tasks.asked if time != UNKNOWN), default=None)
+    times += [(first, max(found.tasks.asked) + 1)] if first is not None else []
     return [Mark("", "the whole trace", min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
 
 
@@ -239,42 +237,56 @@ def _parts(found: Timeline, windows: Sequence[Window], order: Sequence[int]) -> 
     of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
     """
     parts = [[0] * len(PARTS) for _ in windows]
-    real = [at for at, window in enumerate(windows) if window.end > window.begin]
+    real = [(window.end, own) for window, own in zip(windows, parts, strict=True) if window.end > window.begin]
     if not real:
         return parts
-    tasks, reach, at = found.tasks, [0] * len(KINDS), 0
-    now = windows[real[0]].begin
-    for task in (*order, UNKNOWN):
-        begin = tasks.begin[task] if task != UNKNOWN else windows[real[-1]].end
-        while now < begin and at < len(real):
-            window = windows[real[at]]
-            until = min(begin, window.end)
-            _add_step(parts[real[at]], now, until, reach, tasks.launched[task] if task != UNKNOWN else UNKNOWN)
-            now = until
-            at += now == window.end
-        if at == len(real):
-            break
-        kind = tasks.kind[task]
-        reach[kind] = max(reach[kind], tasks.end[task])
+    tasks, reach = found.tasks, [0] * len(KINDS)
+    now = next(window.begin for window in windows if window.end > window.begin)
+    columns = (map(column.__getitem__, order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
+    last = real[-1][0]
+    following = iter(real)
+    end, own = next(following)
+    for begin, until, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
+        while now < begin:
+            if begin < end:
+                _add_step(own, now, begin, reach, launched)
+                now = begin
+            else:
+                _add_step(own, now, end, reach, launched)
+                now = end
+                if end == last:
+                    return parts
+                end, own = next(following)
+        if until > reach[kind]:
+            reach[kind] = until
     return parts
 
 
 def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
     """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
-    compute, communication, copy = (min(max(end, now), until) for end in reach)
-    both = min(compute, communication)
-    busy = max(compute, communication)
-    parts[0] += compute - both
-    parts[1] += both - now
-    parts[2] += communication - both
+    compute, communication, copy = reach
+    busy = now
+    if compute > now:
+        busy = compute = min(compute, until)
+        parts[0] += compute - now
+    if communication > now:
+        communication = min(communication, until)
+        both = min(communication, busy) - now
+        parts[0] -= both
+        parts[1] += both
+        parts[2] += communication - now - both
+        busy = max(busy, communication)
     if copy > busy:
+        copy = min(copy, until)
         parts[3] += copy - busy
         busy = copy
     if busy < until:
         if launched == UNKNOWN:
             parts[6] += until - busy
+        elif launched <= busy:
+            parts[5] += until - busy
         else:
-            handed = min(max(launched, busy), until)
+            handed = min(launched, until)
             parts[4] += handed - busy
             parts[5] += until - handed
 
@@ -321,146 +333,6 @@ def _kernels(
     kernels = [Kernel(found.names.texts[name], KINDS[kind], *values) for (name, kind), values in sums.items()]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
-
-
-class _Hosts:
-    """What the threads of the host did in the chosen segments: operators, modules, and the phases of training."""
-
-    def __init__(
-        self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int]
-    ) -> None:
-        self.found, self.owner = found, owner
-        self.begins = [segment.begin for segment in segments]
-        self.ends = [segment.end for segment in segments]
-        self.chosen = set(chosen)
-        self.sums: dict[int, list[int]] = {}
-        self.inclusive: dict[int, list[int]] = {}
-        self.phases: dict[int, Counter[str]] = {at: Counter() for at in chosen}
-        # What a segment asked for lies before what the next one did: each is sorted by itself, which takes less memory.
-        asked: dict[int, dict[int, array[int]]] = {}
-        for at, (segment, thread) in enumerate(zip(owner, found.tasks.thread, strict=True)):
-            if segment in self.chosen and thread != UNKNOWN:
-                asked.setdefault(thread, {}).setdefault(segment, array("i")).append(at)
-        main = {thread for thread, _ in found.marks}
-        texts = found.names.texts
-        self.backward_names = {at for at, text in enumerate(texts) if text.startswith(BACKWARD)}
-        self.optimizer_names = {at for at, text in enumerate(texts) if text.startswith(OPTIMIZER)}
-        for thread, (operators, modules) in enumerate(zip(found.operators, found.modules, strict=True)):
-            points = array("i")
-            for _, own in sorted(asked.get(thread, {}).items()):
-                points.extend(sorted(own, key=found.tasks.asked.__getitem__))
-            self._walk_operators(operators, points, backward=thread in found.backward - main)
-            if modules.begin:
-                self._walk_modules(modules, points)
-
-    def phases_of(self, segment: int) -> dict[str, int]:
-        """Phase → time of the kernels that it launched; nothing where no unit trains."""
-        trains = any(phases[phase] for phases in self.phases.values() for phase in ("backward", "optimizer"))
-        phases = self.phases[segment]
-        return {phase: phases[phase] for phase in ("forward", "backward", "optimizer")} if trains else {}
-
-    def operators(self) -> tuple[Operator, ...]:
-        """The operators, that with the longest time on the device first."""
-        rows = [Operator(self.found.names.texts[name], *values) for name, values in self.sums.items() if values[0]]
-        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
-
-    def modules(self) -> tuple[Module, ...]:
-        """The modules, that with the longest time on the device first."""
-        rows = [Module(self.found.names.texts[name], *values) for name, values in self.inclusive.items() if values[0]]
-        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
-
-    def _counts(self, begin: int, at: int) -> tuple[bool, int]:
-        """Whether a chosen segment holds ``begin``, and the last segment that began, sought from ``at`` on."""
-        while at + 1 < len(self.begins) and self.begins[at + 1] <= begin:
-            at += 1
-        return at in self.chosen and self.begins[at] <= begin < self.ends[at], at
-
-    def _walk_operators(self, ranges: Ranges, points: Sequence[int], *, backward: bool) -> None:
-        """Give each task to the innermost operator around the time at which it was asked for."""
-        ranges.sort()
-        sums, tasks, owner = self.sums, self.found.tasks, self.owner
-        stack: list[tuple[int, int]] = []  # end and name, the innermost last
-        own: list[int] = []  # of each of these: its time without that of the operators within
-        counted: list[bool] = []
-        at = segment = 0
-
-        def leave(time: int) -> None:
-            while stack and stack[-1][0] <= time:
-                _, name = stack.pop()
-                left = own.pop()
-                if counted.pop() and left > 0:
-                    sums[name][3] += left
-
-        def give(until: int | None) -> int:
-            place = at
-            while place < len(points) and (until is None or tasks.asked[points[place]] < until):
-                task = points[place]
-                leave(tasks.asked[task])
-                took = tasks.end[task] - tasks.begin[task]
-                names = {name for _, name in stack}
-                if names & self.optimizer_names:
-                    phase = "optimizer"
-                else:
-                    phase = "backward" if backward or names & self.backward_names else "forward"
-                self.phases[owner[task]][phase] += took
-                if stack:
-                    row = sums.setdefault(stack[-1][1], [0, 0, 0, 0])
-                    row[1] += 1
-                    row[2] += took
-                    if not row[0]:
-                        row[0] = 1
-                place += 1
-            return place
-
-        for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True):
-            if at < len(points) and tasks.asked[points[at]] < begin:
-                at = give(begin)
-            if stack and stack[-1][0] <= begin:
-                leave(begin)
-            counts, segment = self._counts(begin, segment)
-            if own:
-                own[-1] -= end - begin
-            stack.append((end, name))
-            own.append(end - begin)
-            counted.append(counts)
-            if counts:
-                row = sums.get(name)
-                if row is None:
-                    row = sums[name] = [0, 0, 0, 0]
-                row[0] += 1
-        give(None)
-        leave(max((end for end, _ in stack), default=0))
-
-    def _walk_modules(self, ranges: Ranges, points: Sequence[int]) -> None:
-        """Give each task to every module around the time at which it was asked for, once to each name."""
-        ranges.sort()
-        sums, tasks = self.inclusive, self.found.tasks
-        stack: list[tuple[int, int]] = []
-        at = segment = 0
-
-        def give(until: int | None) -> int:
-            place = at
-            while place < len(points) and (until is None or tasks.asked[points[place]] < until):
-                task = points[place]
-                stack[:] = [entry for entry in stack if entry[0] > tasks.asked[task]]
-                for name in {name for _, name in stack}:
-                    row = sums.setdefault(name, [0, 0, 0, 0])
-                    row[1] += 1
-                    row[2] += tasks.end[task] - tasks.begin[task]
-                place += 1
-            return place
-
-        for begin, end, name in zip(ranges.begin, ranges.end, ranges.name, strict=True):
-            at = give(begin)
-            stack[:] = [entry for entry in stack if entry[0] > begin]
-            counts, segment = self._counts(begin, segment)
-            if counts:
-                row = sums.setdefault(name, [0, 0, 0, 0])
-                row[0] += 1
-                if all(name != other for _, other in stack):
-                    row[3] += end - begin
-            stack.append((end, name))
-        give(None)
 
 
 def _collectives(

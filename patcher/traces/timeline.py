@@ -11,7 +11,7 @@ import operator
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -29,6 +29,9 @@ MANY = 16
 
 Thread = tuple[object, object]
 """The process and the thread of an event on the host, as the trace names them."""
+
+Row = tuple[int, int, int]
+"""A range on the host: begin, end, and the number of its name."""
 
 _COLLECTIVE = re.compile(
     r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
@@ -152,6 +155,11 @@ class Ranges:
         self.end.append(end)
         self.name.append(name)
 
+    def in_order(self) -> Iterator[Row]:
+        """The ranges in the order of their begin, the outer before the inner one."""
+        self.sort()
+        return zip(self.begin, self.end, self.name, strict=True)
+
     def sort(self) -> None:
         """Bring them into the order of their begin, the outer before the inner one.
 
@@ -255,15 +263,31 @@ class Timeline:
             self.modules.append(Ranges())
         return number
 
-    def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
-        """Take a range for a mark if its name says that it is one."""
+    def family(self, name: str) -> tuple[str, Mapping[str, int | None]] | None:
+        """Who marks units with ranges of this name, and what it tells of one; None if it marks none."""
         if name not in self._families:
             self._families[name] = _family(name)
-        found = self._families[name]
+        return self._families[name]
+
+    def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
+        """Take a range for a mark if its name says that it is one."""
+        found = self.family(name)
         if found is None:
             return False
         self.marks.append((thread, Mark(found[0], name, begin, end, **found[1])))
         return True
+
+    def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
+        """The operators of each thread in the order of their begin; a source may give those of a thread in pieces."""
+        for thread, ranges in enumerate(self.operators):
+            yield thread, ranges.in_order()
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """From when to when there are operators, and tasks; nothing where there are none."""
+        columns = [(own.begin, own.end) for own in self.operators]
+        for begin, end in (*columns, (self.tasks.begin, self.tasks.end)):
+            if begin:
+                yield min(begin), max(end)
 
     def in_order(self) -> Sequence[int]:
         """The tasks in the order of their begin.
@@ -274,10 +298,10 @@ class Timeline:
         begin, streams = self.tasks.begin, dict[int, "array[int]"]()
         for at, stream in enumerate(self.tasks.stream):
             streams.setdefault(stream, array("i")).append(at)
-        return array("i", heapq.merge(*(_sorted(own, begin) for own in streams.values()), key=begin.__getitem__))
+        return array("i", heapq.merge(*(in_order(own, begin) for own in streams.values()), key=begin.__getitem__))
 
 
-def _sorted(places: array[int], times: array[int]) -> array[int]:
+def in_order(places: array[int], times: array[int]) -> array[int]:
     """``places`` in the order of their times; as they are, if they are in order.
 
     In stretches that are merged: a list of all of them would take as much memory as the timeline itself.
@@ -291,7 +315,7 @@ def _sorted(places: array[int], times: array[int]) -> array[int]:
 
 def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
     """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
-    order = _sorted(array("i", range(len(keys))), keys)
+    order = in_order(array("i", range(len(keys))), keys)
     ordered = array("q", map(keys.__getitem__, order))
     for at, key in enumerate(wanted):
         place = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from patcher.errors import Problem
-from patcher.traces import ascend, attribution, findings, names, sources
+from patcher.traces import ascend, ascend_db, attribution, findings, names, sources
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -50,6 +51,58 @@ def test_a_database_has_no_table_of_tasks_where_nothing_ran_on_a_device(tmp_path
     assert [(unit.number, unit.host_ns, unit.kernels) for unit in units] == [(n, 10 * MS, 0) for n in (30, 31, 32)]
     with pytest.raises(Problem, match="it lacks the table TASK"):
         read(changed(folder, "DROP TABLE PYTORCH_API"))
+
+
+def worked(folder: Path, count: int, *, backwards: bool = False) -> Path:
+    """``folder`` with so many operators more, two within each other, and as many calls of CANN that launch nothing."""
+    (file,) = folder.rglob("ascend_pytorch_profiler*.db")
+    times = [START + at * 1000 for at in range(count // 2)]
+    found = [(str(begin + inner), str(begin + 900 - inner), inner) for begin in times for inner in (0, 100)]
+    with closing(sqlite3.connect(file)) as db, db:
+        db.executemany("INSERT INTO STRING_IDS VALUES (?,?)", [(10**6, "outer"), (10**6 + 100, "inner")])
+        db.executemany(
+            "INSERT INTO PYTORCH_API VALUES (?,?,1,NULL,1000000+?,NULL,50001)", reversed(found) if backwards else found
+        )
+        db.executemany("INSERT INTO CANN_API VALUES (?,?,1)", [(time, 10**6 + time) for time in times])
+    return folder
+
+
+def test_memory_does_not_grow_with_the_operators_of_a_database(tmp_path: Path) -> None:
+    """In columns each of them takes 20 bytes, and each call 20 more: of 10 GB that is more than 1 GB."""
+
+    def peak(count: int) -> int:
+        folder = worked(MET.db(tmp_path / f"{count}_ascend_pt"), count)
+        tracemalloc.start()
+        try:
+            capture = attribution.attributed(read(folder)).capture
+            assert {one.name: one.calls for one in capture.operators} == {"outer": count // 2, "inner": count // 2}
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few = peak(4_000)
+    assert peak(16_000) < few + 100_000
+
+
+def test_operators_of_a_database_count_in_whichever_order_they_lie(tmp_path: Path) -> None:
+    ordered, backwards = (
+        read(worked(Run((), MARKS).db(tmp_path / f"{back}_ascend_pt"), 9000, backwards=back)) for back in (False, True)
+    )
+    assert isinstance(ordered, ascend_db.Stored)
+    assert isinstance(backwards, ascend_db.Stored)
+    assert (ordered.ordered, backwards.ordered) == (True, False)
+    found = [attribution.attributed(one).capture.operators for one in (ordered, backwards)]
+    assert found[0] == found[1]
+    assert {one.name: (one.calls, one.host_ns) for one in found[0]} == {
+        "outer": (4500, 4500 * 200),
+        "inner": (4500, 4500 * 700),
+    }
+
+
+def test_times_that_are_none_are_a_problem_of_the_database(tmp_path: Path) -> None:
+    folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), "UPDATE TASK SET startNs = 'soon'")
+    with pytest.raises(Problem, match=r"a column holds what is not of its type"):
+        read(folder)
 
 
 def test_the_vendors_steps_are_read_from_text(tmp_path: Path) -> None:
