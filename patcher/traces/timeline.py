@@ -317,11 +317,15 @@ def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[
     """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
     order = in_order(array("i", range(len(keys))), keys)
     ordered = array("q", map(keys.__getitem__, order))
+    last = len(ordered) - 1
     for at, key in enumerate(wanted):
         place = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
-        if place < len(ordered) and ordered[place] == key:
-            same = range(place, bisect_right(ordered, key, place, min(place + MANY, len(ordered))))
-            yield at, min((order[other] for other in same), key=times.__getitem__)
+        if place <= last and ordered[place] == key:
+            if place == last or ordered[place + 1] != key:
+                yield at, order[place]
+            else:
+                same = range(place, bisect_right(ordered, key, place, min(place + MANY, len(ordered))))
+                yield at, min((order[other] for other in same), key=times.__getitem__)
 
 
 def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:
