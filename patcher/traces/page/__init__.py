@@ -1,0 +1,57 @@
+"""The page of a report and of a comparison: one file that needs no network, no script to be read, and stays small.
+
+Pure functions of the values of ``model``. Whatever comes from a trace goes through ``markup`` as text; no data stands
+within the script, and the page's own policy (CSP) lets nothing run or load but the script and the style that are
+named in it by their hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from patcher.traces.markup import Content, literal, tag
+from patcher.traces.model import Comparison, Report
+from patcher.traces.page import comparisons, reports
+from patcher.traces.page.tables import ROOMS, Room
+
+LIMIT = 1_000_000
+"""Bytes that no page reaches."""
+
+
+def page(report: Report) -> str:
+    """The page of a report, below ``LIMIT`` bytes: details give way before it is reached."""
+    return _fitting(lambda room: reports.content(report, room))
+
+
+def compared(comparison: Comparison) -> str:
+    """The page of a comparison, likewise."""
+    return _fitting(lambda room: comparisons.content(comparison, room))
+
+
+def _fitting(content: Callable[[Room], tuple[str, Content]]) -> str:
+    for room in ROOMS[:-1]:
+        text = _document(*content(room))
+        if len(text.encode()) < LIMIT:
+            return text
+    return _document(*content(ROOMS[-1]))
+
+
+def _document(title: str, body: Content) -> str:
+    import base64
+    import hashlib
+
+    style, script = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+    policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy.format(*digests)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("title", title),
+        literal("style", style),
+    )
+    made = tag("html", head, tag("body", tag("main", body), literal("script", script)), lang="en")
+    return f"<!doctype html>\n{made}\n"

@@ -1,0 +1,85 @@
+"""The page of a comparison: how much changed, where that comes from, and a capture of each side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from patcher.traces.markup import Content, Markup, tag
+from patcher.traces.model import FORMS, Change, Comparison, Side
+from patcher.traces.page.captures import described
+from patcher.traces.page.drawings import waterfall
+from patcher.traces.page.tables import Cell, Room, table, tiled, timed
+from patcher.traces.page.words import cut, duration, percent, sign, signed
+
+
+def content(comparison: Comparison, room: Room) -> tuple[str, Content]:
+    """The title and the body of the page of ``comparison``."""
+    before, after = comparison.before, comparison.after
+    sides = [_side("before", before), _side("after", after)]
+    refused = comparison.refused and tag(
+        "div", tag("strong", "These two cannot be compared as they are. What follows was forced:"),
+        tag("ul", [tag("li", line) for line in comparison.refused]), class_="withdrawn", role="alert",
+    )  # fmt: skip
+    low, estimate, high = comparison.change or (0, 0, 0)
+    first, second = comparison.median_ns
+    clock = " on the host" if comparison.clock == "host" else ""
+    tiles = [
+        (duration(first), f"median unit{clock} before, of {len(before.units_ns)}"),
+        (duration(second), f"median unit{clock} after, of {len(after.units_ns)}"),
+    ]
+    if comparison.change:
+        tiles.append((signed(estimate), "change of the median unit"))
+        tiles.append((f"{signed(low)} to {signed(high)}", "95 % interval of the change"))
+        if first:
+            tiles.append((f"{sign(estimate)}{percent(abs(estimate) / first)}", "of the unit before"))
+    body = (
+        tag("header", tag("h1", "rlpatch compare"), sides),
+        refused,
+        tag("p", _said(comparison), class_="verdict"),
+        [tag("p", note) for note in comparison.notes],
+        tiled(tiles),
+        waterfall(comparison),
+        _changes("Kernels", comparison.kernels, room, "Per unit, by what each adds to the difference."),
+        _changes("Modules", comparison.modules, room, "With all that is called within a module."),
+        [
+            described(one, room, opened=False, side=side)
+            for side, captures in zip(("before", "after"), comparison.reports, strict=True)
+            for one in islice(captures, 2)
+        ],
+    )
+    return "rlpatch compare", body
+
+
+def _side(name: str, side: Side) -> Markup:
+    about = " · ".join(filter(None, (", ".join(side.sources), FORMS.get(side.form, side.form), side.device)))
+    return tag("p", f"{name}: {about}", class_="faint")
+
+
+def _said(comparison: Comparison) -> str:
+    if not comparison.change:
+        return "There is nothing to compare: a side has no unit."
+    low, estimate, high = comparison.change
+    if low <= 0 <= high:
+        return f"No difference that is certain: {signed(estimate)} per unit"
+    return f"{'Slower' if estimate > 0 else 'Faster'} by {duration(abs(estimate))} per unit"
+
+
+def _changes(title: str, changes: Sequence[Change], room: Room, about: str) -> Content:
+    widest = max((abs(one.change_ns) for one in changes), default=1) or 1
+
+    def changed(one: Change) -> Cell:
+        bar = (abs(one.change_ns) / widest, "slower" if one.change_ns > 0 else "faster")
+        return Cell(signed(one.change_ns), one.change_ns, bar)
+
+    rows = [
+        (
+            Cell(cut(one.name)), Cell(one.state), changed(one),
+            timed(one.before_ns), timed(one.after_ns),
+            Cell(f"{one.before_calls:,.1f}", one.before_calls), Cell(f"{one.after_calls:,.1f}", one.after_calls),
+            Cell(one.kind),
+        )
+        for one in sorted(changes, key=lambda one: -abs(one.change_ns))
+    ]  # fmt: skip
+    heads = ("name", "what changed", "change", "before", "after", "calls before", "calls after", "kind")
+    return table(title, heads, rows, room, about)

@@ -1,0 +1,43 @@
+"""Numbers and names as the page says them."""
+
+from __future__ import annotations
+
+_NAME = 300  # characters of a name: a template's instance can have thousands
+
+
+def cut(name: str, length: int = _NAME) -> str:
+    """A name that fits, with … for what is left out."""
+    return name if len(name) <= length else f"{name[: length - 1]}…"
+
+
+def duration(ns: float, places: int = 2) -> str:
+    """Nanoseconds as people read them."""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if abs(ns) >= size:
+            return f"{ns / size:,.{places if ns % size or places > 1 else 0}f} {unit}"
+    return f"{ns:,.0f} ns" if ns else "0"
+
+
+def signed(ns: float) -> str:
+    """A difference of nanoseconds as people read them."""
+    return f"{sign(ns)}{duration(abs(ns))}"
+
+
+def sign(number: float) -> str:
+    """The sign of a difference; ± for none."""
+    return "+" if number > 0 else "\N{MINUS SIGN}" if number < 0 else "±"
+
+
+def millis(ns: float) -> str:
+    """Nanoseconds as milliseconds."""
+    return f"{ns / 1e6:,.3f}"
+
+
+def micros(ns: float) -> str:
+    """Nanoseconds as microseconds."""
+    return f"{ns / 1e3:,.1f}"
+
+
+def percent(share: float, places: int = 1) -> str:
+    """A share of 0 to 1 in percent."""
+    return f"{100 * share:.{places}f} %"
