@@ -13,8 +13,9 @@ from patcher.errors import Kind, Problem
 from patcher.notes import wrapped
 from patcher.report import Detail, Report
 from patcher.traces import facts as telling
-from patcher.traces import folders
-from patcher.traces.folders import Capture, Trace
+from patcher.traces import folders, npu_folders, states
+from patcher.traces.folders import Capture
+from patcher.traces.states import Trace
 
 if TYPE_CHECKING:
     from patcher.traces.parsing import Told
@@ -89,9 +90,9 @@ def said(report: Report) -> list[str]:
 
 
 def _nothing(row: Any) -> str:
-    if row["state"] == folders.FOREIGN:
+    if row["state"] == states.FOREIGN:
         return str(row["traces"][0]["why"])
-    return f"record again: {folders.STATES[row['state']]}"
+    return f"record again: {states.STATES[row['state']]}"
 
 
 def _row(capture: Capture) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractCon
     torch = [trace for trace in every if trace.form == "torch"]
     report.data = {
         "folder": str(folder),
-        "parsed": [{**one._asdict(), "path": str(one.path), "exports": folders.exported(one.path)} for one in told],
+        "parsed": [{**one._asdict(), "path": str(one.path), "exports": npu_folders.exported(one.path)} for one in told],
         "recipes": [{**one._asdict(), "files": [str(file) for file in one.files]} for one in left],
         "opens": list(_opened(report, [*after, *torch])),
         "held": [_held(report, trace) for trace in (*after, *torch)],
@@ -233,9 +234,9 @@ def _quoted(path: Path) -> str:
 
 
 def _to_parse(trace: Trace, exports: tuple[str, ...]) -> bool:
-    if trace.state in (folders.NOT_PARSED, folders.HALF_PARSED):
+    if trace.state in (states.NOT_PARSED, states.HALF_PARSED):
         return trace.raw
-    return trace.state in (folders.WHOLE, folders.FOREIGN) and trace.raw and not set(exports) <= set(trace.exports)
+    return trace.state in (states.WHOLE, states.FOREIGN) and trace.raw and not set(exports) <= set(trace.exports)
 
 
 def _left_out(report: Report, every: Sequence[Trace], todo: Sequence[Trace], exports: tuple[str, ...]) -> None:
@@ -249,9 +250,9 @@ def _left_out(report: Report, every: Sequence[Trace], todo: Sequence[Trace], exp
             continue
         if trace.form == "other":
             report.note(f"left alone: {trace.why}", str(trace.path))
-        elif trace.state in (folders.WHOLE, folders.FOREIGN) and set(exports) <= set(trace.exports):
+        elif trace.state in (states.WHOLE, states.FOREIGN) and set(exports) <= set(trace.exports):
             report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
-        elif trace.state in (folders.WHOLE, folders.FOREIGN, folders.HALF_PARSED):
+        elif trace.state in (states.WHOLE, states.FOREIGN, states.HALF_PARSED):
             report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
         else:
             report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
@@ -310,7 +311,7 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
 
     def told(one: Told) -> None:
         ended.append(one)
-        why = f": {one.why}" if one.why else f": {', '.join(folders.exported(one.path))}"
+        why = f": {one.why}" if one.why else f": {', '.join(npu_folders.exported(one.path))}"
         line = f"{one.ended}  {one.path.name}{why} ({one.seconds:.0f} s)"
         report.lines.append(line)
         screen.done(line)
@@ -322,7 +323,7 @@ def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseO
             told=told, at_work=lambda working: screen.at_work([path.name for path in working]),
         )  # fmt: skip
     for one in ended:
-        lacking = set(options.exports) - set(folders.exported(one.path))
+        lacking = set(options.exports) - set(npu_folders.exported(one.path))
         if one.ended != parsing.DONE:
             kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
             hint = f"what torch_npu wrote: {one.path / 'logs'}"

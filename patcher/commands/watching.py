@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.errors import Kind, Problem, refused
 from patcher.report import Report
-from patcher.traces import folders
+from patcher.traces import states
 from patcher.workers import progress
 from patcher.workers.folder import Folder
 from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Row, Survey, Trace
@@ -139,7 +139,7 @@ class _Sizes:
         """Bytes on disk; None where it is no longer there."""
         if trace not in self._known:
             try:
-                self._known[trace] = None if trace.written is None else folders.size(trace.path)
+                self._known[trace] = None if trace.written is None else states.size(trace.path)
             except OSError:
                 self._known[trace] = None
         return self._known[trace]

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.traces.database import NAMED
-from patcher.traces.folders import Trace, common
+from patcher.traces.folders import common
 from patcher.traces.names import OUTPUT
+from patcher.traces.states import Trace
 
 INSIGHT, ANALYZE, PERFETTO = "MindStudio Insight", "msprof-analyze", "Perfetto"
 PERFETTO_BYTES = 2_000_000_000

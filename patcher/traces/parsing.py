@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.traces import folders, offline
-from patcher.traces.folders import BEFORE, LOCK, STORE
+from patcher.traces import npu_folders, offline
 from patcher.traces.names import OUTPUT
+from patcher.traces.npu_folders import BEFORE, LOCK, STORE
 
 _PAUSE_S = 0.1
 _LOOK_S = 2.0  # between two looks at whether a parser still works
@@ -123,12 +123,12 @@ class Parser:
             return Told(self.path, BACK, why, self.child.said(), self.child.seconds)
         self.child.stop()
         seconds, said = self.child.seconds, self.child.said()
-        why = folders.missing(self.path)
+        why = npu_folders.missing(self.path)
         if not why:
             shutil.rmtree(self.before, ignore_errors=True)
             return Told(self.path, DONE, "", self.child.failed(), seconds)
         died = f"the parser died of signal {-code}" if code < 0 else f"the parser failed (exit {code})" if code else ""
-        if not died and not self.before.is_dir() and folders.exported(self.path):
+        if not died and not self.before.is_dir() and npu_folders.exported(self.path):
             return Told(self.path, KEPT, why, said, seconds)
         self._restore()
         return Told(self.path, BACK, died or why, said, seconds)

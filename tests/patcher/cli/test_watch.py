@@ -194,7 +194,7 @@ def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Ru
 
 
 def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    from patcher.traces import folders
+    from patcher.traces import states
 
     measured: list[Path] = []
 
@@ -202,7 +202,7 @@ def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypat
         measured.append(path)
         return 7
 
-    monkeypatch.setattr(folders, "size", size)
+    monkeypatch.setattr(states, "size", size)
     saved.state("saved", traces=[str(saved.trace())])
     saved.state("recording", rank=1, pid=2, ranks="0,1")
     run("watch", "--timeout", "0.3", code=3)

@@ -19,15 +19,16 @@ import pytest
 from fixtures import environments
 from patcher.commands import tracing
 from patcher.errors import Problem
-from patcher.traces import database, folders, sources
-from patcher.traces.folders import Capture, Trace
+from patcher.traces import chrome_files, database, folders, npu_folders, sources, states
+from patcher.traces.folders import Capture
 from patcher.traces.names import OUTPUT
+from patcher.traces.states import Trace
 from tests.patcher.traces.conftest import RECORDING
 
 NPU = "host_dp0_rank{}_77_77_2026112204174{}276_ascend_pt"
 
 
-def states(folder: Path) -> dict[str, str]:
+def states_of(folder: Path) -> dict[str, str]:
     """Stage → state, of the captures of a folder."""
     return {row["stage"] or row["traces"][0]["path"].rpartition("/")[2]: row["state"] for row in rows(folder)}
 
@@ -48,8 +49,8 @@ def test_whole(recorded: Path) -> None:
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
     cut, empty = folders.captures(recorded / "torch" / "full")[0].traces
-    assert (cut.state, cut.size, cut.why) == (folders.CUT, 3000, "its JSON ends in the middle")
-    assert (empty.state, empty.size) == (folders.EMPTY, 0)
+    assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "its JSON ends in the middle")
+    assert (empty.state, empty.size) == (states.EMPTY, 0)
 
 
 @pytest.mark.engine
@@ -59,9 +60,9 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
     environment = environments.variables(npu=False)
     subprocess.run([npu_python, RECORDING, "torch", disk / "traces"], env=environment, capture_output=True)
     seen = [(row["stage"], row["state"]) for row in rows(disk)]
-    assert seen[:2] == [("rollout", folders.WHOLE), ("compute-log-prob", folders.CUT)]
-    assert {state for _, state in seen[2:]} <= {folders.EMPTY}, "what followed found no room at all"
-    (cut,) = (capture.first for capture in folders.captures(disk) if capture.state == folders.CUT)
+    assert seen[:2] == [("rollout", states.WHOLE), ("compute-log-prob", states.CUT)]
+    assert {state for _, state in seen[2:]} <= {states.EMPTY}, "what followed found no room at all"
+    (cut,) = (capture.first for capture in folders.captures(disk) if capture.state == states.CUT)
     assert cut.why == "its JSON ends in the middle"
     assert shutil.disk_usage(disk).free == 0
 
@@ -73,7 +74,7 @@ def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig
     words = [str(npu_python), str(RECORDING), "npu", str(tmp_path), "FULL"]
     subprocess.run(words, env=environments.variables(), capture_output=True)
     (capture,) = folders.captures(tmp_path / "full")
-    assert (capture.state, capture.first.why) == (folders.CUT, "profiler_info.json is not whole")
+    assert (capture.state, capture.first.why) == (states.CUT, "profiler_info.json is not whole")
 
 
 @pytest.mark.engine
@@ -81,9 +82,9 @@ def test_still_written_and_then_killed(recorded: Path) -> None:
     inside = json.loads((recorded / "inside.json").read_text())["captures"]
     by = {row["stage"]: row for row in inside}
     pid = by["update-policy"]["traces"][0]["pid"]
-    assert by["update-policy"]["state"] == folders.WRITING
+    assert by["update-policy"]["state"] == states.WRITING
     assert by["update-policy"]["traces"][0]["why"] == f"process {pid} records it"
-    assert states(recorded / "npu") == {"rollout": folders.NOT_PARSED, "update-policy": folders.KILLED}
+    assert states_of(recorded / "npu") == {"rollout": states.NOT_PARSED, "update-policy": states.KILLED}
 
 
 @pytest.mark.engine
@@ -105,7 +106,7 @@ def test_cut_off_anywhere(recorded: Path, tmp_path: Path, name: str) -> None:
         copy.write_bytes(data[:end])
         os.utime(copy, (1, 1))
         trace = folders.look(copy)
-        assert trace.state == (folders.CUT if end else folders.EMPTY), end
+        assert trace.state == (states.CUT if end else states.EMPTY), end
         seen.add(trace.steps)
     assert seen >= ({None, (), (3,), (3, 4)} if path.suffix == ".json" else {None, (), (3, 4)})
 
@@ -119,7 +120,7 @@ def test_gzip_files_behind_each_other_and_one_that_unpacks_to_much(tmp_path: Pat
     trace = folders.look(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (trace.state, trace.steps) == (folders.WHOLE, (3, 4))
+    assert (trace.state, trace.steps) == (states.WHOLE, (3, 4))
     assert peak < 10_000_000
 
 
@@ -130,12 +131,12 @@ def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     copy = tmp_path / f"{host}_dp0_rank0_{running.pid}.{rest.partition('.')[2]}"
     copy.write_bytes(path.read_bytes()[:-9])
-    assert folders.look(copy).state == folders.WRITING
+    assert folders.look(copy).state == states.WRITING
     os.utime(copy, (time.time() - 3600,) * 2)  # it has the process's number, and was there before it
-    assert folders.look(copy).state == folders.CUT
+    assert folders.look(copy).state == states.CUT
     running.communicate(b"\n")
     os.utime(copy)
-    assert folders.look(copy).state == folders.CUT
+    assert folders.look(copy).state == states.CUT
 
 
 @pytest.mark.engine
@@ -143,9 +144,9 @@ def test_on_another_host_the_age_decides(recorded: Path, tmp_path: Path) -> None
     (path,) = (recorded / "torch").glob("*.gz")
     copy = tmp_path / "elsewhere_dp0_rank0_7.1795321056549676893.pt.trace.json.gz"
     copy.write_bytes(path.read_bytes()[:-9])
-    assert folders.look(copy).state == folders.WRITING
+    assert folders.look(copy).state == states.WRITING
     os.utime(copy, (1, 1))
-    assert folders.look(copy).state == folders.CUT
+    assert folders.look(copy).state == states.CUT
 
 
 # ---------------------------------------------------------------- doctored folders
@@ -190,7 +191,7 @@ DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to
 )
 def test_half_parsed(tmp_path: Path, files: dict[str, str | bytes | None], why: str) -> None:
     trace = folders.look(parsed(tmp_path / NPU.format(0, 1), **files))
-    assert (trace.state == folders.HALF_PARSED) == bool(why)
+    assert (trace.state == states.HALF_PARSED) == bool(why)
     assert why in trace.why
     assert trace.steps == (3, 4)
     assert trace.asked == (3, 5)
@@ -203,15 +204,15 @@ def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -
     (data / "ts.slice_0").write_bytes(b"x")
     assert folders.look(path).why == "the device left data, and there is no kernel_details.csv"
     (path / OUTPUT / "kernel_details.csv").write_text("Name\n")
-    assert folders.look(path).state == folders.WHOLE
+    assert folders.look(path).state == states.WHOLE
 
 
 def test_what_an_analyse_that_was_killed_left(tmp_path: Path) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
-    shutil.copytree(path / OUTPUT, path / folders.BEFORE)
+    shutil.copytree(path / OUTPUT, path / npu_folders.BEFORE)
     trace = folders.look(path)
-    assert trace.state == folders.HALF_PARSED
-    assert folders.BEFORE in trace.why
+    assert trace.state == states.HALF_PARSED
+    assert npu_folders.BEFORE in trace.why
 
 
 def emptied(path: Path) -> None:
@@ -222,18 +223,18 @@ def emptied(path: Path) -> None:
 @pytest.mark.parametrize(
     ("doctored", "state"),
     [
-        (lambda path: (path / "profiler_info_3.json").unlink(), folders.KILLED),
-        (lambda path: (path / "profiler_info_3.json").write_text(""), folders.EMPTY),
-        (lambda path: (path / "profiler_info_3.json").write_text('{"config": {'), folders.CUT),
-        (lambda path: (path / "profiler_info_3.json").write_text("[]"), folders.CUT),
-        (lambda path: (path / "FRAMEWORK" / "torch.op_range").write_bytes(b""), folders.EMPTY),
-        (emptied, folders.EMPTY),
+        (lambda path: (path / "profiler_info_3.json").unlink(), states.KILLED),
+        (lambda path: (path / "profiler_info_3.json").write_text(""), states.EMPTY),
+        (lambda path: (path / "profiler_info_3.json").write_text('{"config": {'), states.CUT),
+        (lambda path: (path / "profiler_info_3.json").write_text("[]"), states.CUT),
+        (lambda path: (path / "FRAMEWORK" / "torch.op_range").write_bytes(b""), states.EMPTY),
+        (emptied, states.EMPTY),
     ],
 )
 def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
     shutil.rmtree(path / OUTPUT)
-    assert folders.look(path).state == folders.NOT_PARSED
+    assert folders.look(path).state == states.NOT_PARSED
     doctored(path)
     assert folders.look(path).state == state
     assert Capture((folders.look(path),)).command == ""
@@ -256,7 +257,7 @@ def test_of_another_tool(tmp_path: Path, name: str, content: bytes, why: str) ->
     (tmp_path / "config.json").write_text('{"no": "trace"}')
     (tmp_path / "broken.json.gz").write_bytes(b"no gzip")
     (row,) = rows(tmp_path)
-    assert row["state"] == folders.FOREIGN
+    assert row["state"] == states.FOREIGN
     assert why in row["traces"][0]["why"]
     assert bool(row["next"]) == ("torch.profiler" in why)
 
@@ -294,13 +295,13 @@ def test_report_takes_the_same_for_a_trace(
 
 def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
     (tmp_path / "vm_7.1.pt.trace.json").write_text('{"traceEvents": []}')
-    assert states(tmp_path) == {"vm_7.1.pt.trace.json": folders.EMPTY}
+    assert states_of(tmp_path) == {"vm_7.1.pt.trace.json": states.EMPTY}
 
 
 def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
     parsed(tmp_path / "vm_77_20261122041741276_ascend_pt")
     (row,) = rows(tmp_path)
-    assert (row["state"], row["ours"], row["ranks"], row["got"]) == (folders.FOREIGN, False, "3", "3:5")
+    assert (row["state"], row["ours"], row["ranks"], row["got"]) == (states.FOREIGN, False, "3", "3:5")
 
 
 @pytest.mark.parametrize(("steps", "found"), [((3, 4), (3, 4)), (None, None)])
@@ -311,7 +312,7 @@ def test_the_steps_of_a_database(tmp_path: Path, steps: tuple[int, ...] | None, 
         database.execute(f"CREATE TABLE {'STEP_TIME' if steps else 'OTHER'} (id INTEGER)")
         database.executemany("INSERT INTO STEP_TIME VALUES (?)", [(step,) for step in steps or ()]) if steps else None
     trace = folders.look(path)
-    assert (trace.state, trace.steps, trace.exports, trace.raw) == (folders.WHOLE, found, ("db",), False)
+    assert (trace.state, trace.steps, trace.exports, trace.raw) == (states.WHOLE, found, ("db",), False)
 
 
 def test_a_damaged_archive_is_cut_off(tmp_path: Path) -> None:
@@ -368,10 +369,10 @@ def test_what_a_name_tells(tmp_path: Path, name: str, known: dict[str, object], 
         path.write_text('{"traceEvents": [{"ph": "X"}]}')
     trace = folders.look(path)
     assert {key: getattr(trace, key) for key in known} == known
-    assert (trace.ours, trace.state) == (True, folders.WHOLE)
+    assert (trace.ours, trace.state) == (True, states.WHOLE)
 
 
-def trace(rank: int | None = 0, ended: float = 0, state: str = folders.WHOLE, **more: object) -> Trace:
+def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **more: object) -> Trace:
     path = Path(f"/t/host_dp0_rank{rank}_{more.get('pid', 7)}.{ended}")
     known = {
         "ours": True,
@@ -404,9 +405,9 @@ def test_captures(traces: tuple[Trace, ...], captures: list[list[int | None]]) -
 
 
 def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
-    for worst in (folders.CUT, folders.KILLED, folders.HALF_PARSED, folders.NOT_PARSED, folders.WRITING):
+    for worst in (states.CUT, states.KILLED, states.HALF_PARSED, states.NOT_PARSED, states.WRITING):
         assert Capture((trace(0), trace(1, state=worst), trace(2))).state == worst
-    assert set(folders.WORST) == set(folders.STATES)
+    assert set(states.WORST) == set(states.STATES)
 
 
 @pytest.mark.parametrize(
@@ -498,7 +499,7 @@ def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a_dp0_rank0_7.1.pt.trace.json"
     path.write_text(f'{{"traceEvents": [{names}{{}}]}}')
     for size in range(1, 90):
-        monkeypatch.setattr(folders, "_BLOCK", size)
+        monkeypatch.setattr(chrome_files, "_BLOCK", size)
         assert folders.look(path).steps == (3, 44, 555, 123456789012), size
 
 

@@ -22,9 +22,9 @@ from fixtures import environments
 from fixtures.ascend import trace
 from patcher.cli import analyse as cli
 from patcher.cli import rlpatch
-from patcher.traces import folders, offline, opens, parsing, recipes
-from patcher.traces.folders import BEFORE
+from patcher.traces import folders, npu_folders, offline, opens, parsing, recipes, states
 from patcher.traces.names import OUTPUT
+from patcher.traces.npu_folders import BEFORE
 from tests.patcher.cli.conftest import runner
 from tests.patcher.traces import standin
 
@@ -89,7 +89,7 @@ def test_the_real_torch_npu(
     result = json.loads(said.stdout)["result"]
     (one,) = result["parsed"]
     assert (one["ended"], one["why"], one["exports"]) == ("parsed", "", ["text", "db"])
-    assert folders.look(copy).state == folders.WHOLE
+    assert folders.look(copy).state == states.WHOLE
     steps = [
         event["name"] for event in json.loads((copy / OUTPUT / "trace_view.json").read_text()) if event.get("ph") == "X"
     ]
@@ -135,10 +135,10 @@ def test_how_a_parsing_ends(analyse, traces: Path, how: str, ended: str, code: i
         assert content(path) == before
         assert (path / OUTPUT).exists() == parsed
     elif ended == "parsed":
-        assert folders.look(path).state == folders.WHOLE
+        assert folders.look(path).state == states.WHOLE
         assert set(one["exports"]) == set(exports.split(","))
     else:
-        assert folders.look(path).state == folders.HALF_PARSED
+        assert folders.look(path).state == states.HALF_PARSED
     assert not (path / BEFORE).exists()
     for problem in document["problems"]:
         assert (problem["cause"], problem["where"]) == (why, str(path))
@@ -206,7 +206,7 @@ def test_a_part_that_failed_is_not_taken_for_a_release_that_cannot(analyse, trac
     assert problem["cause"] == "torch_npu left no db, and says that a part of it failed"
     assert problem["next"] == f"look whether the disk is full, and at what torch_npu wrote: {path / 'logs'}"
     assert "DbParser" in problem["notes"][0]
-    assert folders.exported(path) == ("text",)
+    assert npu_folders.exported(path) == ("text",)
 
 
 @pytest.mark.engine
@@ -224,13 +224,13 @@ def test_the_real_torch_npu_on_a_full_disk(
         used = shutil.disk_usage(disk).used // 1024
         subprocess.run(["mount", "-o", f"remount,size={used + room}k", disk], check=True)
         assert runner().invoke(rlpatch, list(map(str, words))).exit_code in (1, 6)
-        assert folders.look(copy).state in (folders.NOT_PARSED, folders.HALF_PARSED) or folders.exported(copy) == (
+        assert folders.look(copy).state in (states.NOT_PARSED, states.HALF_PARSED) or npu_folders.exported(copy) == (
             "text",
         )
         shutil.rmtree(copy / "logs", ignore_errors=True)
     subprocess.run(["mount", "-o", "remount,size=2000k", disk], check=True)
     run(*words)
-    assert (folders.look(copy).state, folders.exported(copy)) == (folders.WHOLE, ("text", "db"))
+    assert (folders.look(copy).state, npu_folders.exported(copy)) == (states.WHOLE, ("text", "db"))
 
 
 def test_a_release_that_exports_what_was_recorded(analyse, traces: Path) -> None:
@@ -397,7 +397,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     path = was_parsed(not_parsed(traces))
     before = content(path)
     process = started(how)
-    assert folders.look(path).state == folders.WRITING
+    assert folders.look(path).state == states.WRITING
     assert folders.look(path).why == "it is being parsed"
     process.send_signal(number)
     _, said = process.communicate()
@@ -428,16 +428,16 @@ def test_killed(started, analyse, traces: Path) -> None:
     process = started()
     process.kill()
     process.wait()
-    assert folders.look(path).state == folders.WRITING
+    assert folders.look(path).state == states.WRITING
     (parser,) = parsers(traces)
     os.kill(parser, signal.SIGKILL)
-    _until(lambda: folders.look(path).state != folders.WRITING)
-    assert folders.look(path).state == folders.HALF_PARSED
+    _until(lambda: folders.look(path).state != states.WRITING)
+    assert folders.look(path).state == states.HALF_PARSED
     document = analyse(traces, how="dies", code=6)
     assert document["result"]["parsed"][0]["ended"] == "as before"
     assert content(path) == before
     assert analyse(traces, "--export", "db")["result"]["parsed"][0]["ended"] == "parsed"
-    assert folders.look(path).state == folders.WHOLE
+    assert folders.look(path).state == states.WHOLE
 
 
 @pytest.mark.parametrize("wait", [0.5, 2.0, 4.0, 5.0, 6.0, 7.0])
@@ -460,9 +460,9 @@ def test_an_interrupt_of_the_real_torch_npu(
     after = {name: data for name, data in content(copy).items() if not name.startswith(("PROF_", "logs"))}
     if process.returncode:
         assert after == before
-        assert folders.look(copy).state == folders.NOT_PARSED
+        assert folders.look(copy).state == states.NOT_PARSED
     else:
-        assert folders.look(copy).state == folders.WHOLE
+        assert folders.look(copy).state == states.WHOLE
     assert parsers(tmp_path) == []
 
 
@@ -595,7 +595,7 @@ def test_what_each_recipe_left(analyse, traces: Path, analyze: Path) -> None:
         "communication_bottleneck": "it said nothing",
     }
     assert sorted(path.name for path in top.iterdir()) == ["advisor", "all", "module_statistic"]
-    assert [row.state for row in folders.captures(traces)] == [folders.WHOLE]
+    assert [row.state for row in folders.captures(traces)] == [states.WHOLE]
 
 
 def test_an_interrupted_recipe_leaves_nothing(
