@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem, refused
-from patcher.notes import WIDTH, wrapped
-from patcher.report import Detail, Report
+from patcher.notes import wrapped
+from patcher.report import Report
 
 if TYPE_CHECKING:
     from patcher.traces import model
@@ -19,9 +19,6 @@ PATIENCE_S = 300.0
 
 MANY = 4
 """Captures from which on only the slowest is described."""
-
-SHOWN = 10
-"""Rows of a table in the terminal; the page and --json have all."""
 
 
 class ReadOptions(NamedTuple):
@@ -34,6 +31,7 @@ class ReadOptions(NamedTuple):
 
 def report(paths: Sequence[Path], options: ReadOptions) -> Report:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
+    from patcher.commands import report_lines as lines
     from patcher.traces import findings
 
     told = Report("report")
@@ -45,16 +43,16 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
         why = "a rank stands for several captures, or one has none"
         told.note("who waits for whom is not said: these are not ranks of one window", why)
     told.data = found.as_json()
-    told.lines += _verdict(found)
+    told.lines += lines.verdict(found)
     slowest = max(found.captures, key=lambda one: (one.median_ns, one.host_median_ns))
     shown = found.captures if len(found.captures) <= MANY else (slowest,)
     for capture in shown:
-        told.lines += ["", *_capture(capture)]
+        told.lines += ["", *lines.described(capture)]
     for finding in found.findings:
-        told.lines += ["", *_finding(finding)]
+        told.lines += ["", *lines.finding_lines(finding)]
     if found.ranks:
-        told.lines += ["", *_ranks(found.ranks)]
-    told.lines += _tables(slowest, many=len(found.captures) > 1)
+        told.lines += ["", *lines.rank_table(found.ranks)]
+    told.lines += lines.tables(slowest, many=len(found.captures) > 1)
     if len(found.captures) > 1:
         told.lines += [
             "",
@@ -66,6 +64,7 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
 
 def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *, force: bool) -> Report:
     """What changed from the traces of one side to those of the other."""
+    from patcher.commands import report_lines as lines
     from patcher.traces import findings
     from patcher.traces.compare import compared
 
@@ -79,7 +78,7 @@ def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions,
         notes = found.refused[1:]
         told.problems.append(Problem(Kind.NOT_COMPARABLE, found.refused[0], hint=f"{_again('--force')}", notes=notes))
         return told
-    told.lines += _comparison(found)
+    told.lines += lines.comparison(found)
     if options.vendor:
         _compare_by_vendor(told, found)
     _write_page(told, options.page, functools.partial(_compared_page, found))
@@ -104,7 +103,7 @@ def _compare_by_vendor(told: Report, found: model.Comparison) -> None:
 
 def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None) -> Iterator[model.Capture]:
     """The captures of all traces at ``paths``; what cannot be read is a problem of the report, and the rest goes on."""
-    from patcher.traces import attribution, findings, sources
+    from patcher.traces import attribution, checks, sources
 
     for path in _traces(told, paths, sources.find):
         try:
@@ -127,7 +126,7 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
             hint = span or "rlpatch traces shows what was recorded"
             told.problems.append(Problem(Kind.USAGE, cause, str(path), hint))
             continue
-        capture = findings.checked(timeline, made)
+        capture = checks.checked(timeline, made)
         if not capture.units:
             cause = f"{path.name} holds no kernel, no operator and no mark of a unit"
             told.problems.append(Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded"))
@@ -199,206 +198,3 @@ def _again(option: str) -> str:
     import click
 
     return f"rlpatch {shlex.join(click.get_current_context().meta.get('typed', ()))} {option}"
-
-
-# ---------------------------------------------------------------- lines of a report
-
-
-def _verdict(found: model.Report) -> Iterator[str]:
-    verdict = found.verdict
-    if verdict.withdrawn:
-        yield "warning: this data cannot carry every verdict"
-        for reason in verdict.withdrawn:
-            yield from wrapped(reason, "  ")
-        yield ""
-    yield verdict.title
-    for text in (verdict.guide, verdict.difference):
-        if text:
-            yield from wrapped(text, "  ")
-
-
-def _capture(capture: model.Capture) -> Iterator[str]:
-    from patcher.traces.model import FORMS, PARTS
-
-    rank = f"rank {capture.rank}" if capture.rank is not None else ""
-    yield from wrapped(capture.source)
-    yield from wrapped(" · ".join(filter(None, (FORMS[capture.form], capture.device, rank))), "  ")
-    count, slowest = len(capture.units), capture.slowest_unit
-    text = f"{count} unit{'s' * (count != 1)}, {capture.span}"
-    if capture.total_ns:
-        text += f": median {_ms(capture.median_ns)}"
-    if slowest is not None and capture.median_ns and count > 1:
-        ratio = slowest.device_ns / capture.median_ns
-        text += (
-            f", 95th percentile {_ms(capture.percentile95_ns)}, slowest #{slowest.number} with {ratio:.2f} times that"
-        )
-    yield from wrapped(text, "  ")
-    yield from _held(capture)
-    if not capture.total_ns:
-        yield f"  nothing ran on a device; median on the host {_ms(capture.host_median_ns)}"
-        yield from _units(capture)
-        yield from _checks(capture)
-        return
-    yield f"  {'part of a unit':38}{'ms per unit':>14}{'share':>9}"
-    for part, words in PARTS.items():
-        ns = sum(getattr(unit, part) for unit in capture.units)
-        if ns:
-            yield f"  {words:38}{ns / count / 1e6:14,.3f}{_percent(ns / capture.total_ns):>9}"
-    phases = {phase: sum(unit.phases.get(phase, 0) for unit in capture.units) for phase in capture.units[0].phases}
-    whole = sum(phases.values())
-    if whole:
-        shares = ", ".join(f"{phase} {_percent(ns / whole)}" for phase, ns in phases.items())
-        yield from wrapped(f"kernel time: {shares}", "  ")
-    yield from _units(capture)
-    yield from _checks(capture)
-
-
-def _checks(capture: model.Capture) -> Iterator[Detail]:
-    for check in capture.checks:
-        yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
-
-
-def _held(capture: model.Capture) -> Iterator[str]:
-    """What the facts tell of the capture and its units, over those that are reported."""
-    from patcher.traces import facts
-
-    if not capture.facts:
-        return
-    yield from wrapped(" · ".join(filter(None, facts.told(capture.facts))), "  ")
-    every = {name: [getattr(unit, name) for unit in capture.units] for name in facts.HELD}
-    known = {name: [value for value in values if value is not None] for name, values in every.items()}
-    ranges = [f"{name} {facts.spread(min(values), max(values))}" for name, values in known.items() if any(values)]
-    if ranges:
-        yield from wrapped(f"its units held {', '.join(ranges)}", "  ")
-    uncounted = {unit.number: unit.uncounted for unit in capture.units if unit.uncounted}
-    if uncounted:
-        yield from wrapped(facts.lying_between(uncounted), "  ")
-
-
-def _units(capture: model.Capture) -> Iterator[Detail]:
-    """Each unit on a line, with columns of what not every one of them held alike."""
-    from patcher.traces import facts
-
-    names = [name for name in (*facts.HELD, "uncounted") if len({getattr(unit, name) for unit in capture.units}) > 1]
-    if not names:
-        for unit in capture.units:
-            yield Detail(f"  #{unit.number} {_ms(unit.device_ns)}, host {_ms(unit.host_ns)}, {unit.kernels:,} kernels")
-        return
-    rows = [("unit", "ms", "host ms", "kernels", *names)]
-    for unit in capture.units:
-        held = ("" if (value := getattr(unit, name)) is None else f"{value:,}" for name in names)
-        rows.append((f"#{unit.number}", _millis(unit.device_ns), _millis(unit.host_ns), f"{unit.kernels:,}", *held))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    for row in rows:
-        yield Detail("  " + gap.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
-
-
-def _finding(finding: model.Finding) -> Iterator[str]:
-    saving = f" (at most {_ms(finding.saving_ns)} per unit to gain)" if finding.saving_ns else ""
-    yield from wrapped(f"{finding.severity}: {finding.title}{saving}")
-    yield from wrapped(finding.evidence, "  ")
-    if finding.advice:
-        yield from wrapped(f"try: {finding.advice}", "  ")
-    yield from wrapped(f"certainty: {finding.certainty}", "  ")
-
-
-def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
-    yield f"{'rank':>6}{'median ms':>13}{'collectives':>13}{'waits ms/unit':>15}{'awaited ms/unit':>17}{'last':>7}"
-    for row in ranks:
-        units = max(row.units, 1)
-        number = "?" if row.rank is None else row.rank
-        yield (
-            f"{number:>6}{row.median_ns / 1e6:13,.3f}{row.collectives:13,}{row.waits_ns / units / 1e6:15,.3f}"
-            f"{row.awaited_ns / units / 1e6:17,.3f}{row.last:7,}"
-        )
-
-
-def _tables(capture: model.Capture, *, many: bool) -> Iterator[str]:
-    of = f" of {capture.label}" if many else ""
-    units = len(capture.units)
-    left = 0 if capture.total_ns else 11  # without a device the first column says nothing
-    if capture.kernels:
-        yield from ("", f"kernels{of}")
-        yield f"{'ms/unit':>11}{'calls/unit':>12}  {'kind':14} name"
-        for kernel in capture.kernels[:SHOWN]:
-            head = f"{kernel.ns / units / 1e6:11,.3f}{kernel.calls / units:12,.1f}  {kernel.kind:14} "
-            yield head + _cut(kernel.name, WIDTH - len(head))
-        yield from _more(len(capture.kernels))
-    for title, rows in (("operators", capture.operators), ("modules", capture.modules)):
-        if rows:
-            yield ""
-            by = "by the kernels that they launched" if capture.total_ns else "by their own time on the host"
-            yield from wrapped(f"{title}{of}, {by}")
-            yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"[left:]
-            for row in rows[:SHOWN]:
-                head = f"{row.ns / units / 1e6:11,.3f}{row.host_ns / units / 1e6:14,.3f}{row.calls / units:12,.1f}  "
-                head = head[left:]
-                yield head + _cut(row.name, WIDTH - len(head))
-            yield from _more(len(rows))
-
-
-def _more(count: int) -> Iterator[str]:
-    if count > SHOWN:
-        yield f"  … {count - SHOWN:,} more: -o FILE.html and --json have all"
-
-
-# ---------------------------------------------------------------- lines of a comparison
-
-
-def _comparison(found: model.Comparison) -> Iterator[str]:
-    from patcher.traces.model import PARTS
-
-    for reason in found.refused:
-        yield from wrapped(f"warning: {reason}")
-    before, after = found.median_ns
-    on_host = " on the host" if found.clock == "host" else ""
-    yield f"median unit{on_host}: {_ms(before)} before, {_ms(after)} after, {_signed(after - before)} ms"
-    if found.change is not None:
-        low, _, high = found.change
-        sure = "no clear difference" if low <= 0 <= high else "slower" if low > 0 else "faster"
-        percent = f", {(after - before) / before * 100:+.1f} %" if before else ""
-        yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{percent}: {sure}"
-    for note in found.notes:
-        yield from wrapped(f"note: {note}")
-    if any(part.before_ns or part.after_ns for part in found.parts):
-        yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
-        for part in found.parts:
-            if part.before_ns or part.after_ns:
-                yield (
-                    f"{PARTS[part.name]:38}{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}"
-                    f"{_signed(part.change_ns):>13}"
-                )
-    for title, rows in (("kernels", found.kernels), ("modules", found.modules)):
-        if rows:
-            yield from ("", f"{title}, per unit")
-            yield f"{'change ms':>11}{'before ms':>12}{'after ms':>11}  {'':11} name"
-            for row in rows[:SHOWN]:
-                head = f"{_signed(row.change_ns):>11}{row.before_ns / 1e6:12,.3f}{row.after_ns / 1e6:11,.3f}"
-                head += f"  {row.state:11} "
-                yield head + _cut(row.name, WIDTH - len(head))
-            yield from _more(len(rows))
-
-
-# ---------------------------------------------------------------- words
-
-
-def _cut(name: str, room: int) -> str:
-    clean = "".join(character if character.isprintable() else "?" for character in name)
-    return clean if len(clean) <= room else f"{clean[: room - 1]}…"
-
-
-def _ms(ns: float) -> str:
-    return f"{ns / 1_000_000:,.2f} ms"
-
-
-def _millis(ns: float) -> str:
-    return f"{ns / 1_000_000:,.3f}"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.1f} %"
-
-
-def _signed(ns: float) -> str:
-    return f"{ns / 1_000_000:+,.3f}"

@@ -9,7 +9,7 @@ from patcher.traces.markup import Content, tag
 from patcher.traces.model import KINDS, Capture, Kernel, Unit
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
 from patcher.traces.page.tables import ROOMS, Cell, Room, table, timed
-from patcher.traces.page.words import cut, duration, micros, millis, percent
+from patcher.traces.words import cut, duration, micros, millis, percent
 
 
 def described(capture: Capture, room: Room, *, opened: bool, alone: bool = False, side: str = "") -> Content:

@@ -10,7 +10,7 @@ from patcher.traces.model import FORMS, Change, Comparison, Side
 from patcher.traces.page.captures import described
 from patcher.traces.page.drawings import waterfall
 from patcher.traces.page.tables import Cell, Room, table, tiled, timed
-from patcher.traces.page.words import cut, duration, percent, sign, signed
+from patcher.traces.words import cut, duration, percent, sign, signed
 
 
 def content(comparison: Comparison, room: Room) -> tuple[str, Content]:

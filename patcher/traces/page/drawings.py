@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from patcher.traces.markup import Content, Markup, tag
 from patcher.traces.model import KINDS, PARTS, Capture, Comparison, Lanes, Span, Unit
 from patcher.traces.page.tables import Room
-from patcher.traces.page.words import cut, duration, signed
+from patcher.traces.words import cut, duration, signed
 
 _WIDTH, _LEFT = 1000, 62  # of a drawing, in its own units, and of the room for what its axis says
 _LANE = 16

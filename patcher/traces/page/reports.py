@@ -9,7 +9,7 @@ from patcher.traces.markup import Content, tag
 from patcher.traces.model import FORMS, Capture, Finding, Rank, Report
 from patcher.traces.page.captures import described, named, ranked
 from patcher.traces.page.tables import Cell, Room, table, tiled, timed
-from patcher.traces.page.words import duration, percent
+from patcher.traces.words import duration, percent
 
 
 def content(report: Report, room: Room) -> tuple[str, Content]:

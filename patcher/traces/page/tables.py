@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from patcher.traces.markup import Content, Markup, tag
-from patcher.traces.page.words import duration
+from patcher.traces.words import duration
 
 
 class Room(NamedTuple):

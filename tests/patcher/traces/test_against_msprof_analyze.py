@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import environments
-from patcher.traces import attribution, findings, recipes, sources
+from patcher.traces import attribution, checks, findings, recipes, sources
 from tests.patcher.traces.recorded import SHARED, shared
 
 pytestmark = [shared, pytest.mark.engine]
@@ -32,7 +32,7 @@ def test_the_times_of_a_cluster_are_those_of_the_report(tmp_path: Path) -> None:
     captures = []
     for path in sources.find(folder):
         timeline = sources.read(path)
-        captures.append(findings.checked(timeline, attribution.attributed(timeline)))
+        captures.append(checks.checked(timeline, attribution.attributed(timeline)))
     ranks, exact = findings.met(captures)
     assert exact
     assert sorted(rows) == [capture.rank for capture in captures] == [0, 1]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from patcher.errors import Problem
-from patcher.traces import ascend, ascend_db, attribution, findings, names, sources
+from patcher.traces import ascend, ascend_db, attribution, checks, names, sources
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -265,4 +265,4 @@ def test_the_type_of_a_task_says_what_it_does(task_type: str, kind: str | None) 
 
 def test_a_report_of_a_database_fails_no_check(tmp_path: Path) -> None:
     found = read(steps(4).db(tmp_path / "rank0_ascend_pt"))
-    assert findings.checked(found, attribution.attributed(found)).failed == ()
+    assert checks.checked(found, attribution.attributed(found)).failed == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patcher import tables
 from patcher.commands import tracing
 from patcher.report import Report
-from patcher.traces import attribution, facts, findings, sources
+from patcher.traces import attribution, checks, facts, findings, sources
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, Saved
 from tests.patcher.workers.test_folder import VALUES
@@ -239,5 +239,5 @@ def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, dat
     lines = [*tables.captures(report.data), *tracing.said(report), *report.messages]
     assert all(line.isprintable() for line in lines)
     read = sources.read(trace)
-    capture = findings.checked(read, attribution.attributed(read))
+    capture = checks.checked(read, attribution.attributed(read))
     assert json.dumps(findings.reported(findings.labelled([capture])).as_json())

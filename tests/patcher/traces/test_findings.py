@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from patcher.traces import attribution, findings
+from patcher.traces import attribution, checks, findings
 from patcher.traces.model import PARTS, Capture, Check, Collective, Kernel, Report, Unit
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 from tests.patcher.traces.test_attribution import MARKS, timeline
 
 
-def checks(run: Run, **more: object) -> dict[str, Check]:
+def checks_of(run: Run, **more: object) -> dict[str, Check]:
     found = timeline(run)
     for name, value in more.items():
         setattr(found, name, value)
-    return {check.id: check for check in findings.checked(found, attribution.attributed(found)).checks}
+    return {check.id: check for check in checks.checked(found, attribution.attributed(found)).checks}
 
 
 def unit(number: int = 0, kernels: int = 10, **parts: int) -> Unit:
@@ -78,26 +78,26 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
 
 @pytest.mark.parametrize(("run", "more", "check", "says"), BAD.values(), ids=BAD)
 def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: str) -> None:
-    found = checks(run, **more)[check]
+    found = checks_of(run, **more)[check]
     assert not found.ok
     assert says in found.evidence
 
 
 def test_good_data_fails_no_check() -> None:
-    found = checks(GOOD)
+    found = checks_of(GOOD)
     assert [check for check in found.values() if not check.ok] == []
     assert set(found) == {"whole", "marks", "kernels", "count", "launches", "clocks", "alone", "exposed", "overlap"}
 
 
 def test_some_microseconds_before_the_launch_are_normal() -> None:
     tasks = tuple(Task(n * MS, n * MS + 900_000, launch=n * MS + 12_000) for n in range(1, 9))
-    assert checks(Run(tasks, (Range("ProfilerStep#1", 0, 9 * MS),)))["clocks"].ok
+    assert checks_of(Run(tasks, (Range("ProfilerStep#1", 0, 9 * MS),)))["clocks"].ok
 
 
 WITHDRAWN = {
     "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Nothing stands out"),
     "exposed": ({"communication": 50, "compute": 50}, ("communication", "slow-rank"), "Nothing stands out"),
-    "kernels": ({"communication": 50, "compute": 50}, findings._EVERY, "No verdict: the data does not carry one"),
+    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data does not carry one"),
 }
 
 
@@ -253,7 +253,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         (Range("MLP", 0, 6),),
     )
     found = timeline(run)
-    told = findings.reported([findings.checked(found, attribution.attributed(found))]).as_json()
+    told = findings.reported([checks.checked(found, attribution.attributed(found))]).as_json()
     assert list(told) == ["schema", "captures", "findings"]
     (one,) = told["captures"]
     assert list(one) == [

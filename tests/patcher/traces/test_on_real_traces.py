@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.traces import attribution, findings, sources
+from patcher.traces import attribution, checks, findings, sources
 from patcher.traces.attribution import Attribution
 from patcher.traces.model import Capture
 from patcher.traces.timeline import Timeline
@@ -55,7 +55,7 @@ def test_the_vendor_computes_each_kernel_as_long(rank: int) -> None:
 
 
 def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
-    captures = [findings.checked(*_read(NPU / "text-level1" / f"rank{rank}_ascend_pt")) for rank in (0, 1)]
+    captures = [checks.checked(*_read(NPU / "text-level1" / f"rank{rank}_ascend_pt")) for rank in (0, 1)]
     (first, _), exact = findings.met(captures)
     output = NPU / "text-level1" / "rank0_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     (step,) = json.loads((output / "communication.json").read_text()).values()

@@ -1,4 +1,4 @@
-"""Numbers and names as the page says them."""
+"""Numbers and names as reports and pages say them."""
 
 from __future__ import annotations
 
@@ -41,3 +41,14 @@ def micros(ns: float) -> str:
 def percent(share: float, places: int = 1) -> str:
     """A share of 0 to 1 in percent."""
     return f"{100 * share:.{places}f} %"
+
+
+def in_ms(ns: float) -> str:
+    """Nanoseconds as milliseconds, with their unit."""
+    return f"{ns / 1_000_000:,.2f} ms"
+
+
+def short(name: str, room: int = 40) -> str:
+    """A name of a trace as it may stand in a line: not longer than that, and with nothing that a terminal obeys."""
+    clean = "".join(character if character.isprintable() else "?" for character in name)
+    return clean if len(clean) <= room else f"{clean[: room - 1]}…"
