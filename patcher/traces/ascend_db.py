@@ -67,7 +67,7 @@ class Stored(Timeline):
                 db.text_factory = lambda data: data.decode("utf-8", "replace")
                 yield db
         except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
-            what = error if isinstance(error, sqlite3.Error) else f"a column holds what is not of its type ({error})"
+            what = error if isinstance(error, sqlite3.Error) else "a column holds what is not of its type"
             hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
             raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
 
@@ -145,7 +145,12 @@ def _read(db: sqlite3.Connection, file: Path, found: Stored) -> None:
     if "RANK_DEVICE_MAP" in tables:
         ranks = [rank for (rank,) in db.execute("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP")]
         if len(ranks) > 1:
-            raise Problem(Kind.TRACE, f"{file.name} holds several ranks: {ranks}", str(file), "one database a rank")
+            raise Problem(
+                Kind.TRACE,
+                f"{file.name} holds several ranks: {ranks}",
+                str(file),
+                "parse each rank into a folder of its own",
+            )
         found.rank = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
     found.rank = ascend.info(folder)[0] if found.rank is None else found.rank
     names = [row[0] for row in db.execute("SELECT name FROM NPU_INFO LIMIT 1")] if "NPU_INFO" in tables else []

@@ -19,6 +19,7 @@ _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _BLOCK = 1 << 20
 _END = 1 << 16  # bytes within which a trace has closed the list of its events
 _RECENT_S = 60.0
+_BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 def look(path: Path) -> Trace:
@@ -33,6 +34,8 @@ def look(path: Path) -> Trace:
     about["steps"], about["world"] = read.steps, read.world
     if about.get("rank") is None:
         about["rank"] = read.rank
+    if not read.is_json:
+        return Trace(path, "torch", EMPTY, total, "it holds no JSON", **about)
     if read.wrong:
         pid, recent = known["pid"], time.time() - changed(path) < _RECENT_S
         writes = pid and name.here and alive(pid, changed(path))
@@ -56,6 +59,7 @@ class _Read(NamedTuple):
     wrong: str = ""
     rank: int | None = None
     world: int | None = None
+    is_json: bool = True
 
 
 def _passed(path: Path) -> _Read:
@@ -72,13 +76,14 @@ def _passed(path: Path) -> _Read:
     rank, world = seen.distributed
     if not wrong and not ended(seen.head, seen.tail):
         wrong = "its JSON ends in the middle"
-    return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world)
+    is_json = not seen.head or seen.head.lstrip(_BLANK)[:1] in (b"{", b"[")
+    return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world, is_json)
 
 
 def ended(head: bytes, tail: bytes) -> bool:
     """Whether Chrome's format ends as it should: behind the last event its list, and what may follow in the object."""
     text = tail.rstrip(b"\0 \t\r\n")
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+    if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
     for match in reversed([*re.finditer(rb"[}\[]\s*\](?=\s*[,}])", text)]):
         behind = text[match.end() :].strip().removeprefix(b",")

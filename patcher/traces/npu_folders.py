@@ -62,14 +62,14 @@ def _npu_state(
 ) -> tuple[str, str]:
     if parsing(path):
         return WRITING, "it is being parsed"
-    if info is None:
+    if info is None and not exported(path):
         pid = name.known["pid"]
         if pid and name.here and alive(pid, changed(path)):
             return WRITING, f"process {pid} records it"
         if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
             return EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
         return KILLED, "there is no profiler_info.json"
-    if settings is None:
+    if info is not None and settings is None:
         return (EMPTY, f"{info.name} has 0 bytes") if not info.stat().st_size else (CUT, f"{info.name} is not whole")
     if (path / BEFORE).is_dir():
         return HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"

@@ -298,6 +298,24 @@ def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
     assert states_of(tmp_path) == {"vm_7.1.pt.trace.json": states.EMPTY}
 
 
+@pytest.mark.parametrize("content", ["hello", "<html>", "SQLite format 3\0"])
+def test_a_file_that_is_named_and_holds_no_json(tmp_path: Path, content: str) -> None:
+    """What `report` refuses is not to be called a trace that was cut, with that `report` to type next."""
+    (tmp_path / "page").write_text(content)
+    (capture,) = folders.captures(tmp_path / "page")
+    assert (capture.state, capture.first.why, capture.command) == (states.EMPTY, "it holds no JSON", "")
+
+
+def test_tables_that_were_copied_without_what_was_recorded(tmp_path: Path) -> None:
+    """There is no profiler_info then: it is not that torch_npu was killed, and `report` reads it."""
+    path = tmp_path / "elsewhere_77_20261122041741276_ascend_pt"
+    shutil.copytree(parsed(tmp_path / "whole" / NPU.format(0, 1)) / OUTPUT, path / OUTPUT)
+    trace = folders.look(path)
+    assert (trace.state, trace.exports, trace.steps) == (states.FOREIGN, ("text",), (3, 4))
+    (path / OUTPUT / "trace_view.json").unlink()
+    assert folders.look(path).state == states.EMPTY
+
+
 def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
     parsed(tmp_path / "vm_77_20261122041741276_ascend_pt")
     (row,) = rows(tmp_path)
