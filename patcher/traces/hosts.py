@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import TYPE_CHECKING
 
 from patcher.traces.model import Module, Operator
@@ -26,6 +26,7 @@ Sums = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
 
 _NEVER = 1 << 63
+_NONE = _NEVER, 0, UNKNOWN
 
 
 class Hosts:
@@ -116,10 +117,14 @@ class OperatorWalk:
         named: Mapping[int, int], backward: bool,
     ) -> None:  # fmt: skip
         self.sums, self.phases, self.counted = hosts.own, hosts.phases, iter(hosts.counted)
-        self.tasks, self.owner, self.named, self.phase = tasks, owner, named, int(backward)
+        self.named, self.phase = named, int(backward)
         self.counts, self.until = next(self.counted)
-        self.points = iter(points)
-        self.task = next(self.points, UNKNOWN)
+        # Of each task: when it was asked for, how long it took, and the segment that it belongs to.
+        asked, begin, end, of = (
+            map(column.__getitem__, points) for column in (tasks.asked, tasks.begin, tasks.end, owner)
+        )
+        self.points = zip(asked, map(sub, end, begin), of, strict=True)
+        self.due = next(self.points, _NONE)
         # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts …
         self.stack: list[tuple[int, int, int, list[int] | None]] = []
         self.own: list[int] = []  # … and its time without that of the operators within
@@ -128,7 +133,7 @@ class OperatorWalk:
         """The next operators, in the order of their begin, the outer before the inner one."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         sums, named, stack, own, base = self.sums, self.named, self.stack, self.own, self.phase
-        counts, until, due = self.counts, self.until, self._due()
+        counts, until, due = self.counts, self.until, self.due[0]
         push, pop, push_own, pop_own = stack.append, stack.pop, own.append, own.pop
         for begin, end, name in rows:
             if due < begin:
@@ -161,24 +166,25 @@ class OperatorWalk:
         self._give(_NEVER)
         self._leave(_NEVER)
 
-    def _due(self) -> int:
-        """When the next task was asked for."""
-        return _NEVER if self.task == UNKNOWN else self.tasks.asked[self.task]
-
     def _give(self, until: int) -> int:
         """Give the tasks that were asked for before ``until`` to what was open then; when the next one was is given."""
-        tasks, stack = self.tasks, self.stack
-        while (time := self._due()) < until:
-            self._leave(time)
-            task = self.task
-            took = tasks.end[task] - tasks.begin[task]
-            self.phases[self.owner[task]][stack[-1][2] if stack else self.phase] += took
+        stack, points, phases = self.stack, self.points, self.phases
+        time, took, segment = self.due
+        while time < until:
+            if stack and stack[-1][0] <= time:
+                self._leave(time)
             if stack:
-                row = self.sums.setdefault(stack[-1][1], [0, 0, 0, 0])
-                row[0] = row[0] or 1  # what began before the units counts where they have its kernels
+                _, name, phase, row = stack[-1]
+                if row is None:  # it began before the units, and counts where they have its kernels
+                    row = self.sums.setdefault(name, [0, 0, 0, 0])
+                    row[0] = row[0] or 1
                 row[1] += 1
                 row[2] += took
-            self.task = next(self.points, UNKNOWN)
+                phases[segment][phase] += took
+            else:
+                phases[segment][self.phase] += took
+            time, took, segment = next(points, _NONE)
+        self.due = time, took, segment
         return time
 
     def _leave(self, time: int) -> None:

@@ -60,6 +60,8 @@ class _Reader:
         self.devices: dict[object, int] = {}
         self.categories: dict[str, int] = {}
         self.launching: dict[str, bool] = {}
+        self.kinds: dict[tuple[int, str], tuple[str, int]] = {}
+        self.streams: dict[object, int] = {}
         self.ranges: dict[Thread, _Columns] = {}
 
     def take(self, events: Iterator[Event]) -> None:
@@ -69,38 +71,45 @@ class _Reader:
         add_correlation, add_launch, add_thread = (
             column.append for column in (self.correlations, self.launches, self.threads)
         )
-        numbers, number_of = found.names.numbers, found.names
+        numbers, number_of, correlation = found.names.numbers, found.names, UNKNOWN
         for event in events:
             if event.ph != "X":
                 continue
             category = categories.get(event.cat)
             if category is None:
                 category = categories[event.cat] = _category(event.cat)
+            args, name = event.args, event.name
+            if category == _LAUNCH:
+                launches = launching.get(name)
+                if launches is None:
+                    launches = launching[name] = bool(_LAUNCHES.search(name))
+                told = None if args is None else args.correlation
+                if not launches or told is None:
+                    continue
+                correlation = told
+            elif category == UNKNOWN or (category == _PYTHON and not name.startswith(NN_MODULE)):
+                continue
+            whole, _, decimals = bytes(event.ts).partition(b".")
+            exact = len(decimals) == 3 and decimals.isdigit()
+            begin = int(whole + decimals) if exact else nanoseconds(event.ts)
             if category == _OPERATOR:
-                begin, name = nanoseconds(event.ts), event.name
+                end = begin + round(event.dur * 1000)
                 thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
                 number = numbers.get(name)
                 add_name(number_of(name) if number is None else number)
                 add_begin(begin)
-                add_end(begin + round(event.dur * 1000))
-                if event.args is not None and event.args.forward:
+                add_end(end)
+                if args is not None and args.forward:
                     found.backward.add(thread)
             elif category == _LAUNCH:
-                args, name = event.args, event.name
-                launches = launching.get(name)
-                if launches is None:
-                    launches = launching[name] = bool(_LAUNCHES.search(name))
-                if launches and args is not None and args.correlation is not None:
-                    add_launch(nanoseconds(event.ts))
-                    add_correlation(args.correlation)
-                    add_thread((ranges.get((event.pid, event.tid)) or self._thread(event))[0])
-            elif category != UNKNOWN and (category != _PYTHON or event.name.startswith(NN_MODULE)):
-                begin = nanoseconds(event.ts)
-                end = begin + round(event.dur * 1000)
-                if category in (_KERNEL, _COPY):
-                    self._add_task(event, begin, end, category)
-                else:
-                    self._annotate(event, begin, end, category)
+                thread = (ranges.get((event.pid, event.tid)) or self._thread(event))[0]
+                add_launch(begin)
+                add_correlation(correlation)
+                add_thread(thread)
+            elif category in (_KERNEL, _COPY):
+                self._add_task(event, begin, begin + round(event.dur * 1000), category)
+            else:
+                self._annotate(event, begin, begin + round(event.dur * 1000), category)
 
     def _thread(self, event: Event) -> _Columns:
         thread = self.found.thread(event.pid, event.tid)
@@ -110,11 +119,16 @@ class _Reader:
         return found
 
     def _add_task(self, event: Event, begin: int, end: int, category: int) -> None:
-        found, args = self.found, event.args
-        name = found.names(event.name)
-        kind = COPY if category == _COPY else kind_of(event.name)
-        stream = event.tid if args is None or args.stream is None else args.stream
-        found.tasks.add(begin, end, kind, name, found.names(f"stream {stream}"))
+        found, args, key = self.found, event.args, (category, event.name)
+        known = self.kinds.get(key)
+        if known is None:
+            kind = COPY if category == _COPY else kind_of(event.name)
+            known = self.kinds[key] = kind, found.names(event.name)
+        number = event.tid if args is None or args.stream is None else args.stream
+        stream = self.streams.get(number)
+        if stream is None:
+            stream = self.streams[number] = found.names(f"stream {number}")
+        found.tasks.add(begin, end, *known, stream)
         self.kernels.append(UNKNOWN if args is None or args.correlation is None else args.correlation)
         if args is not None and args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
