@@ -6,19 +6,18 @@ imported from the target.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.guards import hydra
 from patcher.guards.detect import Finding, Subject
 from patcher.guards.hydra import Start, typed, unknown
-from patcher.guards.launch import LAUNCHERS, PYTHON
-from patcher.guards.scope import Invocation
+from patcher.launches import Invocation, decorator, programs
 from patcher.switches import Application, ConfigSwitch, State
 
 _Values = Mapping[str, object]
@@ -223,62 +222,26 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
     """The start that an invocation is: ``-m MODULE`` or a Python file with ``hydra.main``, and words for it."""
     if invocation.reason:
         return Start(invocation.where, False, (), invocation.variables, reason=invocation.reason)
-    argv = invocation.argv
-    head = PurePath(argv[0] or "").name if argv else ""
-    for at, word in enumerate(argv):
-        module = bool(at) and argv[at - 1] == "-m"
-        script = not at or PYTHON.fullmatch(head) or head in LAUNCHERS
-        if word is None or not (module or (script and word.endswith(".py"))):
-            continue
-        program = _program(word, [root or Path(), invocation.folder or Path()], module=module)
-        main = _main(program, application.packages[0]) if program else None
-        if program is not None and main is not None:
-            folder = program.parent / main[0] if main[0] else None
-            return Start(
-                invocation.where, invocation.sure, argv[at + 1 :], invocation.variables, folder, main[1], program.parent
-            )
-        if module and word.partition(".")[0] in application.packages and not (program and _plain(program)):
-            return Start(invocation.where, invocation.sure, argv[at + 1 :], invocation.variables)
+    variables = invocation.variables
+    for program in programs(invocation):
+        file = program.file([root or Path(), invocation.folder or Path()])
+        text = _text(file)
+        main = decorator(text, "hydra.main") if re.search(rf"\b{application.packages[0]}\b", text) else None
+        if file is not None and main is not None:
+            given = [main.get(name, main.get(at)) for at, name in enumerate(("config_path", "config_name"))]
+            folder, name = (None if value is None else str(value) for value in given)
+            base = file.parent
+            where = base / folder if folder else None
+            return Start(invocation.where, invocation.sure, program.words, variables, where, name, base)
+        # A program that has nothing to do with Hydra, neither itself nor with a `main` that it imports, is none.
+        plain = text and not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", text)
+        if program.module and program.name.partition(".")[0] in application.packages and not plain:
+            return Start(invocation.where, invocation.sure, program.words, variables)
     return None
 
 
-def _program(word: str, folders: Sequence[Path], *, module: bool) -> Path | None:
-    """The file behind ``-m word`` or ``word`` in the first of the folders that has it."""
-    parts = word.replace(".", "/") if module else ""
-    names = [f"{parts}.py", f"{parts}/__main__.py"] if module else [word]
-    candidates = [folder / name for folder in folders for name in names]
-    return next((file.absolute() for file in candidates if _is_file(file)), None)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
-
-
-def _plain(program: Path) -> bool:
-    """Whether a program has nothing to do with Hydra, neither itself nor with a ``main`` that it imports."""
-    try:
-        return not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", program.read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        return False
-
-
-def _main(program: Path, package: str) -> tuple[str | None, str | None] | None:
-    """``config_path`` and ``config_name`` of the function that ``hydra.main`` decorates, if ``package`` is used."""
-    try:
-        text = program.read_text(encoding="utf-8", errors="replace")
-        tree = ast.parse(text) if re.search(rf"\b{package}\b", text) else ast.Module([], [])
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return None
-    names = ("config_path", "config_name")
-    for function in tree.body:
-        for call in function.decorator_list if isinstance(function, ast.FunctionDef) else ():
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == "hydra.main":
-                given = dict(zip(names, call.args, strict=False))
-                given.update({keyword.arg: keyword.value for keyword in call.keywords if keyword.arg})
-                nodes = [given.get(name) for name in names]
-                folder, name = (str(node.value) if isinstance(node, ast.Constant) else None for node in nodes)
-                return folder, name
-    return None
+def _text(file: Path | None) -> str:
+    """The text of a program, empty where it cannot be read."""
+    with suppress(OSError):
+        return file.read_text(encoding="utf-8", errors="replace") if file else ""
+    return ""

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 from patcher.guards.release import Release
-from patcher.guards.scope import ANY, Argument, Assignment, Invocation, inherited, known, quoted
+from patcher.launches import ANY, Argument, Assignment, Invocation, known, name_of, quoted, read
 from patcher.switches import Form, State, Switch
 
 
@@ -70,7 +70,7 @@ def detect(
     that the command names, cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
-    invocations = _invocations(environ, script, command)
+    invocations = read(environ, script, command)
     searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
@@ -103,14 +103,6 @@ def _seen_from(here: str, finding: Finding) -> Finding:
 def worst(findings: Iterable[Finding]) -> State:
     """The severest state: on before unknown before armed before off."""
     return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
-
-
-def _invocations(environ: Mapping[str, str], script: Path | None, command: Sequence[str]) -> tuple[Invocation, ...]:
-    if script is None and not command:
-        return (Invocation("environment", (), inherited(environ)),)
-    from patcher.guards.launch import read  # most commands of rlpatch name nothing to read
-
-    return read(environ, script, command)
 
 
 Hits = tuple[Finding, ...]
@@ -167,7 +159,7 @@ def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
         found = quoted(invocation.argv)[:300] if _asked(switch, [invocation]) else ""
     else:
         program = invocation.argv[0] if invocation.argv else None
-        found = program if program and PurePath(program).name == switch.name else ""
+        found = program if program and name_of(program) == switch.name else ""
     state = _at_most(switch.otherwise, invocation.sure)
     return [_finding(switch, state, invocation.where, found, "")] if found else []
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.scope import Argument, Variables
+from patcher.launches import Argument, Variables
 
 # As in ``compose``, which is not imported: it is for another Python.
 _TOKENS = re.compile(r"rlpatch_run_time_\d+")

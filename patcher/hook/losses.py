@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.launch import PYTHON, read
-from patcher.guards.scope import ANY, Assignment, Invocation, quoted
 from patcher.hook.folder import VARIABLE
+from patcher.launches import ANY, CONTAINERS, Assignment, Invocation, is_python, name_of, quoted, read
 
 SUBMITTED = f'${{{VARIABLE}:+--runtime-env-json "{{\\"py_modules\\": [\\"${VARIABLE}\\"]}}"}}'
 """What `ray job submit` needs beside its other options; nothing where no `rlpatch run` is around it."""
@@ -58,7 +57,7 @@ def _folder() -> str:
 def _option(invocation: Invocation) -> Iterator[Loss]:
     """An option by which Python ignores PYTHONPATH, or imports no ``sitecustomize``."""
     words = iter(invocation.argv)
-    if not PYTHON.fullmatch(PurePath(next(words, "") or "").name):
+    if not is_python(name_of(next(words, ""))):
         return
     for word in words:
         if not word or not re.match(r"-[A-Za-z]", word):
@@ -77,8 +76,8 @@ def _option(invocation: Invocation) -> Iterator[Loss]:
 
 def _elsewhere(invocation: Invocation) -> Iterator[Loss]:
     """A program that starts its command where neither the environment nor the folder of a run is."""
-    name = PurePath(invocation.argv[0] or "").name if invocation.argv else ""
-    if name in {"docker", "podman", "nerdctl"}:
+    name = name_of(invocation.argv[0]) if invocation.argv else ""
+    if name in CONTAINERS:
         why, instead = "a container has neither our environment nor our folder", "start rlpatch run within it"
     elif name in {"ssh", "kubectl"}:
         why, instead = "another machine has neither our environment nor our folder", "start rlpatch run over there"

@@ -20,8 +20,7 @@ import pytest
 from patcher.guards import hydra
 from patcher.guards.compose import Session
 from patcher.guards.hydra import Child, Start, typed, unknown
-from patcher.guards.launch import read
-from patcher.guards.scope import RUN_TIME, Argument, Assignment, Variables
+from patcher.launches import RUN_TIME, Argument, Assignment, Variables, read
 
 KEYS = ("tool", "steps", "worker.tool", "worker.active", "worker.deep.size", "extra.name", "home", "missing", "absent")
 FILES = {

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from patcher.guards.launch import read
-from patcher.guards.scope import ABSENT, ANY, Argument, Invocation
+from patcher.launches import ANY, Argument, Invocation, read
+from patcher.launches.scope import ABSENT
 from tests.matrix import thinned
-from tests.patcher.guards.generated import CHANCES, NAMES, Bash, Generator, Started, started_by
+from tests.patcher.launches.generated import CHANCES, NAMES, Bash, Generator, Started, started_by
 
 
 def fits(argv: Sequence[Argument], perhaps: Sequence[Argument], words: Sequence[str]) -> bool:

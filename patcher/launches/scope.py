@@ -1,13 +1,13 @@
-"""What a variable may be at a point of a script, and what an invocation inherits: values without any reading."""
+"""What a variable may be at a point of a script, and what a program that is started there inherits."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, NamedTuple
+
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, Placed
 
 # Bounds that no written script comes near; without them a generated one could exhaust the time and the memory.
 MOST_NESTING = 12
@@ -16,27 +16,10 @@ MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
 
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
-# `key=value` as Hydra takes it: with groups, packages, and signs for adding and removing.
-OVERRIDE = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=", re.ASCII)
+# `key=value`, as programs take their settings: with dots and slashes, and signs for adding and removing.
+SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=", re.ASCII)
 
-Argument = str | None  # None: any number of words that are only known when the script runs
-# What only the run tells, inside a word whose beginning is known; a script with this character is not read.
-RUN_TIME = "\0"
 MANY = RUN_TIME * 2  # a word that may become any number of words
-# The name that stands for every variable that is not named.
-ANY = "*"
-
-
-class Placed(str):
-    """A word of a command, with the place where its value is set."""
-
-    where: str
-
-    def __new__(cls, text: str, where: str) -> Placed:
-        """The word ``text`` that is set at ``where``."""
-        word = super().__new__(cls, text)
-        word.where = where
-        return word
 
 
 class Fed(NamedTuple):
@@ -46,39 +29,8 @@ class Fed(NamedTuple):
     line: int
 
 
-class Assignment(NamedTuple):
-    """One thing that a variable may be: ``text`` None if only the run tells, ``present`` False if unset."""
-
-    text: Argument
-    where: str
-    found: str
-    present: bool = True
-    exported: bool = True
-    depth: int = 0
-
-
 ABSENT = (Assignment(None, "", "", present=False, exported=False),)
-Variables = Mapping[str, tuple[Assignment, ...]]
 Words = tuple[Placed, ...]
-
-
-class Invocation(NamedTuple):
-    """A program start, or a call in a Python script, with what it inherits.
-
-    ``where`` says in which line, ``sure`` is False inside a branch, a loop or a function that nothing calls.
-    ``variables`` are those at that point; empty where the program behind the words was read itself; the one named
-    ``*`` stands for all that are not named. The words of an invocation that is ``perhaps`` are those that the one of
-    the same line has on some way to it. ``folder`` is the working directory, None if it is not known; ``reason`` says
-    why nothing is known of the invocation.
-    """
-
-    where: str
-    argv: tuple[Argument, ...]
-    variables: Variables
-    sure: bool = True
-    perhaps: bool = False
-    folder: Path | None = None
-    reason: str = ""
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, tuple[Assignment, ...]]:
@@ -197,11 +149,6 @@ class Scope:
                 self.variables[name] = tuple(one._replace(depth=min(one.depth, depth)) for one in ways)
 
 
-def known(text: Argument) -> Argument:
-    """The text, None if a part of it is only known when the script runs."""
-    return None if text is None or RUN_TIME in text else text
-
-
 _OPTION = re.compile(r"(--[\w.-]+)=")
 
 
@@ -210,15 +157,10 @@ def arguments(words: Sequence[Placed]) -> list[Argument]:
     found: list[Argument] = []
     for word in words:
         option = _OPTION.match(word)
-        if RUN_TIME not in word or (OVERRIDE.match(word) and RUN_TIME not in word.partition("=")[0]):
+        if RUN_TIME not in word or (SETTING.match(word) and RUN_TIME not in word.partition("=")[0]):
             found.append(word)
         elif option:
             found += [Placed(option.group(1), word.where), None]
         else:
             found.append(None)
     return found
-
-
-def quoted(argv: Sequence[Argument]) -> str:
-    """The words as somebody would type them, with … for those that are not known."""
-    return " ".join("…" if word is None else shlex.quote(word).replace(RUN_TIME, "…") for word in argv)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from patcher.guards.scope import ANY, ASSIGNMENT, RUN_TIME, Argument, Placed, Scope, arguments, known, quoted
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
+from patcher.launches.names import CONTAINERS, name_of
+from patcher.launches.scope import ASSIGNMENT, Scope, arguments
 
 # Programs that start another with the same environment: their options that take a word, and how many words follow.
 _WRAPPERS = {
@@ -16,7 +18,6 @@ _WRAPPERS = {
     "stdbuf": ("-i -o -e", 0), "timeout": ("-s -k --signal --kill-after", 1), "taskset": ("", 1), "chrt": ("", 1),
     "numactl": ("-N -m -C -i -p --cpunodebind --membind --physcpubind --interleave --preferred", 0),
 }  # fmt: skip
-CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _FLAGS = re.compile(r"-[itdqP]+|--(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)|--\w.*=.*")
 
 
@@ -24,7 +25,7 @@ def unwrapped(words: list[Placed], scope: Scope, where: str) -> list[Placed]:
     """The command behind ``env``, ``nohup`` and the like; its scope is what they make of this one."""
     count = len(words)
     while words:
-        head = PurePath(words[0]).name
+        head = name_of(words[0])
         assigned = ASSIGNMENT.match(words[0])
         if assigned:
             text = words[0][assigned.end() :]
@@ -38,7 +39,7 @@ def unwrapped(words: list[Placed], scope: Scope, where: str) -> list[Placed]:
     if words and words[0][:1] == RUN_TIME and len(words) < count:
         # Perhaps another `NAME=value` behind `env`; at the begin it is taken for a program.
         scope.anything(where, quoted(arguments(words))[:200])
-    head = PurePath(words[0]).name if words else ""
+    head = name_of(words[0]) if words else ""
     if head in CONTAINERS:
         _contained(words, scope, where)
     elif head in {"ssh", "kubectl"}:

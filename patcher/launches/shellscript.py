@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from patcher.guards.commands import Commands
-from patcher.guards.scope import MANY, MOST_WAYS, Scope
-from patcher.guards.statements import Run
-from patcher.guards.ways import Ways, bounded, divided, left, merged
+from patcher.launches.commands import Commands
+from patcher.launches.scope import MANY, MOST_WAYS, Scope
+from patcher.launches.statements import Run
+from patcher.launches.ways import Ways, bounded, divided, left, merged
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -8,15 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.assignments import Assigner
-from patcher.guards.grammar import parsed
-from patcher.guards.scope import MOST_NESTING, RUN_TIME, Invocation, Scope
-from patcher.guards.ways import Ways, bounded, divided, started
+from patcher.launches.assignments import Assigner
+from patcher.launches.grammar import parsed
+from patcher.launches.invocation import RUN_TIME, Invocation
+from patcher.launches.scope import MOST_NESTING, Scope
+from patcher.launches.ways import Ways, bounded, divided, started
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from patcher.guards.launch import Reading
+    from patcher.launches.reading import Reading
 
 # From the ways on which something is reached to those behind it.
 Run = Callable[[Ways], Ways]

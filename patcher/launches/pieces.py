@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from patcher.guards.scope import MANY, MOST_TEXT, RUN_TIME, Placed, Scope, Words
+from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.scope import MANY, MOST_TEXT, Scope, Words
 
 _MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
 
@@ -87,7 +88,7 @@ def is_file_name(pieces: Sequence[Piece], text: str, scope: Scope) -> bool:
     if not _MAGIC.search("".join(one.text for one in pieces if not one.quoted)):
         return False
     if RUN_TIME in text or scope.folder is None or "glob" in scope.flags:
-        # A key of Hydra's before a list is no name of a file.
+        # `key=[…]` is a setting: nobody has a file of that name.
         return not re.match(r"[+~]{0,2}[\w./@:-]+=", text) or "glob" in scope.flags
     pattern = "".join(glob.escape(one.text) if one.quoted else one.text for one in pieces)
     if not glob.has_magic(pattern) and not re.search(r"[@+!]\(", pattern):

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards import builtins
-from patcher.guards.assignments import restore
-from patcher.guards.pieces import joined
-from patcher.guards.scope import MANY, MOST_NESTING, RUN_TIME, Fed, Placed, Scope, Words
-from patcher.guards.statements import Run, Statements
-from patcher.guards.ways import Ways
+from patcher.launches import builtins
+from patcher.launches.assignments import restore
+from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.pieces import joined
+from patcher.launches.scope import MANY, MOST_NESTING, Fed, Scope, Words
+from patcher.launches.statements import Run, Statements
+from patcher.launches.ways import Ways
 
 if TYPE_CHECKING:
     from tree_sitter import Node

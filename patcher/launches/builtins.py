@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.assignments import NAME
-from patcher.guards.scope import MANY, RUN_TIME, Placed, Scope, Words
+from patcher.launches.assignments import NAME
+from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.scope import MANY, Scope, Words
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from patcher.guards.commands import Commands
+    from patcher.launches.commands import Commands
 
 Answer = list[Scope] | bool | None
 Builtin = Callable[["Commands", Words, "Node", Scope], Answer]

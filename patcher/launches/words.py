@@ -12,7 +12,8 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from patcher.guards.pieces import (
+from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.pieces import (
     Parameter,
     Piece,
     changed,
@@ -24,8 +25,8 @@ from patcher.guards.pieces import (
     matching,
     splits_oddly,
 )
-from patcher.guards.scope import MANY, MOST_TEXT, MOST_WORDS, RUN_TIME, Placed, Scope, Words
-from patcher.guards.ways import merged
+from patcher.launches.scope import MANY, MOST_TEXT, MOST_WORDS, Scope, Words
+from patcher.launches.ways import merged
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -11,8 +11,7 @@ import tree_sitter
 
 from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
-from patcher.guards.launch import read
-from patcher.guards.scope import RUN_TIME, Placed, quoted
+from patcher.launches import RUN_TIME, Placed, quoted, read
 from patcher.switches import State
 from patches.switches import MSPROF
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from patcher.guards.scope import (
-    ABSENT,
-    ANY,
-    MANY,
-    MOST_WAYS,
-    OVERRIDE,
-    RUN_TIME,
-    Argument,
-    Assignment,
-    Invocation,
-    Placed,
-    Scope,
-    Variables,
-)  # fmt: skip
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, Invocation, Placed, Variables
+from patcher.launches.scope import ABSENT, MANY, MOST_WAYS, SETTING, Scope
 
 Ways = list[Scope]
 
@@ -172,5 +160,5 @@ def collapsed(ways: Sequence[Sequence[Argument]]) -> tuple[list[Argument], list[
 
 
 def _key(word: Argument) -> str:
-    match = OVERRIDE.match(word or "")
+    match = SETTING.match(word or "")
     return match.group() if match else ""

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patcher.guards.scope import MANY, OVERRIDE, RUN_TIME, Argument, Placed, Scope, known
-from patcher.guards.ways import together
+from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
+from patcher.launches.scope import MANY, SETTING, Scope
+from patcher.launches.ways import together
 
 if TYPE_CHECKING:
-    from patcher.guards.launch import Reading
+    from patcher.launches.reading import Reading
 
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 _ENVIRON = frozenset({"os.environ", "environ"})
@@ -178,7 +179,7 @@ class _Python:
         if text is None and isinstance(node, ast.JoinedStr):
             parts = [self._text(part) for part in node.values]
             text = "".join(RUN_TIME if part is None else part for part in parts)
-            text = text if OVERRIDE.match(text) else None
+            text = text if SETTING.match(text) else None
         return Placed(MANY if text is None else text, self._where(node))
 
     def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr]]) -> None:

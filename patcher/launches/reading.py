@@ -10,27 +10,17 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.guards.pyscript import read_python
-from patcher.guards.scope import (
-    MOST_NESTING,
-    RUN_TIME,
-    Argument,
-    Fed,
-    Invocation,
-    Placed,
-    Scope,
-    Variables,
-    arguments,
-    inherited,
-    known,
-)  # fmt: skip
-from patcher.guards.shellscript import Shell
-from patcher.guards.ways import Ways, merged
-from patcher.guards.wrappers import CONTAINERS, unwrapped
+from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, Variables, known
+from patcher.launches.names import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, name_of, starts_something
+from patcher.launches.pyscript import read_python
+from patcher.launches.scope import MOST_NESTING, Fed, Scope, arguments, inherited
+from patcher.launches.shellscript import Shell
+from patcher.launches.ways import Ways, merged
+from patcher.launches.wrappers import unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -58,25 +48,9 @@ def read(environ: Mapping[str, str], script: Path | None = None, command: Sequen
     return tuple(reading.invocations)
 
 
-_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
-PYTHON = re.compile(r"(python|pypy)[\d.]*")
-# What these start may see other files and variables than this machine has.
-_ELSEWHERE = CONTAINERS | {"ray", "ssh", "kubectl", "apptainer", "singularity"}
-LAUNCHERS = _ELSEWHERE | {
-    "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
-    "msprof", "nsys", "ncu", "strace", "perf", "coverage",
-}  # fmt: skip
 _UV_VALUED = frozenset({
     "--extra", "--group", "--with", "--package", "--python", "-p", "--project", "--directory", "--no-extra",
     "--with-editable",
-})  # fmt: skip
-# Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
-_QUIET = frozenset({
-    "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",
-    "chown", "grep", "sed", "awk", "cut", "tr", "head", "tail", "sort", "wc", "find", "dirname", "basename",
-    "realpath", "readlink", "touch", "hostname", "ip", "ifconfig", "npu-smi", "nvidia-smi", "pip", "pip3", "git",
-    "wget", "tar", "unzip", "disown", "logger", "seq", "uname", "whoami", "id", "apt", "apt-get", "apt-cache",
-    "which", "mktemp", "lsof", "uniq", "expr", "nproc",
 })  # fmt: skip
 
 
@@ -207,16 +181,16 @@ class Reading:
         if not words:
             return
         inside = self._inside(words, scope, place)
-        name = PurePath(words[0]).name
-        if inside or name not in _QUIET:
-            runs = name.endswith((".sh", ".bash")) or (name in _SHELLS and (len(words) > 1 or place.fed is not None))
+        name = name_of(words[0])
+        if inside or name not in QUIET:
+            runs = is_script(name) or (name in SHELLS and (len(words) > 1 or place.fed is not None))
             reason = "the script that it runs is not here, or only known when it runs" if runs and not inside else ""
             self.invocation(place.where, arguments(words), None if inside else scope, place.sure, reason)
 
     def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         """Read the script that the command names, if there is one; True if something was read."""
-        program, name = str(words[0]), PurePath(words[0]).name
-        if name in _SHELLS or PYTHON.fullmatch(name):
+        program, name = str(words[0]), name_of(words[0])
+        if name in SHELLS or is_python(name):
             return self._interpreter(words, scope, place)
         if RUN_TIME in program:
             return False
@@ -226,15 +200,15 @@ class Reading:
             return self.file(path, child, named=place.named and "/" in program, sure=place.sure)
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
-            starts = word == "--" or _starts_something(PurePath(rest[0]).name)
+            starts = word == "--" or starts_something(name_of(rest[0]))
             if rest and starts and not (name == "uv" and words[at - 1] in _UV_VALUED):
                 before = len(self.invocations)
-                self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in _ELSEWHERE))
+                self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
                 return len(self.invocations) > before
         return False
 
     def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
-        python, rest = PurePath(words[0]).name not in _SHELLS, list(words[1:])
+        python, rest = name_of(words[0]) not in SHELLS, list(words[1:])
         while rest and rest[0][:1] in {"-", "+"} and rest[0] != "-":
             option, rest = rest[0], rest[1:]
             if option == "--":
@@ -269,10 +243,6 @@ def _folder(environ: Mapping[str, str]) -> str | None:
     with suppress(OSError):
         return str(Path.cwd())
     return None
-
-
-def _starts_something(name: str) -> bool:
-    return name in _SHELLS or name == "vllm" or bool(PYTHON.fullmatch(name)) or name.endswith((".py", ".sh"))
 
 
 def _is_script(path: Path) -> bool:

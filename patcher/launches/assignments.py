@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from patcher.guards.scope import ABSENT, MANY, RUN_TIME, Placed, Scope, Words
-from patcher.guards.words import Expander
+from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.scope import ABSENT, MANY, Scope, Words
+from patcher.launches.words import Expander
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-    from patcher.guards.launch import Reading
+    from patcher.launches.reading import Reading
 
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 Store = Callable[[Scope, bool], None]
