@@ -70,7 +70,7 @@ def detect(
     that the command names, cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
-    invocations = read(environ, script, command)
+    invocations = read(environ, script, command, pythons=pythons)
     searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):

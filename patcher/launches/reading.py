@@ -26,8 +26,16 @@ _MOST_FILES = 3  # the named script, one that it calls, and the Python program b
 _MOST_BYTES = 4 << 20
 
 
-def read(environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = ()) -> tuple[Invocation, ...]:
+def read(
+    environ: Mapping[str, str],
+    script: Path | None = None,
+    command: Sequence[str] = (),
+    *,
+    pythons: Sequence[str] = (),
+) -> tuple[Invocation, ...]:
     """Every invocation of a script and a command; without any, one invocation with the environment alone.
+
+    ``pythons`` are asked for what a library has to read that we may lack, the YAML of a job of Ray.
 
     Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
     """
@@ -35,7 +43,7 @@ def read(environ: Mapping[str, str], script: Path | None = None, command: Sequen
     # The shell sets it anew, whatever the environment says.
     variables.pop("PWD", None)
     base = Scope(variables, folder=_folder(environ))
-    reading = Reading(base.folder)
+    reading = Reading(base.folder, tuple(pythons))
     if script is not None:
         own = base.copy()
         own.program = str(script)
@@ -70,8 +78,8 @@ class Place(NamedTuple):
 class Reading:
     """Collects the invocations while it follows commands and scripts."""
 
-    def __init__(self, folder: str | None) -> None:
-        self.folder = folder
+    def __init__(self, folder: str | None, pythons: Sequence[str]) -> None:
+        self.folder, self.pythons = folder, pythons
         self.invocations: list[Invocation] = []
         self.open_files: list[Path] = []
         self.nesting = self.steps = 0
@@ -177,7 +185,7 @@ class Reading:
 
         The words may hold RUN_TIME; the scope is changed.
         """
-        words = unwrapped(list(words), scope, place.where)
+        words = unwrapped(words, scope, place.where, self.pythons)
         if not words:
             return
         inside = self._inside(words, scope, place)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
-from collections.abc import Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
@@ -19,18 +22,20 @@ _WRAPPERS = {
     "numactl": ("-N -m -C -i -p --cpunodebind --membind --physcpubind --interleave --preferred", 0),
 }  # fmt: skip
 _FLAGS = re.compile(r"-[itdqP]+|--(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)|--\w.*=.*")
+_PATIENCE_S = 20
+_RUN = "import sys; exec(compile(sys.argv.pop(1), 'yaml_lines.py', 'exec'))"
 
 
-def unwrapped(words: list[Placed], scope: Scope, where: str) -> list[Placed]:
-    """The command behind ``env``, ``nohup`` and the like; its scope is what they make of this one."""
+def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequence[str] = ()) -> Sequence[Placed]:
+    """The command behind ``env``, ``nohup`` and the like; its scope is what they make of this one.
+
+    ``pythons`` may have PyYAML, for the files that ``ray job submit`` is given.
+    """
     count = len(words)
     while words:
-        head = name_of(words[0])
-        assigned = ASSIGNMENT.match(words[0])
+        assigned, head = ASSIGNMENT.match(words[0]), name_of(words[0])
         if assigned:
-            text = words[0][assigned.end() :]
-            found = words[0].replace(RUN_TIME, "…")
-            scope.put(assigned.group(1), [known(text)], where, found, export=True)
+            _give(scope, assigned[1], words[0][assigned.end() :], where, words[0])
             words = words[1:]
         elif head in _WRAPPERS:
             words = _wrapper(head, words[1:], scope, where)
@@ -38,20 +43,24 @@ def unwrapped(words: list[Placed], scope: Scope, where: str) -> list[Placed]:
             break
     if words and words[0][:1] == RUN_TIME and len(words) < count:
         # Perhaps another `NAME=value` behind `env`; at the begin it is taken for a program.
-        scope.anything(where, quoted(arguments(words))[:200])
+        scope.anything(where, quoted(arguments(words)))
     head = name_of(words[0]) if words else ""
     if head in CONTAINERS:
         _contained(words, scope, where)
     elif head in {"ssh", "kubectl"}:
         scope.variables.clear()
-    elif head == "ray" and words[1:3] == ["job", "submit"]:
-        _submitted(words, scope, where)
+    elif head == "ray" and list(words[1:3]) == ["job", "submit"]:
+        _submitted(words, scope, where, pythons)
     elif head == "uv" and any(word.startswith("--env-file") for word in words):
         scope.anything(where, "uv run --env-file")
     return words
 
 
-def _wrapper(head: str, words: list[Placed], scope: Scope, where: str) -> list[Placed]:
+def _give(scope: Scope, name: str, text: Argument, where: str, found: str) -> None:
+    scope.put(name, [known(text)], where, found.replace(RUN_TIME, "…"), export=True)
+
+
+def _wrapper(head: str, words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Placed]:
     valued, operands = _WRAPPERS[head]
     keeps = head != "sudo"
     while words and words[0][:1] == "-":
@@ -80,72 +89,81 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
     scope.variables.clear()
     scope.folder = None
     rest = list(words[1:])
-    while rest and rest[0][:1] != "-" and rest[0] in {"run", "exec", "container", "compose", "create"}:
+    while rest and rest[0] in {"run", "exec", "container", "compose", "create"}:
         rest = rest[1:]
     while rest and rest[0][:1] == "-":
         option, equals, value = rest[0].partition("=")
         attached = re.match(r"-[itdqP]*e(.+)", rest[0])
-        if attached and not rest[0].startswith("--"):
-            option, value = "-e", attached.group(1)
+        if attached:
+            option, value = "-e", attached[1]
         elif not equals and not _FLAGS.fullmatch(rest[0]):
             value, rest = rest[1] if len(rest) > 1 else RUN_TIME, rest[1:]
         rest = rest[1:]
-        if option == "--env-file" or (option in {"-e", "--env"} and RUN_TIME in value.partition("=")[0]):
+        given = option == "--env" or re.fullmatch(r"-[itdqP]*e", option)
+        name, equals, text = value.partition("=")
+        if option == "--env-file" or (given and RUN_TIME in name):
             scope.anything(where, f"{option} {value}".replace(RUN_TIME, "…"))
-        elif option == "--env" or re.fullmatch(r"-[itdqP]*e", option):
-            name, given, text = value.partition("=")
-            if given:
-                scope.put(name, [known(text)], where, f"{option} {value}".replace(RUN_TIME, "…"), export=True)
-            elif name in outside or ANY in outside:
-                scope.variables[name] = outside.get(name) or outside[ANY]
+        elif given and equals:
+            _give(scope, name, text, where, f"{option} {value}")
+        elif given and (name in outside or ANY in outside):
+            scope.variables[name] = outside.get(name) or outside[ANY]
 
 
-def _submitted(words: Sequence[Placed], scope: Scope, where: str) -> None:
+# --- jobs of Ray ---
+
+
+def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequence[str]) -> None:
     """What ``ray job submit`` gives to a job, which runs with the environment of the cluster."""
     for name, ways in scope.variables.items():
         scope.variables[name] = tuple(one._replace(text=None) if one.exported else one for one in ways)
-    for option, value in _pairs(words):
-        if option == "--runtime-env-json":
-            _runtime_env(value, scope, where, option)
-        elif option == "--runtime-env" and value is not None:
-            _runtime_env_file(Path(scope.folder or "", value), scope, where)
+    for option, value in _options(words):
+        try:
+            if option == "--runtime-env-json":
+                for name, text in (json.loads(value or "").get("env_vars") or {}).items():
+                    _give(scope, name, str(text), where, f'{option} "{name}": "{text}"')
+            elif option == "--runtime-env" and value is not None:
+                file = Path(scope.folder or "", value)
+                for name, line, text in _env_vars(file, (*pythons, sys.executable)):
+                    _give(scope, name, text, f"{file}:{line}", f"{name}: {'…' if text is None else text}")
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
+            reason = error if isinstance(error, ValueError) else "no mapping"
+            scope.put(ANY, [None], where, f"{option} (not readable: {reason})"[:200], export=True)
 
 
-def _runtime_env(text: Argument, scope: Scope, where: str, found: str) -> None:
-    try:
-        variables = json.loads(text or "").get("env_vars") or {}
-        pairs = [(str(name), str(value)) for name, value in variables.items()]
-    except (ValueError, AttributeError, RecursionError):
-        scope.put(ANY, [None], where, f"{found} (not readable as JSON)", export=True)
-        return
-    for name, value in pairs:
-        scope.put(name, [known(value)], where, f'{found} "{name}": "{value}"', export=True)
+def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argument]]:
+    """The variables in a YAML file of Ray's, each with its line, by the first of ``pythons`` that has PyYAML.
 
-
-def _runtime_env_file(path: Path, scope: Scope, where: str) -> None:
-    """Plain ``NAME: value`` lines of Ray's YAML file; other lines leave the names in them unknown.
-
-    A YAML parser is no dependency of ours, and this much needs none.
+    Raises ValueError where nobody can read it, TypeError where it is no mapping of mappings.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError):
-        scope.put(ANY, [None], where, f"--runtime-env {path} (not readable here)", export=True)
-        return
-    pattern = re.compile(r"""^\s*["']?([A-Z][A-Z0-9_]*)["']?\s*:[ \t]*(["']?)([\w./:-]*)\2[ \t]*(#.*)?$""")
-    for number, line in enumerate(text.split("\n"), 1):
-        plain = pattern.match(line)
-        names = [] if line.lstrip().startswith("#") else re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", line)
-        for name in [plain.group(1)] if plain else names:
-            scope.put(name, [plain.group(3) if plain else None], f"{path}:{number}", line.strip(), export=True)
+    program = (pkgutil.get_data(__package__, "yaml_lines.py") or b"").decode()
+    for python in dict.fromkeys(pythons):
+        command = [python, "-c", _RUN, program, str(file)]
+        try:
+            done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_PATIENCE_S, check=False)
+        except (OSError, subprocess.SubprocessError):
+            continue
+        if done.returncode == 0:
+            found = {key: value for key, _, value in _pairs_of(json.loads(done.stdout))}
+            pairs = _pairs_of(found.get("env_vars"))
+            return [(str(key), line, value if isinstance(value, str) else None) for key, line, value in pairs]
+        if "No module named 'yaml'" not in done.stderr:
+            raise ValueError((done.stderr.strip().split("\n") or [""])[-1])
+    raise ValueError("no PyYAML here: --python EXE leads to one that has it")
 
 
-def _pairs(words: Sequence[Placed]) -> Iterable[tuple[str, Argument]]:
+def _pairs_of(mapping: object) -> list[tuple[object, int, object]]:
+    if mapping in (None, "", "~", "null"):
+        return []
+    if not isinstance(mapping, list):
+        raise TypeError("no mapping")
+    return mapping
+
+
+def _options(words: Sequence[Placed]) -> Iterator[tuple[str, Argument]]:
     """Long and short options with their values, in both spellings."""
     for at, word in enumerate(words):
         if word == "--":
             return
         if word.startswith("-"):
             option, equals, value = word.partition("=")
-            text = value if equals else (words[at + 1] if at + 1 < len(words) else RUN_TIME)
-            yield option, known(text)
+            yield option, known(value if equals else words[at + 1] if at + 1 < len(words) else RUN_TIME)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -344,14 +345,51 @@ def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
     assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
 
 
-def test_ray_yaml(tmp_path: Path) -> None:
-    yaml = write(tmp_path, "env.yaml", "env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n")
-    command = ("ray", "job", "submit", "--runtime-env", str(yaml), "--", "python", "a")
-    assert state(command=command) == (ON, "env.yaml:4")
-    yaml.write_text("env_vars: {PROFILING_MODE: 'true'}\n")
-    assert state(command=command) == (UNKNOWN, "env.yaml:1")
-    yaml.write_text("env_vars:\n  A: b\n")
-    assert state(command=command)[0] is OFF
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n", (ON, "env.yaml:4")),
+        ("env_vars: {PROFILING_MODE: 'true'}\n", (ON, "env.yaml:1")),
+        ("env_vars: {PROFILING_MODE: 0, A: {B: c}}\n", (OFF, "env.yaml:1")),
+        ("env_vars:\n  ? PROFILING_MODE\n  : >-\n    true\n", (ON, "env.yaml:2")),
+        ("x: &x {PROFILING_MODE: 'true'}\nenv_vars:\n  <<: *x\n", (ON, "env.yaml:1")),
+        ("x: &x {PROFILING_MODE: 'true'}\nenv_vars:\n  <<: *x\n  PROFILING_MODE: ''\n", (OFF, "env.yaml:4")),
+        ("env_vars: {PROFILING_MODE: [a]}\n", (UNKNOWN, "env.yaml:1")),
+        ("env_vars:\n  A: b\nworking_dir: PROFILING_MODE\n", (OFF, "")),
+        ("", (OFF, "")),
+        ("env_vars:\n", (OFF, "")),
+        ("a text\n", (UNKNOWN, "command after --")),
+        ("env_vars: a text\n", (UNKNOWN, "command after --")),
+        ("env_vars: [PROFILING_MODE]\n", (UNKNOWN, "command after --")),
+        ("env_vars: {\n", (UNKNOWN, "command after --")),
+        (b"\xff\xfe\0", (UNKNOWN, "command after --")),
+    ],
+)
+def test_ray_yaml(tmp_path: Path, text: str | bytes, expected: tuple[State, str]) -> None:
+    file = write(tmp_path, "env.yaml", text)
+    assert state(command=("ray", "job", "submit", "--runtime-env", str(file), "--", "python", "a")) == expected
+
+
+@pytest.mark.parametrize(("have", "expected"), [([False, True], ON), ([False, False], UNKNOWN)])
+def test_the_yaml_of_a_job_is_read_by_whoever_has_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, have: list[bool], expected: State
+) -> None:
+    pythons = [
+        write(tmp_path, f"python{at}", f'#!/bin/sh\nexec {sys.executable} {"" if has else "-S -I"} "$@"\n')
+        for at, has in enumerate(have)
+    ]
+    for python in pythons:
+        python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(pythons[0]))
+    write(tmp_path, "run.sh", "ray job submit --runtime-env=env.yaml -- python a\n")
+    write(tmp_path, "env.yaml", "env_vars: {PROFILING_MODE: 'true'}\n")
+    monkeypatch.chdir(tmp_path)
+    found = detect(
+        VLLM_ASCEND, version="0.11.0rc1", environ={}, script=Path("run.sh"), pythons=["/no/python", *map(str, pythons)]
+    )
+    (one,) = [one for one in found if one.profiler == MSPROF]
+    assert one.state is expected
+    assert ("no PyYAML here: --python EXE" in one.found) == (expected is UNKNOWN)
 
 
 @pytest.mark.parametrize(
