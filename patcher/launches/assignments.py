@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.scope import ABSENT, MANY, Scope, Words
 from patcher.launches.words import Expander
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
-
     from patcher.launches.reading import Reading
 
 NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)

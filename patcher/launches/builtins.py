@@ -6,22 +6,22 @@ given one, whether it succeeds there, None if only the run tells.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.assignments import NAME
+from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.scope import MANY, Scope, Words
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
-
-    from patcher.launches.commands import Commands
+    from patcher.launches.commands import Shell
 
 Answer = list[Scope] | bool | None
-Builtin = Callable[["Commands", Words, "Node", Scope], Answer]
+Builtin = Callable[["Shell", Words, "Node", Scope], Answer]
 
 _SHOPTS = frozenset({
     "-s", "-u", "-q", "-p", "checkwinsize", "cmdhist", "expand_aliases_off", "histappend", "inherit_errexit",
@@ -31,19 +31,19 @@ _SETTINGS = frozenset({"allexport", "pipefail", "errexit", "nounset", "xtrace", 
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,14})")
 
 
-def _unknown(shell: Commands, _argv: Words, node: Node, scope: Scope) -> None:
+def _unknown(shell: Shell, _argv: Words, node: Node, scope: Scope) -> None:
     """What may set anything."""
     scope.anything(shell.where(node), shell.text(node))
 
 
-def _echo(_shell: Commands, argv: Words, _node: Node, scope: Scope) -> bool:
+def _echo(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool:
     words, end = (argv[2:], "") if argv[1:2] == ("-n",) else (argv[1:], "\n")
     lost = any(word == MANY or "\\" in word for word in words) or (words and words[0][:1] == "-")
     scope.prints(RUN_TIME if lost else " ".join(words) + end)
     return True
 
 
-def _printf(shell: Commands, argv: Words, node: Node, scope: Scope) -> bool | None:
+def _printf(shell: Shell, argv: Words, node: Node, scope: Scope) -> bool | None:
     words, where = argv[1:], shell.where(node)
     if any(MANY in word for word in argv):
         _unknown(shell, argv, node, scope)
@@ -60,42 +60,49 @@ def _printf(shell: Commands, argv: Words, node: Node, scope: Scope) -> bool | No
     return True
 
 
-def _pwd(_shell: Commands, argv: Words, _node: Node, scope: Scope) -> bool:
+def _pwd(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool:
     scope.prints(f"{scope.folder or RUN_TIME}\n" if len(argv) == 1 else RUN_TIME)
     return True
 
 
-def _cd(shell: Commands, argv: Words, _node: Node, scope: Scope) -> list[Scope]:
+def _cd(shell: Shell, argv: Words, _node: Node, scope: Scope) -> list[Scope]:
     """A folder that is not here may not be there."""
     words = [word for word in argv[1:] if word not in {"--", "-L"}]
     target = str(words[0]) if len(words) == 1 else shell.value("HOME", scope) if not words else RUN_TIME
-    moved, stays = scope, scope.copy(status=False, feared=True)
-    odd = any(one.present for one in scope.look("CDPATH")) or target[:1] in {"-", RUN_TIME, ""} or RUN_TIME in target
-    folder = None if odd or not (scope.folder or target[0] == "/") else _normal(target, scope.folder or "")
-    moved.folder, moved.status = folder, True
-    moved.variables.pop("PWD", None)
-    moved.prints(RUN_TIME if folder is None else "")
-    return [moved] if folder is not None and Path(folder).is_dir() else [moved, stays]
+    stays = scope.copy(status=False, feared=True)
+    base = "" if target[:1] == "/" else scope.folder
+    if (
+        base is None
+        or RUN_TIME in target
+        or target[:1] in {"-", ""}
+        or any(one.present for one in scope.look("CDPATH"))
+    ):
+        _moves(shell, argv, _node, scope)
+        return [scope, stays]
+    # From `..` the shell goes back by the name, not by the link.
+    scope.folder, scope.status = "/" + posixpath.normpath(f"{base}/{target}").lstrip("/"), True
+    scope.variables.pop("PWD", None)
+    return [scope] if Path(scope.folder).is_dir() else [scope, stays]
 
 
-def _moves(_shell: Commands, _argv: Words, _node: Node, scope: Scope) -> None:
+def _moves(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
     """``pushd`` and ``popd``."""
-    scope.folder = None
+    scope.folder, scope.status = None, True
     scope.variables.pop("PWD", None)
     scope.prints(RUN_TIME)
 
 
-def _exit(_shell: Commands, _argv: Words, _node: Node, scope: Scope) -> None:
+def _exit(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
     scope.leaves = ("exit", 0)
 
 
-def _return(_shell: Commands, argv: Words, _node: Node, scope: Scope) -> bool | None:
+def _return(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool | None:
     """``return``, from a function or a file that is sourced."""
     scope.leaves = ("return", 0) if scope.frames else None
     return int(argv[1][:6]) == 0 if len(argv) == 2 and argv[1].isdigit() and scope.frames else None
 
 
-def _leave(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
+def _leave(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     """``break`` and ``continue``."""
     size = 1 if len(argv) == 1 else int(argv[1]) if argv[1].isdigit() and len(argv[1]) < 3 else 0
     if scope.loops and (not size or len(argv) > 2):
@@ -104,12 +111,12 @@ def _leave(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
     return True
 
 
-def _harmless(_shell: Commands, _argv: Words, _node: Node, scope: Scope) -> None:
+def _harmless(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
     """Builtins that change nothing that is looked at."""
     scope.prints(RUN_TIME)
 
 
-def _trap(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
+def _trap(shell: Shell, argv: Words, node: Node, scope: Scope) -> None:
     """Nobody knows when it is run."""
     if {"DEBUG", "ERR", "RETURN"} & set(argv[2:]):
         scope.anything(shell.where(node), shell.text(node))
@@ -117,7 +124,7 @@ def _trap(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
         shell.within((lambda own: shell.evaluate(str(argv[1]), node, own[0]), [scope.copy()]), (list, [scope]))
 
 
-def _reads(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
+def _reads(shell: Shell, argv: Words, node: Node, scope: Scope) -> None:
     """``read`` and others that set the variables that are named among their words."""
     where, found = shell.where(node), shell.text(node)[:200]
     if any(RUN_TIME in word for word in argv[1:]):
@@ -128,7 +135,7 @@ def _reads(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
         scope.forget(name, where, found)
 
 
-def _set(shell: Commands, argv: Words, node: Node, scope: Scope) -> bool:
+def _set(shell: Shell, argv: Words, node: Node, scope: Scope) -> bool:
     """``set``: the arguments of the script, and what every assignment exports."""
     at = 1
     while at < len(argv):
@@ -147,7 +154,7 @@ def _set(shell: Commands, argv: Words, node: Node, scope: Scope) -> bool:
     return True
 
 
-def _shift(_shell: Commands, argv: Words, _node: Node, scope: Scope) -> bool | None:
+def _shift(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool | None:
     size = int(argv[1]) if len(argv) == 2 and argv[1].isdigit() and len(argv[1]) < 4 else 1 if len(argv) == 1 else -1
     if scope.args is None:
         return None
@@ -159,7 +166,7 @@ def _shift(_shell: Commands, argv: Words, _node: Node, scope: Scope) -> bool | N
     return fits
 
 
-def _shopt(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
+def _shopt(shell: Shell, argv: Words, node: Node, scope: Scope) -> None:
     """Of those that change how words or pipelines are read, everything behind is left to the run."""
     for word in argv[1:]:
         if "glob" in word:
@@ -168,7 +175,7 @@ def _shopt(shell: Commands, argv: Words, node: Node, scope: Scope) -> None:
             scope.anything(shell.where(node), shell.text(node))
 
 
-def _source(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
+def _source(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     """Of a file that is not known nobody knows what it sets."""
     word = shell.here(argv[1]) if len(argv) > 1 else Placed(MANY, "")
     if RUN_TIME in word:
@@ -184,14 +191,14 @@ def _source(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
     return ends
 
 
-def _eval(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
+def _eval(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     if re.search(r"\b(conda|mamba|micromamba) .*shell\.\w+ hook", shell.text(node)):
         # Defines functions of that name, and sets variables for itself alone.
         return None
     return shell.evaluate(RUN_TIME if MANY in argv else " ".join(argv[1:]), node, scope)
 
 
-def _exec(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
+def _exec(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     """``exec``: with nothing but redirections the script goes on."""
     if len(argv) == 1:
         return True
@@ -202,7 +209,7 @@ def _exec(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
     return None
 
 
-def _prefix(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
+def _prefix(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     """``command``, ``builtin`` and ``time`` before another command, which is not a function behind the first two."""
     rest = argv[1:]
     if argv[0] == "command" and rest and rest[0] in {"-v", "-V"}:
@@ -216,7 +223,7 @@ def _prefix(shell: Commands, argv: Words, node: Node, scope: Scope) -> Answer:
     return shell.simple(rest, [], node, scope)
 
 
-def _test(_shell: Commands, argv: Words, _node: Node, _scope: Scope) -> bool | None:
+def _test(_shell: Shell, argv: Words, _node: Node, _scope: Scope) -> bool | None:
     return tested(argv[1:]) if len(argv) > 2 else None
 
 
@@ -239,35 +246,22 @@ def tested(words: Sequence[str]) -> bool | None:
     return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(sign)
 
 
-def _normal(path: str, folder: str) -> str:
-    """A path as the shell's ``cd`` takes it: ``..`` goes back by the name, not by the link."""
-    parts: list[str] = []
-    for part in (path if path.startswith("/") else f"{folder}/{path}").split("/"):
-        if part == "..":
-            parts = parts[:-1]
-        elif part not in {"", "."}:
-            parts.append(part)
-    return "/" + "/".join(parts)
-
-
 def path_of(head: str, words: Sequence[str], scope: Scope) -> str:
     """What ``dirname`` and its kin print."""
     given = [word for word in words if word not in {"--", "-f", "-e", "-m", "-s"}]
-    if any(RUN_TIME in word for word in words) or not 0 < len(given) < 3 or given[0][:1] in {"-", ""}:
+    most = 2 if head == "basename" else 1
+    if any(RUN_TIME in word for word in words) or not 0 < len(given) <= most or given[0][:1] in {"-", ""}:
         return RUN_TIME
     path = given[0].rstrip("/") or "/"
     if head == "basename":
-        name, suffix = path.rpartition("/")[2] or "/", given[1] if len(given) == 2 else ""
+        name, suffix = posixpath.basename(path) or "/", "".join(given[1:])
         return f"{name if name == suffix else name.removesuffix(suffix)}\n"
-    if len(given) == 2:
-        return RUN_TIME
     if head == "dirname":
         folder, slash, _ = path.rpartition("/")
-        return (folder.rstrip("/") or ("/" if slash else ".")) + "\n"
+        return f"{folder.rstrip('/') or slash or '.'}\n"
     real = Path(scope.folder or "", given[0])
-    if scope.folder is None or not real.exists() or (head == "readlink" and "-f" not in words):
-        return RUN_TIME
-    return f"{real.resolve()}\n"
+    known = scope.folder is not None and real.exists() and (head == "realpath" or "-f" in words)
+    return f"{real.resolve()}\n" if known else RUN_TIME
 
 
 BUILTINS: dict[str, Builtin] = {

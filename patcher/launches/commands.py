@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patcher.launches import builtins
 from patcher.launches.assignments import restore
+from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.pieces import joined
 from patcher.launches.scope import MANY, MOST_NESTING, Fed, Scope, Words
 from patcher.launches.statements import Run, Statements
 from patcher.launches.ways import Ways
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 # Commands whose failure is an answer; of all others a person expects that they succeed.
 _ANSWERS = frozenset({
@@ -27,11 +24,10 @@ _ANSWERS = frozenset({
 _SILENT = frozenset({"mkdir", "rm", "cp", "mv", "ln", "touch", "chmod", "chown", "sleep", "kill", "wait", "ulimit"})
 _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _HEREDOC = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end", "comment", "file_descriptor"})
-_INNER = frozenset({"binary_expression", "unary_expression", "parenthesized_expression", "negation_expression"})
 
 
-class Commands(Statements):
-    """Follows the commands of one text."""
+class Shell(Statements):
+    """Follows one shell text: its statements, and in them its commands."""
 
     # --- redirections and pipelines ---
 
@@ -128,50 +124,6 @@ class Commands(Statements):
         self.unset(node, scope)
         scope.status, scope.hoped = True, True
         return [scope]
-
-    # --- tests ---
-
-    def _one_test_command(self, node: Node, scope: Scope) -> Ways:
-        words = list(_leaves(node))
-        if self.text(words[0]) == "((":
-            number = self.arithmetic(node, scope)
-            scope.status = None if number == RUN_TIME else number != "0"
-        else:
-            scope.status = self._tested(words[1:-1], scope, self.text(words[0]) == "[[")
-        scope.hoped = False
-        return [scope]
-
-    def _tested(self, words: Sequence[Node], scope: Scope, double: bool) -> bool | None:
-        signs = [self.text(word) for word in words]
-        for sign in ("||", "&&") if double else ("-o", "-a"):
-            if sign in signs and not {"(", ")"} & set(signs):
-                at, decides = signs.index(sign), sign in {"||", "-o"}
-                sides = [self._tested(part, scope, double) for part in (words[:at], words[at + 1 :])]
-                scope.meant = None
-                return decides if decides in sides else None if None in sides else not decides
-        if signs[:1] == ["!"] and len(words) > 1:
-            answer, scope.meant = self._tested(words[1:], scope, double), None
-            return None if answer is None else not answer
-        compared = len(words) == 3 and signs[1] in {"=", "==", "!="}
-        if compared and signs[1] != "!=" and (double or signs[0][0] == '"'):
-            self.means(words[0], words[2], scope)
-        if compared and double:
-            answer = self.pattern(words[2], scope)(self.scalar(words[0], scope))
-            return answer if answer is None or signs[1] != "!=" else not answer
-        texts = signs[:]
-        for at, word in enumerate(words):
-            if word.is_named:
-                fields: Sequence[str] = (self.scalar(word, scope),) if double else self.fields(word, scope)
-                texts[at] = fields[0] if len(fields) == 1 else MANY
-        return builtins.tested(texts)
-
-    def means(self, node: Node, pattern: Node, scope: Scope) -> None:
-        """Where a variable of which nothing is known is the same as a plain text, it is that text from there on."""
-        name = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)\}?"?', self.text(node))
-        text = re.fullmatch(r"""(["']?)([\w./:-]+)\1""", self.text(pattern))
-        ways = scope.look(name[1]) if name else ()
-        if name and text and len(ways) == 1 and ways[0].present and set(ways[0].text or RUN_TIME) == {RUN_TIME}:
-            scope.meant = (name[1], text[2])
 
     # --- commands ---
 
@@ -272,12 +224,6 @@ class Commands(Statements):
         ends = type(self)(self.reading, text, self.where(node), 0, self.folder).run(scope)
         self.reading.nesting -= 1
         return ends
-
-
-def _leaves(node: Node) -> Iterator[Node]:
-    """The words and signs of a test, in their order."""
-    for child in node.children:
-        yield from _leaves(child) if child.type in _INNER else (child,)
 
 
 def _there(file: str, scope: Scope) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tree_sitter import Node
+import tree_sitter_bash
+from tree_sitter import Language, Node, Parser
+
+__all__ = ["Node", "parsed"]
 
 # Signs beyond the first 65,536, emoji say, and surrogates; as many bytes of others stand for them.
 _FAR = re.compile(rb"[\xf0-\xf7][\x80-\xbf]{3}|\xed[\xa0-\xbf][\x80-\xbf]")
@@ -21,9 +22,6 @@ def parsed(source: bytes) -> Node:
     Of signs beyond the first 65,536 tree-sitter-bash 0.25 reads memory that is not its own: other letters stand for
     them while it parses, since to the shell they are letters, too.
     """
-    import tree_sitter_bash  # a compiled grammar: only for who has a script or a command read
-    from tree_sitter import Language, Parser
-
     source = _FAR.sub(lambda sign: _NEAR[len(sign[0])], source)
     parser = Parser(Language(tree_sitter_bash.language()))
     for _ in range(3):

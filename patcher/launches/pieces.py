@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.invocation import RUN_TIME, Argument, Assignment, Placed
 from patcher.launches.scope import MANY, MOST_TEXT, Scope, Words
 
 _MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
@@ -25,18 +25,15 @@ class Piece(NamedTuple):
     words: Words | None = None
 
 
-class Parameter(NamedTuple):
-    """What a parameter is: its text, None if it is not set, and where it is set; ``open`` if only the run tells."""
+def given(ways: Sequence[Assignment], *, empty: bool) -> bool | None:
+    """Whether a parameter has a value, which an ``empty`` one is not; None if only the run tells."""
+    answers = {one.present and (not empty or _has_text(one.text)) for one in ways}
+    return answers.pop() if len(answers) == 1 else None
 
-    text: str | None
-    where: str = ""
-    open: bool = False
 
-    def given(self, *, empty: bool) -> bool | None:
-        """Whether it has a value, which an ``empty`` one is not; None if only the run tells."""
-        if self.open or (empty and self.text and set(self.text) == {RUN_TIME}):
-            return None
-        return self.text is not None and not (empty and not self.text)
+def _has_text(text: Argument) -> bool | None:
+    """Whether a text is not empty, None where it may be."""
+    return None if text is None or set(text) == {RUN_TIME} else bool(text)
 
 
 def literal(text: str) -> list[Piece]:

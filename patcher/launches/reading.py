@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
+from patcher.launches.commands import Shell
 from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, Variables, known
 from patcher.launches.names import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, name_of, starts_something
 from patcher.launches.pyscript import read_python
 from patcher.launches.scope import MOST_NESTING, Fed, Scope, arguments, inherited
-from patcher.launches.shellscript import Shell
 from patcher.launches.ways import Ways, merged
 from patcher.launches.wrappers import unwrapped
 

@@ -10,14 +10,14 @@ import operator
 import re
 from bisect import bisect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-from patcher.launches.invocation import RUN_TIME, Placed
+from patcher.launches.grammar import Node
+from patcher.launches.invocation import RUN_TIME, Assignment, Placed
 from patcher.launches.pieces import (
-    Parameter,
     Piece,
     changed,
     elements_of,
+    given,
     is_file_name,
     joined,
     literal,
@@ -25,11 +25,8 @@ from patcher.launches.pieces import (
     matching,
     splits_oddly,
 )
-from patcher.launches.scope import MANY, MOST_TEXT, MOST_WORDS, Scope, Words
+from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words
 from patcher.launches.ways import merged
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
 
 _LITERAL = frozenset({"word", "number", "regex", "extglob_pattern", "variable_name", "test_operator"})
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
@@ -52,6 +49,16 @@ OWN = frozenset({
     "OSTYPE", "PIPESTATUS", "PPID", "PS4", "RANDOM", "SECONDS", "SHELLOPTS", "SHLVL", "SRANDOM", "UID", "COLUMNS",
     "LINES",
 })  # fmt: skip
+
+
+_OPEN = (Assignment(None, "", ""), *ABSENT)
+
+
+def _told(ways: Sequence[Assignment]) -> tuple[str, str]:
+    """The text of a parameter, and where it is set."""
+    last, alike = ways[-1], len({(one.text, one.present) for one in ways}) == 1
+    text = RUN_TIME if not alike else last.text if last.present else "" if last.where else None
+    return RUN_TIME if text is None else text, "" if last.where == "environment" else last.where
 
 
 class Expander:
@@ -144,41 +151,32 @@ class Expander:
 
     # --- parameters ---
 
-    def parameter(self, name: str, scope: Scope) -> Parameter:
-        """What a parameter is, unset if it is so here: where the script will run it may be set."""
-        given = scope.args or ()
+    def parameter(self, name: str, scope: Scope) -> tuple[Assignment, ...]:
+        """Everything that a parameter may be, unset if it is so here: where the script will run it may be set."""
+        args = scope.args or ()
         if name == "0":
-            return Parameter(scope.program)
+            return (Assignment(scope.program, "", ""),)
         if name.isdigit():
-            before = given[: int(name[:6])]
+            before = args[: int(name[:6])]
             if MANY in before:
-                return Parameter(RUN_TIME, open=True)
-            return Parameter(str(before[-1]), before[-1].where) if len(before) == int(name[:6]) else Parameter(None)
-        if name == "#" and scope.args is not None and MANY not in given:
-            return Parameter(str(len(given)))
+                return _OPEN
+            return (Assignment(str(before[-1]), before[-1].where, ""),) if len(before) == int(name[:6]) else ABSENT
+        if name == "#" and scope.args is not None and MANY not in args:
+            return (Assignment(str(len(args)), "", ""),)
         if name in OWN or not (name[0].isalpha() or name[0] == "_"):
-            return Parameter(RUN_TIME, open=name in {"@", "*", "!"})
+            return _OPEN if name in {"@", "*", "!"} else _OPEN[:1]
         ways = scope.look(name)
-        if name == "PWD" and not any(one.where for one in ways):
-            return Parameter(scope.folder or RUN_TIME)
-        where = "" if ways[-1].where == "environment" else ways[-1].where
-        if len({(one.text, one.present) for one in ways}) > 1:
-            return Parameter(RUN_TIME, where, open=not all(one.present for one in ways))
-        return (
-            Parameter(RUN_TIME if ways[0].text is None else ways[0].text, where)
-            if ways[0].present
-            else Parameter(None, where)
-        )
+        return (Assignment(scope.folder, "", ""),) if name == "PWD" and not any(one.where for one in ways) else ways
 
     def value(self, name: str, scope: Scope) -> str:
         """What the plain name of a parameter stands for: of one that is just not set here, only the run tells."""
-        found = self.parameter(name, scope)
-        return found.text if found.text is not None else "" if found.where else RUN_TIME
+        return _told(self.parameter(name, scope))[0]
 
     def _plain(self, name: str, scope: Scope, quoted: bool) -> Piece:
         if name in {"@", "*"}:
             return elements_of(scope.args or (), name, quoted, scope)
-        return Piece(self.value(name, scope), quoted, where=self.parameter(name, scope).where)
+        text, where = _told(self.parameter(name, scope))
+        return Piece(text, quoted, where=where)
 
     def _expansion(self, node: Node, scope: Scope, quoted: bool) -> list[Piece]:
         inner, prefix = node.children[1:-1], ""
@@ -224,30 +222,29 @@ class Expander:
         """The elements of an array; a variable that is none is its own first one."""
         if name in scope.arrays or name not in scope.variables:
             return scope.elements(name)
-        found = self.parameter(name, scope)
-        if found.open:
-            return (Placed(MANY, found.where),)
-        return () if found.text is None else (Placed(found.text, found.where),)
+        ways = self.parameter(name, scope)
+        text, where = _told(ways)
+        present = {one.present for one in ways}
+        return (Placed(text if len(present) == 1 else MANY, where),) if True in present else ()
 
     def _default(self, node: Node, sign: Node, name: str, scope: Scope, quoted: bool) -> list[Piece]:
         """``${name:-text}`` and its kin."""
-        found, kind = self.parameter(name, scope), sign.type[-1]
-        given = found.given(empty=sign.type[0] == ":")
-        value = Piece(RUN_TIME if found.text is None else found.text, quoted, where=found.where)
-        if kind == "?" or (kind != "+" and given):
-            return [value]
-        if kind == "+" and given is False:
+        ways, kind = self.parameter(name, scope), sign.type[-1]
+        has, (text, where) = given(ways, empty=sign.type[0] == ":"), _told(ways)
+        if kind == "?" or (kind != "+" and has):
+            return [Piece(text, quoted, where=where)]
+        if kind == "+" and has is False:
             return [Piece("", quoted)]
 
         # Where only the run tells whether the other text counts, what that does to the variables may have been done.
-        own = scope if given is not None else scope.copy()
+        own = scope if has is not None else scope.copy()
         beyond = [child for child in node.children if child.start_byte >= sign.end_byte]
         other = self.region(beyond, sign.end_byte, node.end_byte - 1, own, quoted=quoted)
         # What is not quoted in there is split as a value is.
         other = other if quoted else [one._replace(literal=False) for one in self.tilde(other, own)]
         if own is not scope:
             scope.become(merged([scope, own], 1 << 30))
-            other = [Piece(RUN_TIME, quoted, where=found.where)]
+            other = [Piece(RUN_TIME, quoted, where=where)]
         if kind == "=":
             where = self.where(node)
             scope.put(name, [joined(other)], where, f"{name}={self.text(node)}"[:200])
@@ -305,8 +302,7 @@ class Expander:
             name, slash, rest = first.text[1:].partition("/")
             if name or not (slash or len(pieces) == 1):
                 return [Piece(RUN_TIME, True), *pieces[1:]] if name or slash else pieces
-            home = self.parameter("HOME", scope).text
-            return [Piece(RUN_TIME if home is None else home, True), *literal(slash + rest), *pieces[1:]]
+            return [Piece(self.value("HOME", scope), True), *literal(slash + rest), *pieces[1:]]
         if assigned and any(one.literal and ":~" in one.text for one in pieces):
             return [Piece(RUN_TIME, True)]
         return pieces
