@@ -52,7 +52,7 @@ class Assigner(Expander):
                 return
             put = self.value(name, own) + text if plus else text
             seen = f"{found} ({put[:200]})" if RUN_TIME not in put and re.search(r"[$`]", found) else found
-            own.put(name, [put], where, seen, export=export, depth=self.reading.depth)
+            own.put(name, put, where, seen, export=export, depth=self.reading.depth)
             own.arrays |= {name: array} if array else {}  # it may be an array, of which this is the first element
 
         return store

@@ -49,7 +49,7 @@ def _printf(shell: Shell, argv: Words, node: Node, scope: Scope) -> bool | None:
         _unknown(shell, argv, node, scope)
         return None
     if words[:1] == ("-v",) and len(words) == 3 and NAME.fullmatch(words[1]) and not re.search(r"[%\\]|^-", words[2]):
-        scope.put(words[1], [words[2]], where, shell.text(node)[:200], depth=shell.reading.depth)
+        scope.put(words[1], words[2], where, shell.text(node)[:200], depth=shell.reading.depth)
     elif words[:1] == ("-v",) and len(words) > 1:
         scope.forget(words[1].partition("[")[0], where, shell.text(node)[:200])
     elif len(words) == 2 and words[0] in {"%s", "%s\\n"}:

@@ -36,7 +36,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
-                scope.put(variable, [None], f"{name}:{number}", row.strip()[:200], export=True, depth=0)
+                scope.put(variable, None, f"{name}:{number}", row.strip()[:200], export=True, depth=0)
         reading.invocation(f"{name}:{line}", (), scope, reading.sure)
 
 
@@ -190,7 +190,7 @@ class _Python:
             places += [self._where(value)] if name else []
             if name and _VARIABLE.fullmatch(name):
                 found = f"{name}: {ast.unparse(value)[:200]}"
-                child.put(name, [self._text(value)], self._where(value), found, export=True, depth=self.reading.depth)
+                child.put(name, self._text(value), self._where(value), found, export=True, depth=self.reading.depth)
                 changed = True
             elif name and name.endswith("_config"):
                 words += self._options("--" + name.replace("_", "-"), value)
@@ -220,7 +220,7 @@ class _Python:
     def _put(self, key: ast.expr, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
         name, text, found = self._text(key), self._text(value) if value else None, ast.unparse(node)[:200]
         if name is not None:
-            self.scope.put(name, [text], self._where(node), found, export=True, depth=self.reading.depth)
+            self.scope.put(name, text, self._where(node), found, export=True, depth=self.reading.depth)
 
     def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
         name = self._text(key)

@@ -127,13 +127,16 @@ class Reading:
         return ends
 
     def _opened(self, path: Path, *, named: bool) -> str | None:
-        """The text of a file that is not being read already; a Problem if it is ``named`` and cannot be."""
+        """The text of a file that is not being read already; a Problem if it is ``named`` and no script."""
         try:
-            text = _text(path, named=named)
-            resolved = path.resolve()
-        except (OSError, ValueError):
-            text = None
-        if text is None or resolved in self.open_files or len(self.open_files) >= _MOST_FILES:
+            text, resolved = _text(path, named=named), path.resolve()
+        except (OSError, ValueError) as error:
+            if not named:
+                return None
+            reason = getattr(error, "strerror", None) or str(error)
+            hint = "give the shell or Python script that starts the run"
+            raise Problem(Kind.USAGE, f"cannot read the launch script: {reason}", str(path), hint) from error
+        if resolved in self.open_files or len(self.open_files) >= _MOST_FILES:
             return None
         self.open_files.append(resolved)
         return text
@@ -145,9 +148,8 @@ class Reading:
         text = self._opened(path, named=named)
         if text is None:
             return False
-        first = text.split("\n", 1)[0]
         if python is None:
-            python = path.suffix == ".py" or (first.startswith("#!") and "python" in first)
+            python = path.suffix == ".py" or bool(re.match("#!.*python", text))
         try:
             self.text(text, scope, str(path), 1, path.parent, sure, python=python)
         finally:
@@ -259,21 +261,14 @@ def _is_script(path: Path) -> bool:
     return False
 
 
-def _text(path: Path, *, named: bool) -> str | None:
-    """The text of a script; None where there is none, or the Problem if the caller named it."""
-    hint = "give the shell or Python script that starts the run"
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise ValueError("too large to be a launch script")
-        data = path.read_bytes()
-        if b"\0" in data:
-            raise ValueError("binary, not a launch script")
-        if path.suffix == ".json" and named:
-            raise ValueError("JSON, not a launch script")
-    except (OSError, ValueError) as error:
-        if not named:
-            return None
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Problem(Kind.USAGE, f"cannot read the launch script: {reason}", str(path), hint) from error
-    # Bytes that are not UTF-8 stand in comments and messages; the switches are ASCII.
+def _text(path: Path, *, named: bool) -> str:
+    """The text of a script. Raises OSError or ValueError where there is none; JSON is none where it is ``named``."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("too large to be a launch script")
+    data = path.read_bytes()
+    if b"\0" in data:
+        raise ValueError("binary, not a launch script")
+    if path.suffix == ".json" and named:
+        raise ValueError("JSON, not a launch script")
+    # Bytes that are not UTF-8 stand in comments and messages; names of variables are ASCII.
     return data.decode("utf-8-sig", "replace").replace("\r\n", "\n")

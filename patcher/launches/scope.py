@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -96,24 +96,20 @@ class Scope:
         """The words of an array."""
         return self.arrays.get(name, (Placed(MANY, ""),) if ANY in self.variables else ())
 
-    def put(
-        self, name: str, texts: Iterable[Argument], where: str, found: str, *, export: bool = False, depth: int = 0
-    ) -> None:
-        """Set a variable to one of ``texts``; one that is exported already stays so."""
+    def put(self, name: str, text: Argument, where: str, found: str, *, export: bool = False, depth: int = 0) -> None:
+        """Set a variable; one that is exported already stays so."""
         if f"odd {name}" in self.flags:
             self.anything(where, found)
-            texts = [None]
-        kept = dict.fromkeys(text if text is None or len(text) <= MOST_TEXT else None for text in texts)
-        always = export or "allexport" in self.flags
-        exports = dict.fromkeys((True,) if always else (one.exported for one in self.look(name)))
-        self.variables[name] = tuple(
-            Assignment(text, where, found, exported=exported, depth=depth) for text in kept for exported in exports
-        )
+            text = None
+        text = text if text is None or len(text) <= MOST_TEXT else None
+        exports = (True,) if export or "allexport" in self.flags else (one.exported for one in self.look(name))
+        ways = [Assignment(text, where, found, exported=one, depth=depth) for one in dict.fromkeys(exports)]
+        self.variables[name] = tuple(ways)
         self.arrays.pop(name, None)
 
     def array(self, name: str, words: Words, where: str, found: str, depth: int) -> None:
         """Set an array; its first element is what the plain name stands for."""
-        self.put(name, [words[0] if words else ""], where, found, depth=depth)
+        self.put(name, words[0] if words else "", where, found, depth=depth)
         present = bool(words) and words[0] != MANY
         ways = [one._replace(exported=False, present=present) for one in self.variables[name]]
         if words and not present:

@@ -287,7 +287,7 @@ class Statements(Assigner):
         def once(word: str | None, scopes: Ways) -> Ways:
             for own in scopes:
                 if not own.leaves:
-                    own.put(name, [word], where, found, depth=self.reading.depth)
+                    own.put(name, word, where, found, depth=self.reading.depth)
             return self.block(body.children, scopes)
 
         if node.children[0].type == "select" or len(words) > _MOST_ROUNDS or MANY in words:

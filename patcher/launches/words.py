@@ -247,7 +247,7 @@ class Expander:
             other = [Piece(RUN_TIME, quoted, where=where)]
         if kind == "=":
             where = self.where(node)
-            scope.put(name, [joined(other)], where, f"{name}={self.text(node)}"[:200])
+            scope.put(name, joined(other), where, f"{name}={self.text(node)}"[:200])
             return [Piece(joined(other), quoted, where=where)]
         return other
 

@@ -57,7 +57,7 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
 
 
 def _give(scope: Scope, name: str, text: Argument, where: str, found: str) -> None:
-    scope.put(name, [known(text)], where, found.replace(RUN_TIME, "…"), export=True)
+    scope.put(name, known(text), where, found.replace(RUN_TIME, "…"), export=True)
 
 
 def _wrapper(head: str, words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Placed]:
@@ -127,7 +127,7 @@ def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Seque
                     _give(scope, name, text, f"{file}:{line}", f"{name}: {'…' if text is None else text}")
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             reason = error if isinstance(error, ValueError) else "no mapping"
-            scope.put(ANY, [None], where, f"{option} (not readable: {reason})"[:200], export=True)
+            scope.put(ANY, None, where, f"{option} (not readable: {reason})"[:200], export=True)
 
 
 def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argument]]:
