@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
-from patcher.launches.scope import ABSENT, MANY, Scope, Words
+from patcher.launches.scope import MANY, Scope, Words
 from patcher.launches.words import Expander
 
 if TYPE_CHECKING:
@@ -117,10 +117,7 @@ class Assigner(Expander):
             return
         for word in words:
             if RUN_TIME in word or word == "-n":
-                # Any of them may be unset from here on.
-                gone = ABSENT[0]._replace(where=where, found=text)
-                scope.variables.update({name: (*ways, gone) for name, ways in scope.variables.items()})
-                scope.arrays.update(dict.fromkeys(scope.arrays, (Placed(MANY, where),)))
+                scope.drop_any(where, text)
             elif f"odd {word}" in scope.flags or "[" in word:
                 scope.forget(word.partition("[")[0], where, text)
             elif not word.startswith("-"):

@@ -104,6 +104,8 @@ class _Python:
                     self._drop(target.slice, node)
                 else:
                     self._put(target.slice, whole, node)
+            elif isinstance(node, ast.AugAssign) and _is_environ(node.target):
+                self._update([node.value], node)
             elif isinstance(target, ast.Name):
                 # Of a name that is set anew nothing is known.
                 self.names[target.id] = whole if target.id not in self.names else None
@@ -137,29 +139,30 @@ class _Python:
         return self.reading.sure and not self.reading.depth
 
     def _environ_call(self, name: str, node: ast.Call) -> None:
-        arguments = node.args
-        if name in {"setdefault", "putenv", "__setitem__"} and len(arguments) > 1:
-            key = self._text(arguments[0])
-            old = self.scope.variables.get(key or "", ())
-            if name == "setdefault" and old and all(one.present for one in old):
-                return
-            self._put(arguments[0], arguments[1], node)
-            if name == "setdefault" and key and any(one.present for one in old):
-                self.scope.variables[key] = (*(one for one in old if one.present), *self.scope.variables[key])
-        elif name in {"pop", "unsetenv"} and arguments:
-            self._drop(arguments[0], node)
-        elif name == "clear":
-            self.scope.variables.clear()
-        elif name == "update":
-            given: list[tuple[ast.expr | None, ast.expr]] = [
-                (ast.Constant(keyword.arg), keyword.value) for keyword in node.keywords if keyword.arg
-            ]
-            for argument in map(self._resolved, arguments):
-                if isinstance(argument, ast.Dict):
-                    given += zip(argument.keys, argument.values, strict=True)
-            for named, value in given:
-                if named is not None:
-                    self._put(named, value, node)
+        """A method of the environment; one that is given what only the run tells may set anything."""
+        match name, node.args:
+            case "clear", _:
+                self.scope.variables.clear()
+            case "pop" | "unsetenv", [key, *_]:
+                self._drop(key, node)
+            case "putenv" | "__setitem__", [key, value]:
+                self._put(key, value, node)
+            case "setdefault", [key, value]:
+                ways = self.scope.look(self._text(key) or "")
+                kept = tuple(one for one in ways if one.present)
+                if kept != ways:
+                    self._put(key, value, node)
+                    if variable := self._text(key):
+                        self.scope.variables[variable] = (*kept, *self.scope.look(variable))
+            case "update", given:
+                names = [ast.Constant(one.arg) if one.arg else None for one in node.keywords]
+                self._update([*given, ast.Dict([*names], [one.value for one in node.keywords])], node)
+
+    def _update(self, mappings: Sequence[ast.expr], node: ast.stmt | ast.expr) -> None:
+        for one in map(self._resolved, mappings):
+            pairs = zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else [(None, one)]
+            for named, text in pairs:
+                self._put(named, text, node)
 
     def _starts(self, node: ast.Call) -> None:
         """``subprocess.run([...])`` and ``os.system("…")``."""
@@ -217,15 +220,20 @@ class _Python:
 
     # --- values ---
 
-    def _put(self, key: ast.expr, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
-        name, text, found = self._text(key), self._text(value) if value else None, ast.unparse(node)[:200]
-        if name is not None:
+    def _put(self, key: ast.expr | None, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
+        name, found = self._text(key) if key else None, ast.unparse(node)[:200]
+        text = self._text(value) if value else None
+        if name is None:
+            self.scope.anything(self._where(node), found)
+        else:
             self.scope.put(name, text, self._where(node), found, export=True, depth=self.reading.depth)
 
     def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
-        name = self._text(key)
-        if name is not None:
-            self.scope.drop(name, self._where(node), ast.unparse(node)[:200], self.reading.depth)
+        name, found = self._text(key), ast.unparse(node)[:200]
+        if name is None:
+            self.scope.drop_any(self._where(node), found)
+        else:
+            self.scope.drop(name, self._where(node), found, self.reading.depth)
 
     def _resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
         while isinstance(node, ast.Name) and steps:

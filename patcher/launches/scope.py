@@ -122,6 +122,12 @@ class Scope:
         self.variables[name] = (Assignment(None, where, found, present=False, exported=False, depth=depth),)
         self.arrays.pop(name, None)
 
+    def drop_any(self, where: str, found: str) -> None:
+        """Unset a variable of which only the run tells the name: any of them may be gone from here on."""
+        gone = ABSENT[0]._replace(where=where, found=found)
+        self.variables.update({name: (*ways, gone) for name, ways in self.variables.items()})
+        self.arrays.update(dict.fromkeys(self.arrays, (Placed(MANY, where),)))
+
     def forget(self, name: str, where: str, found: str) -> None:
         """Leave a variable to the run: it may be anything, or unset."""
         self.variables[name] = (Assignment(None, where, found), ABSENT[0]._replace(where=where, found=found))
