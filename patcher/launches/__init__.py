@@ -20,20 +20,6 @@ from patcher.launches.program import Program, decorator, programs
 from patcher.launches.reading import read
 
 __all__ = [
-    "ANY",
-    "CONTAINERS",
-    "RUN_TIME",
-    "Argument",
-    "Assignment",
-    "Invocation",
-    "Placed",
-    "Program",
-    "Variables",
-    "decorator",
-    "is_python",
-    "known",
-    "name_of",
-    "programs",
-    "quoted",
-    "read",
-]
+    "ANY", "CONTAINERS", "RUN_TIME", "Argument", "Assignment", "Invocation", "Placed", "Program", "Variables",
+    "decorator", "is_python", "known", "name_of", "programs", "quoted", "read",
+]  # fmt: skip

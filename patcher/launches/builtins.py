@@ -92,22 +92,19 @@ def _moves(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
     scope.prints(RUN_TIME)
 
 
-def _exit(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
-    scope.leaves = ("exit", 0)
-
-
-def _return(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool | None:
-    """``return``, from a function or a file that is sourced."""
-    scope.leaves = ("return", 0) if scope.frames else None
-    return int(argv[1][:6]) == 0 if len(argv) == 2 and argv[1].isdigit() and scope.frames else None
-
-
 def _leave(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
-    """``break`` and ``continue``."""
-    size = 1 if len(argv) == 1 else int(argv[1]) if argv[1].isdigit() and len(argv[1]) < 3 else 0
-    if scope.loops and (not size or len(argv) > 2):
+    """``exit``, ``return`` from a function or a file that is sourced, ``break`` and ``continue``."""
+    word, number = str(argv[0]), int(argv[1][:6]) if len(argv) == 2 and argv[1].isdigit() else -1
+    if word == "exit":
+        scope.leaves = (word, 0)
+        return None
+    if word == "return":
+        scope.leaves = (word, 0) if scope.frames else None
+        return number == 0 if scope.frames and number >= 0 else None
+    loops = 1 if len(argv) == 1 else number
+    if scope.loops and not 0 < loops < 100:
         return shell.lost(node, [scope], "it may leave several loops")
-    scope.leaves = (str(argv[0]), min(size, scope.loops)) if scope.loops else None
+    scope.leaves = (word, min(loops, scope.loops)) if scope.loops else None
     return True
 
 
@@ -266,7 +263,7 @@ def path_of(head: str, words: Sequence[str], scope: Scope) -> str:
 
 BUILTINS: dict[str, Builtin] = {
     ":": lambda *_: True, "true": lambda *_: True, "false": lambda *_: False, "echo": _echo, "printf": _printf,
-    "pwd": _pwd, "cd": _cd, "pushd": _moves, "popd": _moves, "exit": _exit, "return": _return, "break": _leave,
+    "pwd": _pwd, "cd": _cd, "pushd": _moves, "popd": _moves, "exit": _leave, "return": _leave, "break": _leave,
     "continue": _leave, "set": _set, "shift": _shift, "shopt": _shopt, "source": _source, ".": _source, "eval": _eval,
     "exec": _exec, "trap": _trap, "test": _test, "[": _test,
     **dict.fromkeys(("read", "mapfile", "readarray", "getopts", "let"), _reads),
