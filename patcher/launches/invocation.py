@@ -59,6 +59,11 @@ class Invocation(NamedTuple):
     reason: str = ""
 
 
+def inherited(environ: Mapping[str, str]) -> dict[str, tuple[Assignment, ...]]:
+    """The variables of a process that has this environment."""
+    return {name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()}
+
+
 def known(text: Argument) -> Argument:
     """The text, None if a part of it is only known when the script runs."""
     return None if text is None or RUN_TIME in text else text

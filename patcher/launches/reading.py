@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.launches.commands import Shell
-from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, Variables, known
+from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, Variables, inherited, known
 from patcher.launches.names import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, name_of, starts_something
 from patcher.launches.pyscript import read_python
-from patcher.launches.scope import MOST_NESTING, Fed, Scope, arguments, inherited
+from patcher.launches.scope import MOST_NESTING, Fed, Scope, arguments
 from patcher.launches.ways import Ways, merged
 from patcher.launches.wrappers import unwrapped
 
@@ -26,19 +26,10 @@ _MOST_FILES = 3  # the named script, one that it calls, and the Python program b
 _MOST_BYTES = 4 << 20
 
 
-def read(
-    environ: Mapping[str, str],
-    script: Path | None = None,
-    command: Sequence[str] = (),
-    *,
-    pythons: Sequence[str] = (),
+def invocations(
+    environ: Mapping[str, str], script: Path | None, command: Sequence[str], pythons: Sequence[str]
 ) -> tuple[Invocation, ...]:
-    """Every invocation of a script and a command; without any, one invocation with the environment alone.
-
-    ``pythons`` are asked for what a library has to read that we may lack, the YAML of a job of Ray.
-
-    Raises Problem(USAGE) if a script that the caller names is missing, unreadable, or not a script.
-    """
+    """Every invocation of a script and a command (see ``read``)."""
     variables = inherited(environ)
     # The shell sets it anew, whatever the environment says.
     variables.pop("PWD", None)

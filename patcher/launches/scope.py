@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -31,11 +31,6 @@ class Fed(NamedTuple):
 
 ABSENT = (Assignment(None, "", "", present=False, exported=False),)
 Words = tuple[Placed, ...]
-
-
-def inherited(environ: Mapping[str, str]) -> dict[str, tuple[Assignment, ...]]:
-    """The variables of a process that has this environment."""
-    return {name: (Assignment(text, "environment", f"{name}={text}"),) for name, text in environ.items()}
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -147,6 +148,11 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
 def test_shell(tmp_path: Path, text: str, expected: State, where: str) -> None:
     found = state(write(tmp_path, "run.sh", text))
     assert found == (expected, where)
+
+
+def test_what_has_nothing_to_read_loads_no_reader() -> None:
+    program = "import sys; from patcher.launches import read; read({}); print('tree_sitter' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
 @pytest.mark.parametrize(
