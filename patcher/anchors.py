@@ -7,6 +7,7 @@ The engine puts lines into a tree of LibCST, which keeps the layout; arguments a
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -118,32 +119,30 @@ def methods(node: ast.ClassDef) -> Named[ast.FunctionDef]:
 
 
 def tree(source: bytes) -> ast.Module | None:
-    """The tree of ``source``, None where the Python that runs rlpatch cannot read it."""
+    """The tree of ``source``, which nobody changes; None where the Python that runs rlpatch cannot read it."""
+    found = _read(source)
+    return found if isinstance(found, ast.Module) else None
+
+
+def too_deep(source: bytes) -> bool:
+    """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
+    found = _read(source)
+    if isinstance(found, SyntaxError):
+        return "too many" in str(found.msg)  # nested parentheses, levels of indentation, statically nested blocks
+    return isinstance(found, RecursionError | MemoryError)
+
+
+@functools.lru_cache(maxsize=2)
+def _read(source: bytes) -> ast.Module | Exception:
+    """The tree of ``source``, or why there is none; a file is asked for before it is patched, and for its hash."""
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
         try:
             return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def too_deep(source: bytes) -> bool:
-    """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
-    import warnings
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            ast.parse(source)
-        except SyntaxError as error:
-            return "too many" in str(error.msg)  # nested parentheses, levels of indentation, statically nested blocks
-        except (RecursionError, MemoryError):
-            return True
-        except ValueError:
-            pass
-    return False
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return error.with_traceback(None)
 
 
 def names(nodes: Iterable[cst.CSTNode]) -> Iterator[tuple[str, int]]:

@@ -19,13 +19,12 @@ Constants = Mapping[str, object]
 class Body(NamedTuple):
     """What a call of a method stands for: its ``lines``, and the code of its value ("" if it has none).
 
-    ``parameters`` are its own names for what it is called with, ``locals`` those that it assigns.
+    ``parameters`` are its own names for what it is called with.
     """
 
     lines: tuple[str, ...]
     value: str
     parameters: tuple[str, ...] = ()
-    locals: frozenset[str] = frozenset()
 
 
 Bodies = Mapping[str, Body]
@@ -119,7 +118,6 @@ class Folder:
             tuple(self.block(statements)) if statements else (),
             self.expression(last.value) if isinstance(last, ast.Return) and last.value else "",
             tuple(argument.arg for argument in arguments.args[1:]),
-            frozenset(stored(node)),
         )
 
     def expression(self, node: ast.expr) -> str:
@@ -385,8 +383,14 @@ def _text_of(code: str) -> str | None:
     return tree.value if isinstance(tree, ast.Constant) and isinstance(tree.value, str) else None
 
 
+_WRAPPED = re.compile(r"(?<![\w\])])\(")
+"""A parenthesis behind nothing that could be called."""
+
+
 def _unwrapped(code: str) -> str:
     """``code`` without the parentheses around an expression that mean nothing."""
+    if not _WRAPPED.search(code):  # most of the code, and to parse it takes most of the time otherwise
+        return code
     meaning = ast.parse(code)
     lines = code.splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines))]

@@ -216,6 +216,8 @@ def _unlike(
     upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]
 ) -> list[Note]:
     """What is said of the files that no recipe fits, though the release before or the next one has a place there."""
+    if not failures:
+        return []
     near, patched = nearest(upstream, target.version), {one.place.file for one in done}
     expected = {
         place.file: problem.cause.rpartition("; found ")[2].partition("; ")[0]
@@ -363,6 +365,8 @@ def _version(release: str) -> Version:
 
 def published(upstream: Upstream, version: str) -> str:
     """The published release that ``version`` is, a local part (``+g67dd255``) left aside; "" for any other."""
+    if version in upstream.releases:
+        return version
     from packaging.version import InvalidVersion, Version
 
     try:

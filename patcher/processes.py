@@ -57,10 +57,13 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
         process = _Process(folder, argv, _is_python(folder, argv))
         if folder.name == str(os.getpid()) or not (process.python or argv[0].startswith(titles)):
             continue  # the memory of all others is not read: that takes a millisecond for a large one
-        loaded, search = _loaded(folder), _search(folder)
-        imported = _has_mapped(loaded or (), folders) and process.python
-        if imported or _is_one_of(process, wanted, loaded or (), search, folders):
-            hidden = folders and not imported and None in (loaded, search)
+        maps, script = _maps(folder) if folders else None, _script(process, wanted)
+        imported = process.python and _has_mapped(maps or b"", folders)
+        if script is None and not imported:
+            continue
+        search = _search(folder) if folders and not imported else None
+        if script is None or search is None or not _has_others(process, script, maps or b"", search, folders):
+            hidden = folders and not imported and None in (maps, search)
             found.append(f"{folder.name} {' '.join(process.argv).strip()[:80]}{_HIDDEN if hidden else ''}")
     return tuple(sorted(found))
 
@@ -68,34 +71,31 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
 _HIDDEN = " (of another user: what it has loaded cannot be seen)"
 
 
-def _is_one_of(
-    process: _Process,
-    known: Sequence[Processes],
-    loaded: Sequence[str],
-    search: Sequence[str] | None,
-    packages: Sequence[Path],
-) -> bool:
+def _script(process: _Process, known: Sequence[Processes]) -> str | None:
+    """The script that one of ``known`` runs, "" if it is a module or has a title; None for any other process."""
     titles = tuple(title for one in known for title in one.titles)
-    script = ""
-    if not process.argv[0].startswith(titles):
-        if not process.python:
-            return False
-        module, script = _program(process.argv)
-        modules = {name for one in known for name in one.modules}
-        scripts = {name for one in known for name in one.scripts}
-        named = any(module == name or module.startswith(f"{name}.") for name in modules)
-        if not named and os.path.basename(script) not in scripts:  # noqa: PTH119
-            return False
-    if search is None or not packages:
-        return True
-    sites = _sites(process, script, loaded)
-    return not all(_has_another(package, search, sites) for package in packages)
+    if process.argv[0].startswith(titles):
+        return ""
+    if not process.python:
+        return None
+    module, script = _program(process.argv)
+    modules = {name for one in known for name in one.modules}
+    scripts = {name for one in known for name in one.scripts}
+    named = any(module == name or module.startswith(f"{name}.") for name in modules)
+    return script if named or os.path.basename(script) in scripts else None  # noqa: PTH119
 
 
-def _has_mapped(loaded: Sequence[str], packages: Sequence[Path]) -> bool:
+def _has_others(
+    process: _Process, script: str, maps: bytes, search: Sequence[str], packages: Sequence[Path]
+) -> bool:
+    """Whether a process imports another copy of each of ``packages``."""
+    sites = _sites(process, script, _loaded(maps))
+    return all(_has_another(package, search, sites) for package in packages)
+
+
+def _has_mapped(maps: bytes, packages: Sequence[Path]) -> bool:
     """Whether a file of ``packages``, an extension say, is among those in a process's memory."""
-    within = tuple(f"{package}{os.sep}" for package in packages)
-    return bool(within) and any(file.startswith(within) for file in loaded)
+    return any(os.fsencode(f" {package}{os.sep}") in maps for package in packages)
 
 
 def _is_python(folder: Path, argv: Sequence[str]) -> bool:
@@ -127,13 +127,17 @@ def _program(argv: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def _loaded(folder: Path) -> list[str] | None:
-    """The files in the memory of a process; None if it is not ours to see."""
+def _maps(folder: Path) -> bytes | None:
+    """What is in the memory of a process, a line for each part; None if it is not ours to see."""
     try:
-        maps = (folder / "maps").read_bytes().decode("utf-8", "surrogateescape")
+        return (folder / "maps").read_bytes()
     except OSError:
         return None
-    return [*dict.fromkeys(re.findall(r" (/.+)$", maps, re.MULTILINE))]
+
+
+def _loaded(maps: bytes) -> list[str]:
+    """The files in a memory."""
+    return [*dict.fromkeys(re.findall(r" (/.+)$", maps.decode("utf-8", "surrogateescape"), re.MULTILINE))]
 
 
 def _search(folder: Path) -> list[str] | None:

@@ -87,9 +87,10 @@ class _Source(NamedTuple):
         """Each attribute that has a value: its name, the statement, and whether it is settled."""
         for node in self.node.body:
             if isinstance(node, ast.Assign):
-                yield ast.unparse(node.targets[0]), node, False
+                yield _name(node.targets[0]), node, False
             elif isinstance(node, ast.AnnAssign) and node.value is not None:
-                yield ast.unparse(node.target), node, ast.unparse(node.annotation).startswith("Settled[")
+                kind = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
+                yield _name(node.target), node, _name(kind) == "Settled"
 
 
 @cache
@@ -170,12 +171,12 @@ class _Recorder:
         _update(self.chosen, probe.chosen(capture))
         if "ABOUT" in self.chosen:
             self.chosen["ABOUT"] = {**about, **cast(Mapping[str, object], self.chosen["ABOUT"])}
-        self.bodies: dict[str, Body] = {}
         self.met: set[tuple[str, str]] = set()
         self.text: dict[tuple[int, str], list[str]] = {}
-        self.bodies = self._one_liners()
+        self._know({})
+        self._know(self._one_liners())
         self._write()
-        self.bodies |= self._called_once()
+        self._know({**self.bodies, **self._called_once()})
         self._write()
         if missing := {*self.keywords} - self.met:
             raise ValueError(f"the probe has no {sorted(missing)}")
@@ -191,9 +192,17 @@ class _Recorder:
     # --- what is written where it is called ---
 
     def _folder(self, kind: type, number: int) -> Folder:
-        # What a layer above defines is not known to those below, which others may share.
-        bodies = {name: body for name, body in self.bodies.items() if self.places[name] == [number]}
-        return Folder(_source(kind).text, self.settled, bodies, self.keywords, self.met)
+        if (kind, number) not in self.folders:
+            # What a layer above defines is not known to those below, which others may share.
+            bodies = {name: body for name, body in self.bodies.items() if self.places[name] == [number]}
+            folder = Folder(_source(kind).text, self.settled, bodies, self.keywords, self.met)
+            self.folders[kind, number] = folder
+        return self.folders[kind, number]
+
+    def _know(self, bodies: Mapping[str, Body]) -> None:
+        """Write the ``bodies``, and no others, where they are called from now on."""
+        self.bodies = bodies
+        self.folders: dict[tuple[type, int], Folder] = {}
 
     def _body(self, name: str, most: int) -> Body | None:
         number, *others = self.places[name]
@@ -203,11 +212,12 @@ class _Recorder:
     def _one_liners(self) -> dict[str, Body]:
         """Methods that are one expression or one statement."""
         every = {name: body for name in self.places if (body := self._body(name, 1))}
-        self.bodies = {name: body for name, body in every.items() if len(body.lines) + bool(body.value) == 1}
-        for name, body in self.bodies.items():  # one may call another
-            if not self.bodies.keys().isdisjoint(_referred("\n".join([*body.lines, body.value]))):
-                self.bodies[name] = self._body(name, 1) or body
-        return self.bodies
+        bodies = {name: body for name, body in every.items() if len(body.lines) + bool(body.value) == 1}
+        for name, body in bodies.items():  # one may call another
+            if not bodies.keys().isdisjoint(_referred("\n".join([*body.lines, body.value]))):
+                self._know(bodies)
+                bodies[name] = self._body(name, 1) or body
+        return bodies
 
     def _called_once(self) -> dict[str, Body]:
         """Methods that are called from one place alone, as a statement, with the names that they have for it."""
@@ -221,8 +231,8 @@ class _Recorder:
                 name, arguments = called(getattr(statement, "value", None))
                 if uses[name] == 1 and self.places.get(name) == [number] and name not in found:
                     body = self._body(name, _SMALL)
-                    small = body is not None and len(body.lines) <= _SMALL
-                    if body and small and body.parameters == arguments and not body.locals & _names(node, statement):
+                    fits = body and len(body.lines) <= _SMALL and body.parameters == arguments
+                    if body and fits and not _clash(self.methods[number, name][1], node, statement):
                         found[name] = body
         return found
 
@@ -306,9 +316,17 @@ def _goes_on(method: ast.FunctionDef) -> bool:
     return any(ast.unparse(node.value) == "super()" for node in names)
 
 
-def _names(method: ast.FunctionDef, statement: ast.stmt) -> set[str]:
-    """The names of a method, but for those that ``statement`` assigns."""
-    return {node.id for node in ast.walk(method) if isinstance(node, ast.Name)} - stored(statement)
+def _clash(method: ast.FunctionDef, caller: ast.FunctionDef, statement: ast.stmt) -> bool:
+    """Whether ``method`` assigns a name that ``caller`` has, but for those that its ``statement`` assigns."""
+    ours = stored(method)
+    if not ours:
+        return False
+    theirs = {node.id for node in ast.walk(caller) if isinstance(node, ast.Name)}
+    return not ours.isdisjoint(theirs - stored(statement))
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _text(kind: type, method: ast.FunctionDef) -> str:

@@ -175,14 +175,14 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def _starts_a_run(word: str) -> bool:
-    import shutil
-
     from patcher.targets import versions
     from patches.projects import projects
 
     names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
     if versions.normalise(word.partition("==")[0]) in names:
         return False
+    import shutil  # 2 ms, and a word that is no target is rare
+
     return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(shutil.which(word)))
 
 

@@ -106,7 +106,7 @@ def test_functions(source: str, expected: str) -> None:
     ("source", "expected"),
     [
         ("def f(self):\n    return a", Body((), "a")),
-        ("def f(self, x):\n    y = x\n    return y", Body(("y = x",), "y", ("x",), frozenset({"y"}))),
+        ("def f(self, x):\n    y = x\n    return y", Body(("y = x",), "y", ("x",))),
         ("def f(self):\n    a()", Body(("a()",), "")),
         ("def f(self):\n    if a:\n        return b\n    return c", None),
         ("def f(self):\n    if self.YES:\n        return b\n    return c", Body((), "b")),
