@@ -15,6 +15,13 @@ def main() -> None:
     # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
     gc.set_threshold(100_000)
     try:
+        _main()
+    finally:
+        gc.freeze()  # and to look for more of it when the process ends, as much again
+
+
+def _main() -> None:
+    try:
         _check_sibling()
         # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written,
         # too.

@@ -182,6 +182,8 @@ def _insert_lines(node: cst.FunctionDef, site: Site, lines: list[str], search: a
         raise search.unlike(f"{site.method} takes no parameter {', '.join(missing)}")
     spot = search.spot(site, node, _block(node, search, f"{search.recipe.class_name}.{site.method}"))
     changed = _put(spot.block, spot.at, [line.replace("{units}", spot.units) for line in lines])
+    if spot.block is node.body:  # most of them, and to look through the method takes as long as to write it
+        return node.with_changes(body=changed)
     return cst.ensure_type(node.deep_replace(spot.block, changed), cst.FunctionDef)
 
 

@@ -85,9 +85,7 @@ def _script(process: _Process, known: Sequence[Processes]) -> str | None:
     return script if named or os.path.basename(script) in scripts else None  # noqa: PTH119
 
 
-def _has_others(
-    process: _Process, script: str, maps: bytes, search: Sequence[str], packages: Sequence[Path]
-) -> bool:
+def _has_others(process: _Process, script: str, maps: bytes, search: Sequence[str], packages: Sequence[Path]) -> bool:
     """Whether a process imports another copy of each of ``packages``."""
     sites = _sites(process, script, _loaded(maps))
     return all(_has_another(package, search, sites) for package in packages)
