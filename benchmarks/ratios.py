@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,16 @@ def tell(name: str, ratio: float, most: float | None = None) -> None:
     if kept := os.environ.get(_VARIABLE):
         with Path(kept).open("a", encoding="utf-8") as file:
             print(json.dumps([name, round(ratio, 3), most]), file=file)
+
+
+def measured(command: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[float, float]:
+    """CPU seconds and peak MB of a process, which other work on the machine changes less than the time that passes."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"exit {process.returncode}: {' '.join(command)}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def added(history: dict[str, Any], benchmark: str, version: str, rows: list[list[Any]]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Whole processes: the command line against the least that such a process could do.
 
-Prints ratios of medians, every pair measured in one alternating run:
+Prints ratios of medians of CPU time, user and system, every pair measured in one alternating run:
 
     python benchmarks/startup.py [RUNS]
 
@@ -18,13 +18,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.ratios import tell
+from benchmarks.ratios import measured, tell
 from fixtures.releases import release
 
 BARE = """
@@ -51,14 +50,13 @@ WORKER = "vllm_ascend/worker/worker_v1.py"
 def alternate(
     variants: Mapping[str, Sequence[str]], runs: int, after: dict[str, Callable[[], None]]
 ) -> dict[str, float]:
-    """Variant → median seconds of its process; one run of each that is not counted, then in turn."""
+    """Variant → median CPU seconds of its process; one run of each that is not counted, then in turn."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(runs + 1):
         for name, command in variants.items():
-            begin = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRON)
+            seconds, _ = measured(command, ENVIRON)
             if turn:
-                times[name].append(time.perf_counter() - begin)
+                times[name].append(seconds)
             after.get(name, lambda: None)()
     return {name: statistics.median(values) for name, values in times.items()}
 

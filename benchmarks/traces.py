@@ -13,16 +13,14 @@ numbers set forward, then runs each of these in a process of its own and prints 
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.ratios import tell
+from benchmarks.ratios import measured, tell
 from fixtures.repeated import repeated
 
 BARE = """
@@ -35,16 +33,6 @@ LOAD = """
 import json, sys
 print(len(json.load(open(sys.argv[1], "rb"))["traceEvents"]))
 """
-
-
-def measured(command: list[str]) -> tuple[float, float]:
-    """CPU seconds and peak MB of a process."""
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"exit {process.returncode}: {' '.join(command)}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
 def main() -> None:

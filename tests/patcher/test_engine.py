@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -387,6 +388,22 @@ def test_a_file_that_cannot_be_read_or_written_back_is_refused(source: bytes) ->
     with pytest.raises(Problem) as caught:
         insert(source)
     assert caught.value.kind is Kind.STRUCTURE
+
+
+def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"{SOURCE}\n# of this test alone".encode()
+    parsed: list[object] = []
+    parse = ast.parse
+
+    def counted(text: str | bytes, *words: Any, **options: Any) -> ast.AST:
+        parsed.extend([text] if isinstance(text, bytes) else [])
+        tree: ast.AST = parse(text, *words, **options)
+        return tree
+
+    monkeypatch.setattr(ast, "parse", counted)
+    after = insert(source)
+    engine.fingerprint(source, "Worker", "run")
+    assert parsed == [source, after]
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:

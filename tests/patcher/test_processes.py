@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from patcher import processes
 from patcher.processes import Processes, running
 
 KNOWN = (
@@ -94,6 +95,17 @@ def test_an_interpreter_that_has_mapped_the_package_has_imported_it(tmp_path: Pa
         process(tmp_path / "proc", pid, "python3 my_rollouts.py", maps=f"7f00-7f01 r-xp 00000000 08:01 5  {file}\n")
     process(tmp_path / "proc", 8, "less x", maps=f"7f00-7f01 r--p 00000000 08:01 5  {package / 'x.py'}\n")
     assert running(KNOWN, [package], tmp_path / "proc") == ("5 python3 my_rollouts.py",)
+
+
+def test_where_an_interpreter_looks_first_is_read_of_engines_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr(processes, "_search", lambda folder: looked.append(folder.name))
+    for pid, command in ((5, "python3 -m vllm"), (6, "python3 -m http.server"), (7, "vim vllm")):
+        process(tmp_path / "proc", pid, command, maps="", environ="", cwd="/")
+    running(KNOWN, [environment(tmp_path / "ours")], tmp_path / "proc")
+    assert looked == ["5"]
 
 
 def environment(root: Path) -> Path:
