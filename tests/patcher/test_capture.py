@@ -219,6 +219,7 @@ def test_what_is_usual_is_worth_none(words: str) -> None:
         ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --backend npu"),
         ("--decode 30:60 --facts", "--decode 30:60 --backend npu"),
         ("--mini-batch 0:1 --strategy veomni", "--mini-batch 0:1 --strategy veomni --backend npu"),
+        ("--mini-batch 0:1 --rollout 0", "--mini-batch 0:1 --backend npu"),
         ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
         ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
         (

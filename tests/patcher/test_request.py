@@ -234,6 +234,44 @@ def test_what_is_not_understood_is_said_with_what_is(words: str, cause: str, hin
     assert len(str(caught.value)) < 300
 
 
+@pytest.mark.parametrize(
+    ("words", "cause", "hint"),
+    [
+        ("", "no window is given", "--decode 30:60, --prefill 0:4"),
+        ("--role actor", "no window is given", "--decode 30:60, --prefill 0:4"),
+        ("--decode 1:2 --prefill 0:1", "--decode and --prefill: a stage has one window", "leave all but one out"),
+        (
+            "--builtin --stage rollout --level level2",
+            "--builtin and --stage rollout: the framework's own profiler is a stage of its own",
+            "leave out --builtin or --stage",
+        ),
+        (
+            "--builtin --decode 1:2",
+            "--decode: --builtin changes the framework's own profiler",
+            "leave out --builtin, or",
+        ),
+        (
+            "--builtin --mini-batch 0:1 --warmup 2 --level level2",
+            "--mini-batch and --warmup: --builtin changes the framework's own profiler",
+            "leave out --builtin, or",
+        ),
+    ],
+)
+def test_what_no_target_could_record_is_refused_before_one_is_looked_for(words: str, cause: str, hint: str) -> None:
+    with pytest.raises(Problem) as caught:
+        options(words).request()
+    assert caught.value.kind is Kind.USAGE
+    assert caught.value.cause.startswith(cause)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("words", ["--decode 1:2 --mini-batch 0:1", "--on-demand", "--stage graph-capture"])
+def test_what_can_be_asked_for(words: str) -> None:
+    """A window each of two stages, no window yet, and a stage that is recorded as a whole."""
+    asked = options(words).request()
+    assert (len(asked.windows), asked.stage) == (words.count(":"), "graph-capture" * ("stage" in words))
+
+
 def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
     verl = KNOWN["verl"]
     with pytest.raises(Problem) as caught:
