@@ -72,8 +72,8 @@ def holder(folder: Path):
             stream.close()
 
 
-def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None):
-    return lock.hold(folder, prepare=prepare, wait=wait, on_wait=on_wait)
+def hold(folder: Path, wait: float = 20, on_wait=lock.silent, prepare=lambda: None, keep: bool = False):
+    return lock.hold(folder, prepare=prepare, wait=wait, on_wait=on_wait, keep=keep)
 
 
 def test_another_process_is_waited_for_and_named(folder: Path, holder, noop: bool) -> None:
@@ -187,6 +187,36 @@ def test_what_lies_there_and_is_not_ours_is_refused_and_stays(folder: Path, monk
         pytest.fail("no lock")
     assert (caught.value.kind, caught.value.where) == (Kind.ENVIRONMENT, str(folder / name))
     assert os.path.lexists(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [(lambda lock, _theirs: lock.mkdir(), "not a file of its own"), (Path.symlink_to, "a symlink")],
+)
+def test_what_the_lock_is_instead_is_said(folder: Path, make, why: str) -> None:
+    make(folder / "lock", folder / "theirs")
+    with pytest.raises(Problem, match=f"the lock is {why}; rlpatch did not make it so"), hold(folder):
+        pytest.fail("no lock")
+    assert not (folder / "theirs").exists()
+
+
+@pytest.mark.parametrize(("store", "mode"), [(0o755, 0o644), (0o775, 0o664), (0o2775, 0o664)])
+def test_a_lock_is_open_to_a_group_where_the_store_is(folder: Path, store: int, mode: int) -> None:
+    folder.chmod(store)
+    with hold(folder):
+        assert (folder / "lock").stat().st_mode & 0o777 == mode
+
+
+def test_a_lock_that_is_kept_is_kept_as_long_as_its_file_is_there(folder: Path) -> None:
+    with hold(folder, keep=True):
+        assert lock.keeps(folder)
+        (folder / "lock").rename(folder / "away")
+        assert not lock.keeps(folder)
+        (folder / "lock").touch()
+        assert not lock.keeps(folder)
+        (folder / "away").replace(folder / "lock")
+        assert lock.keeps(folder)
+    assert not lock.keeps(folder)
 
 
 def test_one_process_alone_may_remove_the_claim_of_a_dead_one(folder: Path) -> None:
@@ -320,6 +350,14 @@ def test_an_owner_that_cannot_be_read_is_another_process(folder: Path, text: byt
         fcntl.flock(stream, fcntl.LOCK_EX)
         with pytest.raises(Problem, match="another process"), hold(folder, wait=0):
             pytest.fail("two owners")
+
+
+@pytest.mark.parametrize("text", ["x", "[]", '{"host": "h", "pid": "x"}'])
+def test_a_claim_that_cannot_be_read_is_one_of_another_process(folder: Path, monkeypatch, text: str) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_args: None)
+    (folder / "lock.owner").symlink_to(text)
+    with pytest.raises(Problem, match="another process holds the lock"), hold(folder, wait=0):
+        pytest.fail("two owners")
 
 
 def test_an_owner_is_printed_without_control_characters() -> None:
