@@ -187,7 +187,9 @@ def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait:
             ) from None
     except OSError as error:
         if done is None:
-            raise _failed(error) from error
+            failed = _failed(error)
+            failed.notes += _before(ended)
+            raise failed from error
     except Problem as problem:
         problem.notes += _before(ended)
         raise

@@ -408,6 +408,34 @@ def test_a_top_level_module_keeps_the_time_of_the_root(tmp_path: Path) -> None:
     assert picture(root) == before
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (lambda: OSError(errno.EIO, "Input/output error"), Kind.ROLLED_BACK),
+        (KeyboardInterrupt, Kind.INTERRUPTED),
+        (lambda: Problem(Kind.ENVIRONMENT, "the folder is read-only"), Kind.ENVIRONMENT),
+    ],
+)
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_commit_that_fails_says_whether_it_has_ended_another_run(
+    two: list[Path], leave, monkeypatch, error, kind: Kind, ended: bool
+) -> None:
+    """Of that run nobody would learn otherwise, and what was planned before it ended may no longer be true."""
+
+    def stop(_edits):
+        raise error()
+
+    edit = applying(two[0])
+    if ended:
+        leave([edit], 0)
+    monkeypatch.setattr(store, "preflight", stop)
+    with pytest.raises(Problem) as caught:
+        store.commit([edit])
+    assert caught.value.kind is kind
+    assert bytes_of(two) == [PRISTINE] * 2
+    assert any("an interrupted run was brought to its end" in note for note in caught.value.notes) is ended
+
+
 @pytest.mark.parametrize(("marks", "end"), [(0, PRISTINE), (1, patched())])
 def test_a_recovery_that_stops_between_two_roots_decides_the_same_again(
     two: list[Path], leave, monkeypatch, marks: int, end: bytes

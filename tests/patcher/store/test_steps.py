@@ -211,6 +211,24 @@ def test_ctrl_c_after_the_mark_stops_no_step(machines: list[Path], monkeypatch: 
     assert first.committed
 
 
+def test_ctrl_c_before_the_mark_is_said_and_leaves_all_prepared(
+    machines: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pressed(*_words: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    prepare(machines)
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "hold", pressed)
+        with pytest.raises(Problem, match="nothing was changed here") as caught:
+            store.commit_prepared(machines[:1], RUN)
+    assert caught.value.kind is Kind.INTERRUPTED
+    first = store.standing(machines[0])
+    assert first
+    assert not first.committed
+    store.commit_prepared(machines[:1], RUN)
+
+
 def test_steps_may_be_repeated(machines: list[Path]) -> None:
     """Whoever does not know whether a step was taken takes it again."""
     prepare(machines)
