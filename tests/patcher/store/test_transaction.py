@@ -758,6 +758,29 @@ def test_the_store_and_its_name_are_on_the_disk_before_the_first_file_is_replace
     assert before[-2:] == [str(root / ".rlpatch"), str(root)]
 
 
+def test_the_new_name_of_a_file_is_on_the_disk_before_the_mark(root: Path, monkeypatch) -> None:
+    """Else a power cut could leave the mark, and the file as it was."""
+    done = []
+
+    def fsync(descriptor: int) -> None:
+        done.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+
+    def put(path: Path, node: Node, data: bytes) -> None:
+        files.put(path, node, data)
+        done.append("replaced")
+
+    def commit(folder: StoreFolder) -> None:
+        done.append("marked")
+        real(folder)
+
+    real = StoreFolder.commit
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(journal, "put", put)
+    monkeypatch.setattr(StoreFolder, "commit", commit)
+    store.commit([applying(root)])
+    assert str((root / WORKER).parent) in done[done.index("replaced") : done.index("marked")]
+
+
 def test_a_file_system_that_syncs_no_folders_is_good_enough(root: Path, monkeypatch) -> None:
     real = os.fsync
 
