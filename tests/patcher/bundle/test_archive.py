@@ -58,13 +58,19 @@ def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("there", "kind"), [("folder", Kind.USAGE), ("script", Kind.USAGE), ("missing/patch.pyz", Kind.ENVIRONMENT)]
+    ("there", "kind", "why"),
+    [
+        ("folder", Kind.USAGE, "is a folder"),
+        ("script", Kind.USAGE, "is a file that is no bundle"),
+        ("missing/patch.pyz", Kind.ENVIRONMENT, "No such file"),
+    ],
 )
-def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Kind) -> None:
+def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Kind, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "script").write_text("#!/bin/bash\n")
     with pytest.raises(Problem) as caught:
         archive.write(tmp_path / there, b"x")
     assert (caught.value.kind, "-o" in caught.value.hint) == (kind, True)
+    assert why in caught.value.cause
     assert (tmp_path / "script").read_text() == "#!/bin/bash\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "script"]

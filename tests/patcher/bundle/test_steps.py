@@ -16,6 +16,7 @@ from patcher.bundle.steps import Machine
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import transaction as store
+from patcher.targets.target import Discovery
 from tests.matrix import CRASH, thinned
 from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, carried, registry, rlpatch, well
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
@@ -53,6 +54,8 @@ def test_rlpatch_takes_out_what_a_bundle_has_applied(machine: Machine, site: Pat
     before = picture(site)
     report = apply(machine)
     assert f"  patched {WORKER}" in report.lines
+    (said,) = [line for line in report.lines if line.startswith("next:")]
+    assert "patch.pyz diff" in said
     status = rlpatch("status", "--path", site).stdout
     assert f"rlpatch apply vllm-ascend --decode 30:60 --backend npu --save-path /traces --path {site}" in status
     assert f"  intact {WORKER}\n" in status
@@ -67,7 +70,9 @@ def test_a_bundle_takes_out_what_rlpatch_has_applied(machine: Machine, site: Pat
     assert rlpatch(*APPLY, "--path", site).exit_code == 0
     applied = picture(site)
     assert state(machine) == "patched"
-    assert f"  unchanged {WORKER}" in apply(machine).lines
+    again = apply(machine).lines
+    assert f"  unchanged {WORKER}" in again
+    assert not [line for line in again if line.startswith("next:")], "nothing that is running has to start again"
     assert picture(site) == applied
     patches = json.loads(rlpatch("status", "--path", site, "--json").stdout)["result"]["patches"]
     for patch in patches:
@@ -89,7 +94,9 @@ def test_the_files_choose_the_release(on: On, tmp_path: Path) -> None:
 
 def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) -> None:
     before = picture(site)
-    assert f"  would patch {WORKER}" in well(steps.apply(machine, dry_run=True)).lines
+    would = well(steps.apply(machine, dry_run=True)).lines
+    assert f"  would patch {WORKER}" in would
+    assert not [line for line in would if line.startswith("next:")]
     planned = well(steps.diff(machine, planned=True)).raw
     assert well(steps.diff(machine, planned=False)).raw == b""
     assert "nothing of this bundle is applied" in revert(machine).lines[0]
@@ -101,6 +108,29 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     assert well(steps.diff(machine, planned=False)).raw == planned
     assert f"  would revert {WORKER}" in well(steps.revert(machine, dry_run=True)).lines
     assert picture(site) == applied
+
+
+def test_a_program_learns_which_runs_were_ended_where_it_asks_for_that(machine: Machine, site: Path) -> None:
+    points = range(200, 600, 50)  # from some call on the journal is there
+    assert any(killed(lambda: steps.apply(machine, dry_run=False), at) and store.standing(site) for at in points)
+    ended = well(steps.recover(machine)).data["roots"]
+    assert ended == [{"root": str(site), "forward": False, "left": []}]
+    assert well(steps.recover(machine)).data["roots"] == []
+    assert "roots" not in well(steps.apply(machine, dry_run=False)).data
+
+
+def test_what_stands_in_the_way_of_a_target_is_not_said_twice(machine: Machine) -> None:
+    found = machine.discover()._replace(targets=())
+    (missing,) = said(machine, found)
+    assert missing.kind is Kind.NO_TARGET
+    damaged = Problem(Kind.ENVIRONMENT, "the package is zipped")
+    assert said(machine, found._replace(problems=(damaged,))) == [damaged]
+
+
+def said(machine: Machine, found: Discovery) -> list[Problem]:
+    report = Report("apply")
+    assert machine.plan(report, found) == []
+    return report.problems
 
 
 def test_the_same_patch_with_other_options_is_replaced(machine: Machine, site: Path) -> None:
