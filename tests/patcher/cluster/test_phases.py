@@ -431,6 +431,32 @@ def test_ctrl_c_says_whom_it_did_not_reach(crew: Processes, sites: Sites) -> Non
     assert contents(sites) == [PRISTINE] * 3
 
 
+def test_ctrl_c_after_the_decision_stops_nothing(crew: Processes, sites: Sites) -> None:
+    def pressed(question: str) -> None:
+        if question == "finish":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    crew.before = pressed
+    try:
+        drive(crew)
+    except KeyboardInterrupt:
+        pytest.fail("all nodes have gone ahead, and it said that it was stopped")
+    crew.close()
+    assert contents(sites) == [patched()] * 3
+    assert settled(sites)
+
+
+def test_where_all_went_back_nobody_is_said_to_be_out_of_reach(crew: Processes, sites: Sites) -> None:
+    work = {name: [applying(site)] for name, site in sites.items()}
+    (sites["n2"] / WORKER).write_bytes(b"theirs = 1\n")
+    with pytest.raises(Problem, match="not the one that was looked at") as caught:
+        transact(crew, work, lambda _phase: None)
+    crew.close()
+    assert "not reached" not in " ".join(caught.value.notes)
+    assert contents(sites) == [PRISTINE, b"theirs = 1\n", PRISTINE]
+    assert settled(sites)
+
+
 @pytest.mark.crash
 def test_random_deaths_of_nodes_also_while_they_recover(
     crew: Processes, sites: Sites, tmp_path: Path, request: pytest.FixtureRequest
