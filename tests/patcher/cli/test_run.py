@@ -142,6 +142,7 @@ ERRORS = {
     "not executable": (("--", "./site"), 126, "./site cannot be executed"),
     "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "no target counts it"),
     "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; what starts there is not patched"),
     "required, and lost": (("--require", "--", "python", "-I", "-c", "pass"), 5, "leave -I out"),
 }  # fmt: skip
 
