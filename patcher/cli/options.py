@@ -48,7 +48,7 @@ SEARCH = Group(
 
 
 def _where(values: Mapping[str, Any]) -> Where:
-    from patcher.commands.where import Here
+    from patcher.commands.here import Here
 
     search = _search(values)
     address, nodes = values["ray"], values["nodes"]

@@ -13,7 +13,7 @@ from typing import Any
 from patcher.change import Edit, Record
 from patcher.cluster.values import Found, Standing, Survey
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.where import Here
+from patcher.commands.here import Here
 from patcher.errors import Problem, failed
 from patcher.notes import Note
 from patcher.report import Report
