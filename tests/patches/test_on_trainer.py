@@ -33,12 +33,21 @@ CLOCKS = ("timing", "perf/mfu", "perf/time_per_step", "perf/throughput", "perf/c
 
 
 class Recorded(NamedTuple):
-    """What one trace must hold: its units, and for each of them how often these operators ran."""
+    """What one trace must hold: its units, and for each of them how often these operators ran.
+
+    ``held`` are the requests or the sequences of each.
+    """
 
     name: str
     units: tuple[int, ...]
     forwards: int = 1
     backwards: int = 0
+    held: int = training.MICRO
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is one of a rollout."""
+        return "replica" in self.name
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,9 @@ class Scenario:
     env: Mapping[str, Any] = field(default_factory=dict)
 
 
-DECODE = Recorded(r"replica0_dp0_rank0", (3, 4, 5))
+ANSWERS_EACH = training.ROLLOUT["answers"]
+ANSWERS = training.ROLLOUT["batch"] * ANSWERS_EACH
+DECODE = Recorded(r"replica0_dp0_rank0", (3, 4, 5), held=ANSWERS)
 UPDATE = Recorded(r"update_policy_actor_step1_rank0", (0,), backwards=1)
 OF_ACTOR = Recorded(r"compute_log_prob_actor_step1_rank0", (2, 3))
 OF_REF = Recorded(r"compute_log_prob_ref_step1_rank0", (1, 2))
@@ -102,13 +113,17 @@ SCENARIOS = {
         ),
         critic=True,
         recorded=(
-            Recorded(r"update_critic_critic_step1_rank0", (0,), backwards=1),
-            Recorded(r"compute_values_critic_step1_rank0", (0,)),  # verl takes all in one,
+            # verl's critic takes as many as fit: here a mini-batch, and all of them.
+            Recorded(r"update_critic_critic_step1_rank0", (0,), backwards=1, held=training.MINI * ANSWERS_EACH),
+            Recorded(r"compute_values_critic_step1_rank0", (0,), held=ANSWERS),
         ),
     ),
     "two-devices": Scenario(
         (BOTH,),
-        recorded=(DECODE, UPDATE, UPDATE._replace(name=UPDATE.name.replace("rank0", "rank1"))),
+        recorded=(
+            DECODE._replace(held=ANSWERS // 2),  # the other replica has the others
+            *(UPDATE, UPDATE._replace(name=UPDATE.name.replace("rank0", "rank1"))),
+        ),
         devices=2,
         env={"RLPATCH_RANKS": "all"},
     ),
@@ -219,7 +234,7 @@ def test_one_trace_of_each_stage_with_exactly_its_units(name: str, ran: Callable
             names = unit.names(trace.OPERATOR)
             assert names.count("aten::embedding") == one.forwards
             assert names.count("aten::embedding_dense_backward") == one.backwards
-        assert bool(trace.read(path).count(trace.OPERATOR)["aten::argmax"]) is ("replica" in one.name), "it samples"
+        assert bool(trace.read(path).count(trace.OPERATOR)["aten::argmax"]) is one.decodes, "it samples"
 
 
 @pytest.mark.parametrize("name", PATCHED)
@@ -251,11 +266,12 @@ def test_what_watch_traces_and_report_read_there(name: str, ran: Callable[[str],
     read = report.read("report")["captures"]
     assert sorted(tuple(unit["number"] for unit in one["units"]) for one in read) == recorded
     for one in read:
-        rollout = one["facts"]["stage"] == "rollout"
-        assert {unit["requests"] for unit in one["units"]} == (
-            {training.ROLLOUT["batch"] * training.ROLLOUT["answers"]} if rollout else {None}
-        )
-        assert {unit.get("sequences") for unit in one["facts"]["units"]} == {None if rollout else training.MICRO}
+        numbers = tuple(unit["number"] for unit in one["units"])
+        wanted = (w for w in report.scenario.recorded if re.search(f"_{w.name}_", one["source"]) and w.units == numbers)
+        expected = next(wanted)
+        requests, sequences = (expected.held, None) if expected.decodes else (None, expected.held)
+        assert {unit["requests"] for unit in one["units"]} == {requests}
+        assert {unit.get("sequences") for unit in one["facts"]["units"]} == {sequences}
 
 
 def test_the_training_is_the_same(ran: Callable[[str], Report]) -> None:
