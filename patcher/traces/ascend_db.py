@@ -73,10 +73,10 @@ class Stored(Timeline):
 
     def add_operators(self, db: sqlite3.Connection) -> None:
         """Take their names, threads and times, and of marks and modules all."""
-        texts, latest = _Texts(db), dict[int, tuple[int, int]]()
+        texts, latest = _texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
         columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
         for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
-            thread, text = self.thread(0, thread_id), texts[name]
+            thread, text = self.thread(0, thread_id), texts.get(name)
             if text is None:
                 continue
             if kind == _TRACE:
@@ -118,16 +118,16 @@ class Stored(Timeline):
             yield self.span
 
 
-class _Texts(dict["int", "str | None"]):
-    """Texts by their numbers, asked for when they are needed first; None for one that there is not."""
+def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
+    """The texts of the numbers that the query ``wanted`` gives, by number.
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
-
-    def __missing__(self, number: int) -> str | None:
-        row = self.db.execute("SELECT value FROM STRING_IDS WHERE id = ?", (number,)).fetchone()
-        text = self[number] = None if row is None or row[0] is None else str(row[0])
-        return text
+    All in one query: torch_npu keeps them without a key, so each that is asked for alone is a walk through all.
+    """
+    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
+    found: dict[int, str] = {}
+    for number, text in db.execute(query):
+        found.setdefault(number, str(text))
+    return found
 
 
 def _read(db: sqlite3.Connection, file: Path, found: Stored) -> None:
@@ -189,9 +189,10 @@ def _add_tasks(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timel
     rows = db.execute(
         f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {joins}"  # noqa: S608
     )
-    texts = _Texts(db)
+    operators = " UNION SELECT opType FROM COMPUTE_TASK_INFO" if computing else ""
+    texts = _texts(db, f"SELECT taskType FROM TASK{operators}")  # noqa: S608
     for begin, end, stream, connection, type_id, operator_id, computed in rows:
-        task_type, operator = texts[type_id] or "", texts[operator_id]
+        task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
         kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
         if kind == COMPUTE and computed is None and computing:  # the vendor does not count it either
             continue
@@ -256,7 +257,7 @@ def _link(db: sqlite3.Connection, tables: dict[str, set[str]], found: Timeline, 
                 tasks.launched[task] = time
 
 
-def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, object]]) -> Iterator[tuple[int, int, object]]:
     """The places of ``wanted`` with time and thread of the earliest of the calls (key, time, thread) of their key.
 
     There are more calls than tasks: none is held but the earliest.
@@ -264,16 +265,17 @@ def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, int]]) -> Iter
     order = in_order(array("i", range(len(wanted))), wanted)
     keys = array("q", map(wanted.__getitem__, order))
     times = array("q", [UNKNOWN]) * len(keys)
+    known: dict[object, int] = {}  # whatever stands there for a thread
     threads = array("q", times)
     for key, time, thread in calls:
         place = bisect_left(keys, key)
         if place < len(keys) and keys[place] == key and (times[place] == UNKNOWN or time < times[place]):
-            times[place], threads[place] = time, thread
-    first = 0
+            times[place], threads[place] = time, known.setdefault(thread, len(known))
+    first, numbered = 0, list(known)
     for place, key in enumerate(keys):
         first = first if keys[first] == key else place
         if key != UNKNOWN and times[first] != UNKNOWN:
-            yield order[place], times[first], threads[first]
+            yield order[place], times[first], numbered[threads[first]]
 
 
 def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:

@@ -6,14 +6,15 @@ import csv
 import json
 import sqlite3
 import tracemalloc
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from patcher.errors import Problem
-from patcher.traces import ascend, ascend_db, attribution, checks, names, sources
+from patcher.traces import ascend, ascend_db, attribution, checks, database, names, sources
 from patcher.traces.timeline import Timeline
 from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
@@ -103,6 +104,33 @@ def test_times_that_are_none_are_a_problem_of_the_database(tmp_path: Path) -> No
     folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), "UPDATE TASK SET startNs = 'soon'")
     with pytest.raises(Problem, match=r"a column holds what is not of its type"):
         read(folder)
+
+
+@pytest.mark.parametrize("thread", ["NULL", "'main'"])
+def test_a_thread_of_another_type_is_a_thread(tmp_path: Path, thread: str) -> None:
+    folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), f"UPDATE CANN_API SET globalTid = {thread}")
+    captures = [attribution.attributed(read(one)).capture for one in (folder, MET.db(tmp_path / "rank1_ascend_pt"))]
+    assert captures[0].units == captures[1].units
+
+
+def test_names_are_looked_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch_npu keeps them without a key: to ask for each alone took minutes."""
+    asked: list[str] = []
+    opened = database.opened
+
+    @contextmanager
+    def watched(file: Path) -> Iterator[sqlite3.Connection]:
+        with opened(file) as db:
+            db.set_trace_callback(asked.append)
+            yield db
+
+    monkeypatch.setattr(database, "opened", watched)
+    texts = [f"INSERT INTO STRING_IDS VALUES ({number}, 'operator {number}')" for number in range(10**6, 10**6 + 50)]
+    times = "INSERT INTO PYTORCH_API SELECT startNs, endNs, globalTid, NULL, {}, NULL, type FROM PYTORCH_API LIMIT 1"
+    folder = MET.db(tmp_path / "rank0_ascend_pt")
+    changed(folder, *texts, *(times.format(number) for number in range(10**6, 10**6 + 50)))
+    read(folder)
+    assert 0 < len([one for one in asked if "STRING_IDS" in one]) < 10
 
 
 def test_the_vendors_steps_are_read_from_text(tmp_path: Path) -> None:
