@@ -226,7 +226,7 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
     for program in programs(invocation):
         file = program.file([root or Path(), invocation.folder or Path()])
         text = _text(file)
-        main = decorator(text, "hydra.main") if re.search(rf"\b{application.packages[0]}\b", text) else None
+        main = decorator(text or "", "hydra.main") if re.search(rf"\b{application.packages[0]}\b", text or "") else None
         if file is not None and main is not None:
             given = [main.get(name, main.get(at)) for at, name in enumerate(("config_path", "config_name"))]
             folder, name = (None if value is None else str(value) for value in given)
@@ -234,14 +234,14 @@ def _start(invocation: Invocation, application: Application, root: Path | None) 
             where = base / folder if folder else None
             return Start(invocation.where, invocation.sure, program.words, variables, where, name, base)
         # A program that has nothing to do with Hydra, neither itself nor with a `main` that it imports, is none.
-        plain = text and not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", text)
+        plain = text is not None and not re.search(r"\bhydra\b|\bimport\b.*\bmain\b", text)
         if program.module and program.name.partition(".")[0] in application.packages and not plain:
             return Start(invocation.where, invocation.sure, program.words, variables)
     return None
 
 
-def _text(file: Path | None) -> str:
-    """The text of a program, empty where it cannot be read."""
+def _text(file: Path | None) -> str | None:
+    """The text of a program, None where it cannot be read."""
     with suppress(OSError):
-        return file.read_text(encoding="utf-8", errors="replace") if file else ""
-    return ""
+        return file.read_text(encoding="utf-8", errors="replace") if file else None
+    return None

@@ -94,7 +94,7 @@ def _moves(_shell: Shell, _argv: Words, _node: Node, scope: Scope) -> None:
 
 def _leave(shell: Shell, argv: Words, node: Node, scope: Scope) -> Answer:
     """``exit``, ``return`` from a function or a file that is sourced, ``break`` and ``continue``."""
-    word, number = str(argv[0]), int(argv[1][:6]) if len(argv) == 2 and argv[1].isdigit() else -1
+    word, number = str(argv[0]), int(argv[1][:6]) if len(argv) == 2 and argv[1].isdecimal() else -1
     if word == "exit":
         scope.leaves = (word, 0)
         return None
@@ -152,7 +152,7 @@ def _set(shell: Shell, argv: Words, node: Node, scope: Scope) -> bool:
 
 
 def _shift(_shell: Shell, argv: Words, _node: Node, scope: Scope) -> bool | None:
-    size = int(argv[1]) if len(argv) == 2 and argv[1].isdigit() and len(argv[1]) < 4 else 1 if len(argv) == 1 else -1
+    size = int(argv[1]) if len(argv) == 2 and argv[1].isdecimal() and len(argv[1]) < 4 else 1 if len(argv) == 1 else -1
     if scope.args is None:
         return None
     if size < 0 or MANY in scope.args:

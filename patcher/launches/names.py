@@ -41,4 +41,4 @@ def is_script(name: str) -> bool:
 
 def starts_something(name: str) -> bool:
     """Whether a program of that name behind a launcher is what is launched."""
-    return name in SHELLS or name == "vllm" or is_python(name) or name.endswith((".py", ".sh"))
+    return name in SHELLS or name == "vllm" or is_python(name) or name.endswith(".py") or is_script(name)

@@ -48,7 +48,7 @@ def decorator(text: str, name: str) -> dict[str | int, object] | None:
     """
     try:
         functions = [one for one in ast.parse(text).body if isinstance(one, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     for call in (call for function in functions for call in function.decorator_list):
         if isinstance(call, ast.Call) and ast.unparse(call.func) == name:

@@ -156,7 +156,7 @@ class Expander:
         args = scope.args or ()
         if name == "0":
             return (Assignment(scope.program, "", ""),)
-        if name.isdigit():
+        if name.isdecimal():
             before = args[: int(name[:6])]
             if MANY in before:
                 return _OPEN
@@ -214,7 +214,7 @@ class Expander:
             if prefix == "#":
                 return Piece(RUN_TIME if lost else str(len(words)), True)
             return many() if more or prefix or name in OWN else elements_of(words, index, quoted, scope)
-        if not index.isdigit() or prefix or lost:
+        if not index.isdecimal() or prefix or lost:
             return Piece(RUN_TIME, quoted)
         return Piece(str(words[int(index[:6])]) if int(index[:6]) < len(words) else "", quoted)
 
@@ -302,7 +302,8 @@ class Expander:
             name, slash, rest = first.text[1:].partition("/")
             if name or not (slash or len(pieces) == 1):
                 return [Piece(RUN_TIME, True), *pieces[1:]] if name or slash else pieces
-            return [Piece(self.value("HOME", scope), True), *literal(slash + rest), *pieces[1:]]
+            home = self.value("HOME", scope) or RUN_TIME  # without one bash asks the system
+            return [Piece(home, True), *literal(slash + rest), *pieces[1:]]
         if assigned and any(one.literal and ":~" in one.text for one in pieces):
             return [Piece(RUN_TIME, True)]
         return pieces

@@ -23,7 +23,8 @@ _WRAPPERS = {
 }  # fmt: skip
 _FLAGS = re.compile(r"-[itdqP]+|--(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)|--\w.*=.*")
 _PATIENCE_S = 20
-_RUN = "import sys; exec(compile(sys.argv.pop(1), 'yaml_lines.py', 'exec'))"
+# The folder that a command is typed in may hold a yaml.py, which nobody asked to run.
+_RUN = "import sys; sys.path[:] = filter(None, sys.path); exec(compile(sys.argv.pop(1), 'yaml_lines.py', 'exec'))"
 
 
 def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequence[str] = ()) -> Sequence[Placed]:
@@ -89,9 +90,10 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
     scope.variables.clear()
     scope.folder = None
     rest = list(words[1:])
-    while rest and rest[0] in {"run", "exec", "container", "compose", "create"}:
-        rest = rest[1:]
-    while rest and rest[0][:1] == "-":
+    while rest and (rest[0][:1] == "-" or rest[0] in {"run", "exec", "container", "compose", "create"}):
+        if rest[0][:1] != "-":
+            rest = rest[1:]
+            continue
         option, equals, value = rest[0].partition("=")
         attached = re.match(r"-[itdqP]*e(.+)", rest[0])
         if attached:
@@ -107,6 +109,8 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
             _give(scope, name, text, where, f"{option} {value}")
         elif given and (name in outside or ANY in outside):
             scope.variables[name] = outside.get(name) or outside[ANY]
+    if rest and rest[0][:1] == RUN_TIME:  # perhaps an image, perhaps options
+        scope.anything(where, quoted(arguments(words)))
 
 
 # --- jobs of Ray ---
@@ -121,8 +125,10 @@ def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Seque
             if option == "--runtime-env-json":
                 for name, text in (json.loads(value or "").get("env_vars") or {}).items():
                     _give(scope, name, str(text), where, f'{option} "{name}": "{text}"')
-            elif option == "--runtime-env" and value is not None:
-                file = Path(scope.folder or "", value)
+            elif option == "--runtime-env":
+                if value is None or (scope.folder is None and not value.startswith("/")):
+                    raise ValueError("only the run tells which file")
+                file = Path(scope.folder or "/", value)
                 for name, line, text in _env_vars(file, (*pythons, sys.executable)):
                     _give(scope, name, text, f"{file}:{line}", f"{name}: {'…' if text is None else text}")
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
@@ -136,19 +142,23 @@ def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argume
     Raises ValueError where nobody can read it, TypeError where it is no mapping of mappings.
     """
     program = (pkgutil.get_data(__package__, "yaml_lines.py") or b"").decode()
+    reason = "no PyYAML here: --python EXE leads to one that has it"
     for python in dict.fromkeys(pythons):
         command = [python, "-c", _RUN, program, str(file)]
         try:
             done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_PATIENCE_S, check=False)
-        except (OSError, subprocess.SubprocessError):
+        except OSError:
+            continue
+        except subprocess.SubprocessError as error:
+            reason = str(error)
             continue
         if done.returncode == 0:
             found = {key: value for key, _, value in _pairs_of(json.loads(done.stdout))}
             pairs = _pairs_of(found.get("env_vars"))
             return [(str(key), line, value if isinstance(value, str) else None) for key, line, value in pairs]
         if "No module named 'yaml'" not in done.stderr:
-            raise ValueError((done.stderr.strip().split("\n") or [""])[-1])
-    raise ValueError("no PyYAML here: --python EXE leads to one that has it")
+            reason = done.stderr.strip().rpartition("\n")[2] or f"{python} ended with {done.returncode}"
+    raise ValueError(reason)
 
 
 def _pairs_of(mapping: object) -> list[tuple[object, int, object]]:

@@ -130,6 +130,13 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ("docker run -e PROFILING_MODE=true image python a\n", ON, "run.sh:1"),
         (P + "docker run image python a\n", OFF, ""),
         (P + "docker run -e PROFILING_MODE image python a\n", ON, "run.sh:1"),
+        ("docker -H h run -e PROFILING_MODE=true image python a\n", ON, "run.sh:1"),
+        ("docker compose -f x.yml run -e PROFILING_MODE=true box python a\n", ON, "run.sh:1"),
+        ("docker run $OPTIONS image python a\n", UNKNOWN, "run.sh:1"),
+        ("ray job submit --runtime-env $FILE -- python a\n", UNKNOWN, "run.sh:1"),
+        ("cd $X\nray job submit --runtime-env env.yaml -- python a\n", UNKNOWN, "run.sh:2"),
+        ("exit \u00b2\n" + P + "python a\n", OFF, ""),
+        ("unset HOME\nexport PROFILING_MODE=~/x\npython a\n", UNKNOWN, "run.sh:2"),
         (
             """ray job submit --runtime-env-json='{"env_vars": {"PROFILING_MODE": "true"}}' -- python a\n""",
             ON,
@@ -383,6 +390,29 @@ def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
 def test_ray_yaml(tmp_path: Path, text: str | bytes, expected: tuple[State, str]) -> None:
     file = write(tmp_path, "env.yaml", text)
     assert state(command=("ray", "job", "submit", "--runtime-env", str(file), "--", "python", "a")) == expected
+
+
+def test_nothing_of_the_folder_is_run_to_read_a_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "env.yaml", "env_vars: {PROFILING_MODE: 'true'}\n")
+    write(tmp_path, "yaml.py", "open('executed', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    found = state(command=("ray", "job", "submit", "--runtime-env", "env.yaml", "--", "python", "a"))
+    assert found == (ON, "env.yaml:1")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_python_that_fails_is_not_the_last_one(tmp_path: Path) -> None:
+    write(tmp_path, "env.yaml", "env_vars: {PROFILING_MODE: 'true'}\n")
+    command = ("ray", "job", "submit", "--runtime-env", f"{tmp_path}/env.yaml", "--", "python", "a")
+    found = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, command=command, pythons=["/bin/false"])
+    assert [one.state for one in found if one.profiler == MSPROF] == [ON]
+
+
+def test_a_launcher_starts_a_script_of_either_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.sh", "a.bash"):
+        write(tmp_path, name, "PROFILING_MODE=true python a\n")
+        assert state(command=("srun", f"./{name}"))[0] is ON
 
 
 @pytest.mark.parametrize(("have", "expected"), [([False, True], ON), ([False, False], UNKNOWN)])
