@@ -246,6 +246,7 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
     outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
     outcomes.noted(report, outcome.notes)
+    outcomes.ended(report, outcome.recovered)
     _describe(report, fitting, "prepared")
 
 

@@ -109,6 +109,9 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
         try:
             timeline = sources.read(path)
             made = attribution.attributed(timeline, units)
+            numbers = [unit.number for unit in made.capture.units]
+            if units is not None and not numbers:
+                numbers = [unit.number for unit in attribution.attributed(timeline).capture.units]
         except Problem as problem:
             told.problems.append(problem)
             continue
@@ -119,8 +122,6 @@ def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None
             told.problems.append(_unreadable(path, error))
             continue
         if units is not None and not made.capture.units:
-            all_units = attribution.attributed(timeline).capture.units
-            numbers = [unit.number for unit in all_units]
             cause = f"{path.name} has no unit in {units[0]}:{units[1]}"
             span = f"--units {min(numbers)}:{max(numbers) + 1} are all of them" if numbers else ""
             hint = span or "rlpatch traces shows what was recorded"

@@ -251,7 +251,7 @@ class SchedulerOutputs(Rollout):
             self.prefilling[one.req_id] = len(tokens) - one.num_computed_tokens
             self.live.add(one.req_id)
             if self.BY_CONTEXT:
-                self.reach = max(self.reach, len(tokens))
+                self.reach = max(self.reach, self.reach // 10**9 * 10**9 + len(tokens))
         kind = "decode" if batch.total_num_scheduled_tokens else None
         for request, rest in list(self.prefilling.items()) if self.prefilling else ():
             count = counts.get(request, 0)
