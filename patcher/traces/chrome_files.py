@@ -76,7 +76,8 @@ def _passed(path: Path) -> _Read:
     rank, world = seen.distributed
     if not wrong and not ended(seen.head, seen.tail):
         wrong = "its JSON ends in the middle"
-    is_json = not seen.head or seen.head.lstrip(_BLANK)[:1] in (b"{", b"[")
+    begins = seen.head.lstrip(_BLANK)[:1]  # nothing, where it was cut off before
+    is_json = begins in (b"", b"{", b"[")
     return _Read(tuple(sorted(steps)), seen.events, wrong, rank, world, is_json)
 
 

@@ -306,6 +306,14 @@ def test_a_file_that_is_named_and_holds_no_json(tmp_path: Path, content: str) ->
     assert (capture.state, capture.first.why, capture.command) == (states.EMPTY, "it holds no JSON", "")
 
 
+@pytest.mark.parametrize("content", [" ", "\n ", "\ufeff", " {"])
+def test_a_trace_that_was_cut_before_it_began_is_cut(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "vm_7.1.pt.trace.json"
+    path.write_text(content, encoding="utf-8")
+    os.utime(path, (1, 1))
+    assert states_of(tmp_path) == {path.name: states.CUT}
+
+
 def test_tables_that_were_copied_without_what_was_recorded(tmp_path: Path) -> None:
     """There is no profiler_info then: it is not that torch_npu was killed, and `report` reads it."""
     path = tmp_path / "elsewhere_77_20261122041741276_ascend_pt"
