@@ -184,7 +184,8 @@ class Rollout(Placed):
         raise NotImplementedError
 
     def longest(self, batch: Any, load: int, held: bool) -> int:
-        # The tokens of the longest context where that may decide, else a bound; ``reach`` is what none has passed.
+        # The tokens of the longest context where that may decide, else a bound; ``reach`` is what none has passed;
+        # it is 10**9 more than what is known as long as requests from before the rollout may be longer.
         raise NotImplementedError
 
     def observe(self, batch: Any) -> str | None:
