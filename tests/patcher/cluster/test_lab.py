@@ -223,6 +223,9 @@ def test_kills_at_random_leave_all_machines_on_one_side(many: lab.Lab, seed: int
             many.machines[place].kill()
         else:
             many.shell(place, "pkill -9 raylet")
+            lost = many.machines[place].process
+            assert lost is not None
+            lost.wait(60)  # Ray ends what it has started there, and the machine with it
             many.machines[place].kill()
         said = lab.ended(driver, None)
         assert "Traceback" not in said.stderr, said.stderr

@@ -65,5 +65,6 @@ def test_every_machine_has_the_planned_bytes_also_one_that_joins_later(machines:
 
 
 def _wait(run: subprocess.Popen[str], path: Path) -> None:
-    while not path.exists() and run.poll() is None:
+    limit = time.monotonic() + 120
+    while not path.exists() and run.poll() is None and time.monotonic() < limit:
         time.sleep(0.1)
