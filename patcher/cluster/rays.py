@@ -8,10 +8,11 @@ import os
 import pickle
 import re
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster.crew import LIMIT_S
 from patcher.cluster.values import Answer
@@ -130,7 +131,7 @@ class RayCrew:
         try:
             value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of our own actor)
         except self._ray.exceptions.RayError as error:
-            return Answer(lost=_first_line(error))
+            return Answer(lost=_first_line(_said(error)))
         return Answer(value, problem)
 
 
@@ -147,11 +148,13 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     sys.stderr = sys.stderr and _Quiet(sys.stderr)
-    try:
-        ray.init(address=meant, log_to_driver=False, configure_logging=False)
-    except (Exception, SystemExit) as error:
-        sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
-        raise _not_connected(ray, meant, error) from None
+    with _heard() as heard:
+        try:
+            ray.init(address=meant, log_to_driver=False, configure_logging=False)
+        except (Exception, SystemExit) as error:
+            sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
+            heard.seek(0)
+            raise _not_connected(ray, meant, f"{_said(error)}\n{heard.read()}") from None
     alive = [node for node in ray.nodes() if node["Alive"]]
     hosts = [node["NodeManagerHostname"] for node in alive]
     addresses = [node["NodeManagerAddress"] for node in alive]
@@ -163,6 +166,26 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
             name = f"{host}({node['NodeID'][:8]})"
         nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
     return ray, sorted(nodes)
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[IO[str]]:
+    """What this process writes to its standard error meanwhile, by C++, too.
+
+    There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
+    """
+    with tempfile.TemporaryFile("w+", errors="replace") as heard:
+        try:
+            kept = os.dup(2)
+        except OSError:  # this process was started without one
+            yield heard
+            return
+        try:
+            os.dup2(heard.fileno(), 2)
+            yield heard
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def _imported(address: str) -> Any:
@@ -191,23 +214,26 @@ def _imported(address: str) -> Any:
     return ray
 
 
-def _not_connected(ray: Any, address: str, error: BaseException) -> Problem:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+def _not_connected(ray: Any, address: str, said: str) -> Problem:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", said)
     where = "the cluster that runs here" if address == "auto" else address
-    cause = f"Ray cannot be reached: {_first_line(error)}"
+    cause = f"Ray cannot be reached: {_first_line(text)}"
     hint = f"`ray status` on the head tells whether it runs, `ray --version` whether it is {ray.__version__}, as here"
     if "ersion mismatch" in text or "different versions" in text:
         versions = " ".join(re.findall(r"(?:Ray|Python): \S+", text))
         cause = f"the cluster has another Ray or Python than rlpatch's environment ({versions or ray.__version__})"
         hint = "run the rlpatch that is installed in the cluster's own environment, on one of its nodes"
-    elif "uthentication" in text or "token" in text.lower():
-        cause = f"the cluster wants another authentication than this process offers: {_first_line(error)}"
-        hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
     elif "Could not find any running Ray instance" in text:
         cause, hint = "no Ray cluster runs here", "start it (ray start --head), or give its address: --ray HOST:6379"
+    elif told := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
+        cause = f"the cluster wants another authentication than this process offers: {told[0].strip()}"
+        hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
     return Problem(Kind.ENVIRONMENT, cause, where, hint)
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0][:200]
+def _said(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0].strip()[:200]

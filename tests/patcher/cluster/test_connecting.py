@@ -1,20 +1,26 @@
-"""Which cluster and which nodes are meant, without a cluster."""
+"""Which cluster and which nodes are meant, without a cluster but where Ray itself asks for a token."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import libcst
 import pytest
 
+from fixtures.cache import REPOSITORY
+from fixtures.rays import cluster
 from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
+from tests.patcher.cli.conftest import release
 
 NODES = [
     RayNode("head", "a1b2c3d4e5", "head", "10.0.0.1", {"CPU": 8.0}),
@@ -52,10 +58,12 @@ def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: s
 class FakeRay(SimpleNamespace):
     """As much of Ray as it takes to connect, or not to."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
-        super().__init__(__version__="2.60.0", error=error, util=SimpleNamespace(scheduling_strategies=None))
+    def __init__(self, error: BaseException | None = None, heard: str = "") -> None:
+        util = SimpleNamespace(scheduling_strategies=None)
+        super().__init__(__version__="2.60.0", error=error, heard=heard, util=util)
 
     def init(self, **_options: Any) -> None:
+        os.write(2, self.heard.encode())
         if self.error:
             raise self.error
 
@@ -98,6 +106,72 @@ def test_what_stands_in_the_way_of_a_cluster(
     assert caught.value.kind is kind
     assert said in caught.value.cause
     assert next_ in caught.value.hint
+
+
+TOKEN = "0123456789abcdef" * 4
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[cluster.Cluster, Path]]:
+    """A cluster that asks for a token, and a target that its node sees."""
+    site = tmp_path_factory.mktemp("site")
+    release(site)
+    home = str(tmp_path_factory.mktemp("home"))
+    with cluster.cluster(
+        cluster.python(cluster.NEWEST), {"PATH": os.environ["PATH"], "HOME": home, **token(TOKEN)}
+    ) as made:
+        yield made, site
+
+
+def token(text: str) -> dict[str, str]:
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": text}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(
+    ("offered", "code", "said"),
+    [
+        (token(TOKEN), 0, ""),
+        (token("f" * 64), 5, "InvalidAuthToken: Authentication token is missing or incorrect"),
+        ({"RAY_AUTH_MODE": "disabled"}, 5, "InvalidAuthToken: Authentication token is missing or incorrect"),
+        ({"RAY_AUTH_MODE": "token"}, 5, "Token authentication is enabled but no authentication token was found"),
+    ],
+    ids=["right", "wrong", "without", "asked for"],
+)
+def test_a_cluster_that_asks_for_a_token(
+    guarded: tuple[cluster.Cluster, Path], tmp_path: Path, offered: dict[str, str], code: int, said: str
+) -> None:
+    made, site = guarded
+    command = [str(made.python), "-m", "patcher", "status", "--ray", made.address, "--path", str(site)]
+    # Ray's environment has neither rlpatch nor its libraries.
+    libraries = os.pathsep.join([str(REPOSITORY), str(Path(libcst.__file__).parents[1])])
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": libraries, **offered}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    if code:
+        assert done.stderr.splitlines() == [
+            "Error: the environment refuses: the cluster wants another authentication than this process offers: "
+            + said,
+            f"  at {made.address}",
+            "  next: set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head",
+        ]
+
+
+WRONG_TOKEN = (
+    "[… W 1 1] gcs_client.cc:210: Unauthenticated: RPC error: InvalidAuthToken: Authentication token is missing\n"
+)
+
+
+def test_what_only_the_libraries_of_ray_say_is_told_and_not_printed(
+    ray: Callable[[FakeRay | None], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    ray(FakeRay(ConnectionError("Failed to connect to Ray cluster"), WRONG_TOKEN * 20))
+    with pytest.raises(Problem) as caught:
+        connect("10.0.0.1:6379", None, SearchOptions())
+    assert caught.value.cause.endswith(" offers: InvalidAuthToken: Authentication token is missing")
+    assert "RAY_AUTH_TOKEN" in caught.value.hint
+    os.write(2, b"and now")
+    assert capfd.readouterr().err == "and now"
 
 
 @pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265", "local"])
