@@ -155,7 +155,7 @@ def test_ctrl_c_while_another_interpreter_is_asked_is_exit_130(site: Path, tmp_p
     asking = subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True)
     assert waited(children.exists)
     asking.send_signal(signal.SIGINT)
-    _, said = asking.communicate(timeout=30)
+    _, said = asking.communicate(timeout=120)
     assert (asking.returncode, "Traceback" in said) == (130, False), said
     assert "interrupted, everything as before" in said
     assert waited(lambda: not any(Path("/proc", child).exists() for child in children.read_text().split()))

@@ -97,7 +97,7 @@ def test_the_driver_is_killed_at_a_phase(machines: lab.Lab, question: str) -> No
     refusing, end = PHASES[question]
     driver = machines.paused("n2", question, *APPLY)
     machines.shell("n2", "pkill -9 -f fixtures.rays.paused")  # within its own process space
-    driver.communicate(timeout=60)
+    driver.communicate(timeout=300)
     assert driver.returncode in (-signal.SIGKILL, 137)
     if refusing:
         refused = machines.rlpatch(refusing, "revert", "--python", machines.python, code=7)

@@ -60,7 +60,7 @@ class Hooked:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done

@@ -386,7 +386,7 @@ def _bash(script: Path, folder: Path, environ: dict[str, str]) -> str:
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:
-            return process.communicate(timeout=60)[1]
+            return process.communicate(timeout=300)[1]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
