@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ def on(problem: Problem, names: Collection[str]) -> Problem:
 
 def listed(names: Collection[str], most: int = 8) -> str:
     """The names, or the first of them and how many there are."""
-    shown = ", ".join(sorted(names)[:most])
+    shown = ", ".join(sorted(names, key=natural)[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names)} nodes)"
 
 
@@ -70,3 +71,8 @@ def together(found: Sequence[Problem]) -> Problem:
     first, *others = found
     lines = tuple(line for other in others for line in (f"{other.cause} ({other.where})", f"  next: {other.hint}"))
     return Problem(first.kind, first.cause, first.where, first.hint, (*first.notes, *lines))
+
+
+def natural(name: str) -> list[str | int]:
+    """What names are sorted by for people: n2 comes before n10."""
+    return [int(part) if index % 2 else part for index, part in enumerate(re.split(r"([0-9]+)", name))]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from patcher.cluster.crew import LIMIT_S
+from patcher.cluster.crew import LIMIT_S, natural
 from patcher.cluster.values import Answer
 from patcher.errors import Kind, Problem
 
@@ -165,7 +165,7 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
         if name != host and addresses.count(at) > 1:
             name = f"{host}({node['NodeID'][:8]})"
         nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
-    return ray, sorted(nodes)
+    return ray, sorted(nodes, key=lambda node: natural(node.name))
 
 
 @contextlib.contextmanager

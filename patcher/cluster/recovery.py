@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, cast
 
-from patcher.cluster.crew import Crew, all_of, failed, listed, on
+from patcher.cluster.crew import Crew, all_of, failed, listed, natural, on
 from patcher.cluster.values import Answer, Standing
 from patcher.errors import Kind, Problem
 from patcher.store.transaction import Recovered
@@ -116,7 +116,7 @@ def _end(crew: Crew, ended: Ended, transaction: str, parts: Mapping[int, Member]
 
 
 def _when_there(ended: Ended, missing: Collection[str]) -> str:
-    nodes = sorted({_node(name) for name in missing})
+    nodes = sorted({_node(name) for name in missing}, key=natural)
     gone = shlex.quote(",".join(nodes))
     return f"`{ended.again}` when {listed(nodes)} is there; is it gone for good: `{ended.again} --gone {gone}`"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from patcher.cluster.crew import listed
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayCrew
 from patcher.cluster.values import Answer
@@ -46,6 +47,19 @@ def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(crew, "_asked", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
     assert crew.ask("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
     assert crew.asked == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["n10", "n2", "n1"], "n1, n2, n10"),
+        (["node-2(10.0.0.10)", "node-2(10.0.0.9)", "head"], "head, node-2(10.0.0.9), node-2(10.0.0.10)"),
+        (["7", "a", "²"], "7, a, ²"),
+        ([f"n{number}" for number in range(20, 0, -1)], "n1, n2, n3, n4, n5, n6, n7, n8, … (20 nodes)"),
+    ],
+)
+def test_names_stand_in_the_order_of_their_numbers(names: list[str], said: str) -> None:
+    assert listed(names) == said
 
 
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
