@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,16 +15,14 @@ if TYPE_CHECKING:
     from patcher.targets.target import Project
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """At the head of the method, behind its docstring."""
 
     def __str__(self) -> str:
         return "at its head"
 
 
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """In front of the one statement at the top level of the method that is ``statement``.
 
     That is code in which ``...`` stands for any arguments, any body or any value.
@@ -37,8 +34,7 @@ class Before:
         return f"before `{self.statement}`"
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """In front of the one ``for`` loop of the method, at any depth, over one of ``names``, or over its ``enumerate``.
 
     ``{units}`` in the line is the name that was found.
@@ -50,8 +46,7 @@ class Loop:
         return f"before the loop over {' or '.join(self.names)}"
 
 
-@dataclass(frozen=True)
-class Around:
+class Around(NamedTuple):
     """In front of and behind the one statement that is nothing but ``call``, or assigns what it gives.
 
     ``call`` is written as the statement of ``Before`` is. ``after`` goes behind it, and is not reached where it

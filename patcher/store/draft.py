@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -63,8 +62,7 @@ def _key(store: StoreFolder, path: Path) -> str:
     return path.relative_to(store.root).as_posix()
 
 
-@dataclass
-class _Sheet:
+class _Sheet(NamedTuple):
     """A draft in the making: the registry's files as they will be, the moves so far, the bytes they need.
 
     ``standing`` are the files with lines that this edit neither writes nor takes out.
@@ -142,7 +140,7 @@ def _enter(sheet: _Sheet, change: Change) -> None:
     written = plain._replace(digest=digest(change.after), mtime_ns=_fresh(node))
     back = reverts and fits and not lost_link(path, entry)
     sheet.sources.append(Move(key, node, rights.like(entry.pristine, node) if back else written))
-    sheet.backups += [(change.before, readers), (change.after, readers)]
+    sheet.backups.extend([(change.before, readers), (change.after, readers)])
     _enter_bytecode(sheet, compiled, entry.bytecode if back else {})
 
 
