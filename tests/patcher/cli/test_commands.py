@@ -167,6 +167,14 @@ def test_a_target_that_is_named_twice_is_patched_once(run, site: Path) -> None:
     assert run("apply", *words).stdout.count("patched ") == 1
 
 
+def test_of_several_targets_all_are_patched_or_none(run, site: Path) -> None:
+    before = picture(site)
+    several = run("apply", "vllm-ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
+    assert several.startswith("note: nothing was written, because not every target can be patched\n")
+    assert picture(site) == before
+    assert "nothing was written" not in run("apply", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
+
+
 def test_a_wrong_version_is_answered_with_the_command_that_works(run, site: Path) -> None:
     said = run("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site", code=3).stderr
     command = said.partition("next: rlpatch ")[2].split()
