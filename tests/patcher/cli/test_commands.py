@@ -172,6 +172,8 @@ def test_of_several_targets_all_are_patched_or_none(run, site: Path) -> None:
     several = run("apply", "vllm-ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
     assert several.startswith("note: nothing was written, because not every target can be patched\n")
     assert picture(site) == before
+    twice = run("diff", "vllm-ascend", "VLLM_Ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
+    assert "sglang (the package sglang) is not there" in twice
     assert "nothing was written" not in run("apply", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
 
 
@@ -493,6 +495,8 @@ def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> 
 
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
+    absent = run("check", "verl", "sglang", "--path", "site", code=3).stderr
+    assert ("(the package verl) is not there" in absent, "(the package sglang) is not there" in absent) == (True, True)
     said = run("check", "--path", "site")
     assert [line for line in said.stdout.splitlines() if not line.startswith(" ")] == ["vllm-ascend 0.11.0rc1"]
     assert said.stderr == ""
@@ -604,6 +608,8 @@ def test_every_command_has_help_with_an_example(run, command: str) -> None:
 
 def test_help_lists_every_command(run) -> None:
     said = run("--help").stdout
+    assert "Put an exact profiler window into installed sources" in said
+    assert "  rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60\n" in said
     assert all(f"  {name} " in said for name in cli.COMMANDS)
     assert run("-V").stdout.startswith("rlpatch, version ")
 
