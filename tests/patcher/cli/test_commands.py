@@ -17,6 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from patcher import cli
+from patcher.commands.finding import SearchOptions
+from patcher.commands.here import Here
+from patches import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
@@ -433,6 +436,10 @@ class TestStatus:
         assert "nothing is patched; looked in: --path site" in run("status", "--path", "site").stdout
         assert "no patch of vllm-ascend" in run("revert", "vllm-ascend", "--path", "site").stdout
         assert run("diff", "--path", "site").stdout == ""
+        assert run("diff", "--path", "site").stderr.startswith("note: nothing is patched")
+        assert json.loads(run("recover", "--path", "site", "--json").stdout)["result"] == {"roots": []}
+        run(*APPLY)
+        assert run("diff", "--path", "site").stderr == ""
 
 
 def test_a_diff_has_one_root(run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -670,6 +677,9 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     assert "restart them:\n  17 python -m vllm\n" in run(*APPLY).stdout
+    # An agent on a node hands them over one after the other.
+    handed = iter([(projects.upstream("vllm-ascend"), site)])
+    assert "17 python -m vllm" in Here(SearchOptions(), print).running(handed)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
