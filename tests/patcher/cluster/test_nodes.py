@@ -151,6 +151,13 @@ def test_nodes_without_the_target_can_be_left_out_and_are_counted(ray: Ray, site
     assert "on 2 nodes (n1, n2):" in result.stdout
 
 
+def test_where_no_node_has_the_target_none_is_left(ray: Ray, sites: Sites) -> None:
+    for site in sites.values():
+        no_target(site)
+    stderr = ray(*APPLY, "--nodes", "has-target", code=3).stderr
+    assert "no node has one of the targets\n  at n1, n2, n3" in stderr
+
+
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     from patcher.errors import Kind, Problem
     from patcher.store import transaction
