@@ -415,6 +415,14 @@ class TestStatus:
         assert "version from git tag v0.11.0rc1" in run(*APPLY).stdout
         assert "warning" not in run("status", "--path", "site").output
 
+    def test_a_folder_in_its_place(self, run, site: Path) -> None:
+        run(*APPLY)
+        (site / WORKER).unlink()
+        (site / WORKER).mkdir()
+        for command in ("status", "revert"):
+            said = run(command, "--path", "site", code=5).stderr
+            assert f"cannot be read: not a regular file\n  at {site / WORKER}\n" in said
+
     def test_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / "vllm_ascend")
@@ -540,6 +548,8 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
     assert "not found here: as the recipes tell" in newer
     assert "records [29, 59) for delay 30" in newer
+    assert "is not a release that rlpatch was tested with" not in run("explain", "vllm-ascend==0.30.0rc2").stderr
+    assert "note: 0.77.0 is not a release that rlpatch was tested with" in run("explain", "vllm-ascend==0.77.0").stderr
     both = run("explain", "vllm-ascend==0.9.1").stdout
     assert "V0 worker" in both
     assert "V1 worker" in both
@@ -555,6 +565,13 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
     assert "execute_model" not in said
     assert "no stage" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
+
+
+def test_explain_says_why_the_place_cannot_be_looked_at(run, site: Path) -> None:
+    (site / WORKER).with_suffix(".so").write_bytes(b"")
+    said = run("explain", "vllm-ascend", "--stage", "rollout", "--path", "site")
+    assert "worker_v1.py cannot be patched: Python loads worker_v1.so in its place" in " ".join(said.stderr.split())
+    assert " here: " not in said.stdout
 
 
 V0 = """\
@@ -605,6 +622,11 @@ def test_list_is_the_recipes(run) -> None:
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said
+    rows = json.loads(run("list", "--json").stdout)["result"]["targets"]
+    assert {word for row in rows for word in row["windows"]} == {
+        "--decode", "--prefill", "--iterations", "--micro-batch", "--mini-batch"
+    }  # fmt: skip
+    assert {role for row in rows if row["stage"] == "compute-log-prob" for role in row["roles"]} == {"actor", "ref"}
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -323,6 +324,12 @@ def test_one_step_around_many_iterations_is_not_the_unit() -> None:
     assert [(unit.number, unit.requests, unit.kernels) for unit in found] == [(0, 4, 1), (1, 4, 1), (2, 4, 1)]
 
 
+def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
+    run = Run((Task(50, 60, launch=40), Task(70, 80, launch=45)), (), (Range("aten::mm", 42, 44),))
+    (unit,) = units(run)
+    assert (unit.kernels, unit.host_ns) == (2, 40)
+
+
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
     assert (found.number, found.kernels, found.device_ns) == (0, 2, 30)
@@ -374,6 +381,23 @@ TRAINING = (
     Range("autograd::engine::evaluate_function: AddBackward0", 50, 60),
     Range("Optimizer.step#AdamW.step", 70, 90),
 )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "keys", "times", "found"),
+    [
+        ([5, 7], [7, 5], [1, 2], [(0, 1), (1, 0)]),
+        ([5], [5, 5, 7, 5], [30, 10, 1, 20], [(0, 1)]),  # the earliest
+        ([7], [5, 5, 7], [3, 2, 1], [(0, 2)]),
+        ([4, 6, 9, UNKNOWN], [5, UNKNOWN, 7], [1, 2, 3], []),
+        ([5], [], [], []),
+        ([], [5], [1], []),
+    ],
+)
+def test_what_two_columns_have_in_common(
+    wanted: list[int], keys: list[int], times: list[int], found: list[tuple[int, int]]
+) -> None:
+    assert list(timelines.joined(*(array("q", column) for column in (wanted, keys, times)))) == found
 
 
 def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:
