@@ -226,6 +226,33 @@ def test_what_a_report_says():
     assert "Ranks" not in text
 
 
+def cells(text: str, title: str, row: int) -> list[tuple[str, str | None, str | None]]:
+    """The cells of a row of the table below ``title``: what they show, by what they are sorted, how wide their bar is."""
+    table = text.partition(f"<h2>{title}</h2>")[2].partition("</table>")[0]
+    found = re.findall(r"<td([^>]*)>(.*?)</td>", table.split("<tr>")[row + 2])
+    value, bar, tags = (re.compile(one) for one in (r'data-value="([^"]*)"', r'<rect width="([\d.]+)"', r"<[^>]*>"))
+    return [
+        (tags.sub("", inner), (sort := value.search(attributes)) and sort[1], (drawn := bar.search(inner)) and drawn[1])
+        for attributes, inner in found
+    ]
+
+
+def test_the_numbers_of_the_tables():
+    """Of twelve units, each 70 ms but one of 210 ms."""
+    text = page.page(report("x"))
+    assert cells(text, "Kernels", 1) == [
+        ("x 1", None, None), ("communication", None, None), ("0.917", "11000000", None), ("1.1 %", "11000000", "91.7"),
+        ("1.1", "13", None), ("846.2", "846153.8461538461", None), ("1,000.0", "1000000", None),
+    ]  # fmt: skip
+    assert cells(text, "Operators", 1) == [
+        ("x 1", None, None), ("0.667", "8000000", "88.9"), ("2.0", "24", None), ("1.0", "12", None), ("0.083", "1000000", None)
+    ]  # fmt: skip
+    on_host = replace(capture("x"), units=tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(12)))  # type: ignore[arg-type]
+    assert cells(page.page(Report((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
+        ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
+    ]  # fmt: skip
+
+
 def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(Unit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
@@ -259,6 +286,7 @@ def test_what_a_comparison_says(change, verdict):
     assert "another window" in text
     assert "before, x: median unit 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
+    assert ("change of the median unit" in text) == bool(change)
 
 
 def test_nothing_to_show_is_a_page_too():
