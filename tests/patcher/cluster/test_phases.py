@@ -445,6 +445,20 @@ def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
     assert [problem.where for problem in others] == ["not reached: n2:/site"] * committed
 
 
+def test_each_root_that_is_named_is_looked_into_by_itself() -> None:
+    """One of them tells of another transaction meanwhile; the other has ended."""
+    names = ("n1:/a", "n2:/b", "n2:/c")
+    first = Standing("/a", "job", names, 0, committed=True)
+    other = Standing("/b", "job", ("n1:/a", "n2:/b"), 1, committed=False)
+    crew = Told(
+        recover=dict.fromkeys(("n1", "n2"), Answer([])),
+        standing={"n1": Answer((first,)), "n2": Answer(())},
+        visit={"n2": Answer({"/b": other, "/c": None})},
+    )
+    (problem,) = recover(crew).problems
+    assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, "not reached: n2:/b")
+
+
 def test_what_is_typed_next_works_as_it_stands(sites: Sites) -> None:
     """With the place that was typed, and all nodes that are missing in one word of the shell."""
     names = [f"host(10.0.0.{number})" for number in range(11)]

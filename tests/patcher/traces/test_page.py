@@ -38,6 +38,7 @@ from patcher.traces.model import (
     Unit,
     Verdict,
 )
+from patcher.traces.page import drawings
 from tests.matrix import examples
 
 MS = 1_000_000
@@ -251,6 +252,40 @@ def test_the_numbers_of_the_tables():
     assert cells(page.page(Report((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
         ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
     ]  # fmt: skip
+
+
+def drawn(text: str, title: str) -> str:
+    """The section below ``title``."""
+    return text.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+
+
+def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
+    spans = (
+        Span(-5 * MS, 15 * MS, "compute", "before", False), Span(20 * MS, 40 * MS, "communication", "within", True, 3),
+        Span(90 * MS, 20 * MS, "odd", "behind", True),
+    )  # fmt: skip
+    made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
+    text = drawn(page.page(Report((made,), (), Verdict("a verdict"))), "On the device")
+    left, across = drawings._LEFT, (drawings._WIDTH - drawings._LEFT) / 100
+    found = re.findall(r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text)
+    assert found == [
+        (f"{left:.1f}", f"{10 * across:.1f}", "compute others", "before", "15.00 ms at -5.00 ms"),
+        (f"{left + 20 * across:.1f}", f"{40 * across:.1f}", "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
+        (f"{left + 90 * across:.1f}", f"{10 * across:.1f}", "compute", "behind", "20.00 ms at 90.00 ms"),
+    ]
+
+
+@pytest.mark.parametrize(("units", "numbers"), [(3, [30, 31, 32]), (24, [*range(30, 54)]), (48, [*range(30, 78, 2)])])
+def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[int]):
+    text = drawn(page.page(report("x", units=units)), "Each unit")
+    assert re.findall(r'<text x="[\d.]+" y="241" text-anchor="middle">(\d+)</text>', text) == list(map(str, numbers))
+
+
+def test_what_did_not_change_is_no_step_of_the_waterfall():
+    parts = (Part("compute_ns", 40 * MS, 43 * MS), Part("copy_ns", 0, 0), Part("overlap_ns", 30 * MS, 23 * MS))
+    text = drawn(page.compared(comparison("x", parts=parts)), "Where the difference comes from")
+    assert re.findall(r'<rect [^>]*class="(\w+)"', text) == ["total", "slower", "faster", "total"]
+    assert "\N{MINUS SIGN}7.00 ms" in text
 
 
 def test_where_nothing_ran_on_a_device():
