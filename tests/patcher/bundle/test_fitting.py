@@ -44,7 +44,9 @@ def target(root: Path, texts: dict[str, str], version: str) -> Target:
     ],
     ids=["the newer", "built here", "the older", "what its version says is not so", "nothing says its version"],
 )
-def test_the_plan_whose_files_are_there_is_taken(tmp_path: Path, texts: dict[str, str], version: str, taken: str) -> None:
+def test_the_plan_whose_files_are_there_is_taken(
+    tmp_path: Path, texts: dict[str, str], version: str, taken: str
+) -> None:
     found = fitted(BUNDLE, target(tmp_path, texts, version))
     assert (found.plan.version, found.changed, found.replaces) == (taken, True, None)
     assert [(str(change.path), change.after) for change in found.edit.changes] == [

@@ -7,7 +7,7 @@ import os
 import random
 import shlex
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -407,10 +407,10 @@ class Told:
     """A crew whose nodes answer what is written down, and nothing else."""
 
     def __init__(self, **answers: dict[str, Answer]) -> None:
-        self.answers, self.asked = answers, dict[str, dict[str, Any]]()
+        self.answers, self.asked = answers, dict[str, Mapping[str, Sequence[Any]]]()
         self.names = tuple(answers["recover"])
 
-    def ask(self, question: str, arguments: dict[str, Any], limit_s: float = 0) -> dict[str, Answer]:
+    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 0) -> dict[str, Answer]:
         if arguments:
             self.asked[question] = arguments
         return {name: self.answers[question][name] for name in arguments}
@@ -431,7 +431,9 @@ def test_a_run_of_one_machine_is_left_to_that_machine() -> None:
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
-    parts = {name: Standing("/site", "job", ("n1:/site", "n2:/site"), at, committed) for at, name in enumerate(("n1", "n2"))}
+    parts = {
+        name: Standing("/site", "job", ("n1:/site", "n2:/site"), at, committed) for at, name in enumerate(("n1", "n2"))
+    }
     crew = Told(
         recover=dict.fromkeys(parts, Answer([])),
         standing={name: Answer((part,)) for name, part in parts.items()},

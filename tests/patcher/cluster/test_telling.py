@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from patcher.cluster import telling
@@ -25,6 +27,12 @@ def reported(*states: str) -> Report:
     return report
 
 
+def entries(report: Report) -> list[dict[str, object]]:
+    """Of each node, for programs."""
+    found: Any = report.data["nodes"]
+    return list(found)
+
+
 STATES = {
     "patched": (Answer(SURVEY), Answer(reported("intact", "intact")), "patched"),
     "one of two edited": (Answer(SURVEY), Answer(reported("intact", "edited")), "edited"),
@@ -32,7 +40,11 @@ STATES = {
     "nothing patched": (Answer(SURVEY), Answer(reported()), "as released"),
     "nothing there": (Answer(BARE), Answer(reported()), "no target"),
     "patched, and the target is gone": (Answer(BARE), Answer(reported("missing")), "missing"),
-    "a run was interrupted": (Answer(SURVEY._replace(unfinished=("/site",))), Answer(reported("intact")), "interrupted"),
+    "a run was interrupted": (
+        Answer(SURVEY._replace(unfinished=("/site",))),
+        Answer(reported("intact")),
+        "interrupted",
+    ),
     "it died between both": (Answer(SURVEY), Answer(lost="it died"), "no answer"),
     "it was late at first": (Answer(lost="it died"), Answer(reported("intact")), "no answer"),
 }
@@ -42,7 +54,7 @@ STATES = {
 def test_one_word_for_a_node(case: str) -> None:
     surveyed, answered, state = STATES[case]
     report = telling.status({"n1": surveyed}, {"n1": answered})
-    (entry,) = report.data["nodes"]
+    (entry,) = entries(report)
     assert entry["state"] == state
     assert entry["problem"] == (surveyed.lost or answered.lost or None)
     assert [problem.cause for problem in report.problems] == ["no answer: it died"] * bool(answered.lost)
@@ -51,7 +63,7 @@ def test_one_word_for_a_node(case: str) -> None:
 def test_the_entry_of_a_node() -> None:
     other = FOUND._replace(project="verl", version="0.6.1", root="/other")
     survey = SURVEY._replace(found=(FOUND, other), unfinished=("/other",), running=("17 vllm",))
-    (entry,) = telling.status({"n1": Answer(survey)}, {"n1": Answer(reported("intact"))}).data["nodes"]
+    (entry,) = entries(telling.status({"n1": Answer(survey)}, {"n1": Answer(reported("intact"))}))
     assert entry == {
         "node": "n1",
         "state": "interrupted",
@@ -64,14 +76,18 @@ def test_the_entry_of_a_node() -> None:
         "problem": None,
     }
     failed = Answer(problem=Problem(Kind.ENVIRONMENT, "damaged"))
-    (entry,) = telling.status({"n1": failed}, {"n1": failed}).data["nodes"]
+    (entry,) = entries(telling.status({"n1": failed}, {"n1": failed}))
     assert [entry[key] for key in ("state", "targets", "free", "problem")] == ["no answer", {}, None, "damaged"]
 
 
 @pytest.mark.parametrize(
     ("running", "states", "said"),
     [
-        (("17 vllm",), ("intact",), "engines run on 1 of 2 nodes: what was patched since they started they do not have"),
+        (
+            ("17 vllm",),
+            ("intact",),
+            "engines run on 1 of 2 nodes: what was patched since they started they do not have",
+        ),
         ((), ("intact",), None),
         (("17 vllm",), (), None),
     ],
@@ -129,6 +145,6 @@ def test_what_several_say_is_said_once_with_their_names() -> None:
 )
 def test_the_line_above_what_is_done_on_nodes(count: int, line: list[str]) -> None:
     class Nodes(SearchOptions):
-        nodes = tuple(f"n{number}" for number in range(1, count + 1))  # type: ignore[assignment]
+        nodes = tuple(f"n{number}" for number in range(1, count + 1))
 
     assert on(Nodes()) == line

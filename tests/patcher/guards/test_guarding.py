@@ -79,9 +79,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
 
 def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root: Path) -> None:
     switches = (APPLICATION.switches[0], APPLICATION.switches[0]._replace(profiler="another profiler"))
-    found = report(
-        root, "mode=record", application=APPLICATION._replace(switches=switches), profiler="toy's profiler"
-    )
+    found = report(root, "mode=record", application=APPLICATION._replace(switches=switches), profiler="toy's profiler")
     assert found.problems == []
     assert [(note[0], note.text.partition(" (")[0]) for note in found.notes] == [
         ("note", "toy's profiler is on"),

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_hooks_of_others_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
             else None
         )
     )
-    leaves = SimpleNamespace(find_spec=lambda _name, _path: sys.meta_path.remove(leaves))
+    leaves: Any = SimpleNamespace(find_spec=lambda _name, _path: sys.meta_path.remove(leaves))
     monkeypatch.setattr(sys, "meta_path", [object(), SimpleNamespace(find_spec=boom), leaves, here])
     assert locate.locate(["p", "q"], []) == {"p": {"origin": "/src/p/__init__.py", "locations": ["/src/p"]}}
 

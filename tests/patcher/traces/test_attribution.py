@@ -17,7 +17,7 @@ from patcher.traces import timeline as timelines
 from patcher.traces.model import KINDS, PARTS, Capture, Unit
 from patcher.traces.timeline import UNKNOWN, Timeline
 from tests.matrix import examples
-from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
 WRITERS = ("torch", "gzip", "text", "db")
 
@@ -422,6 +422,30 @@ def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:
         "LlamaDecoderLayer": (2, 2, 5, 65),
         "MLP": (1, 1, 3, 10),
     }
+
+
+def test_what_torch_itself_says_of_modules_and_of_training(tmp_path: Path) -> None:
+    tasks = (Task(100, 110, launch=5), Task(110, 130), Task(130, 160, launch=75))
+    run = Run(tasks, MARKS, (Range("aten::mm", 2, 8), Range("autograd", 50, 60, 2, 1)))
+    more: tuple[tuple[str, str, int, int, int, dict[str, int]], ...] = (
+        ("python_function", "nn.Module: MLP_0", 1, 20, 1, {}),
+        ("python_function", "torch/nn/modules/module.py(1): forward", 1, 20, 1, {}),
+        ("user_annotation", "Optimizer.step#AdamW.step", 70, 80, 1, {}),
+        ("user_annotation", "a range of others", 1, 99, 1, {}),
+        ("cuda_runtime", "cudaLaunchKernel", 55, 56, 2, {"correlation": 2}),
+        ("cuda_runtime", "cudaLaunchKernel", 1, 2, 1, {}),
+        ("cuda_runtime", "cudaEventQuery", 1, 2, 1, {"correlation": 2}),
+    )
+    rows = [
+        f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": 1, "tid": {thread}, "args": {json.dumps(args)},'
+        f' "ts": {START // 1000}.{begin:03}, "dur": {(end - begin) / 1000}}}'
+        for cat, name, begin, end, thread, args in more
+    ]
+    path = run.torch(tmp_path / "training.json")
+    path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{", ".join(rows)}, '))
+    found = attribution.attributed(sources.read(path)).capture
+    assert found.units[0].phases == {"forward": 10, "backward": 20, "optimizer": 30}
+    assert [(row.name, row.calls, row.kernels) for row in found.modules] == [("MLP", 1, 1)]
 
 
 def test_collectives_are_numbered_in_their_unit_and_group(tmp_path: Path) -> None:

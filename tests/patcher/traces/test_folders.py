@@ -165,6 +165,18 @@ def test_when_the_name_of_a_trace_says_that_it_ended(
     assert names.of(Path(f"a_dp0_rank0_7.{stamp}.pt.trace.json")).ended == pytest.approx(moment, rel=1e-12)
 
 
+def test_how_large_and_how_old_a_trace_is(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for at, name in enumerate(("a", "b", "c"), 1):
+        (tmp_path / "folder" / name).write_bytes(b"x" * at)
+        os.utime(tmp_path / "folder" / name, (70 - at, 70 - at))
+    os.utime(tmp_path / "folder", (5, 5))
+    assert (states.changed(tmp_path / "folder"), states.size(tmp_path / "folder")) == (69, 6)
+    assert (states.changed(tmp_path / "folder" / "c"), states.size(tmp_path / "folder" / "c")) == (67, 3)
+    os.utime(tmp_path / "folder", (90, 90))
+    assert states.changed(tmp_path / "folder") == 90
+
+
 @pytest.mark.engine
 def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path, tmp_path: Path) -> None:
     (path,) = (recorded / "torch").glob("*.gz")

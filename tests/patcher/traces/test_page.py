@@ -267,7 +267,9 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
     made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
     text = drawn(page.page(Report((made,), (), Verdict("a verdict"))), "On the device")
     left, across = drawings._LEFT, (drawings._WIDTH - drawings._LEFT) / 100
-    found = re.findall(r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text)
+    found = re.findall(
+        r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
+    )
     assert found == [
         (f"{left:.1f}", f"{10 * across:.1f}", "compute others", "before", "15.00 ms at -5.00 ms"),
         (f"{left + 20 * across:.1f}", f"{40 * across:.1f}", "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
