@@ -84,6 +84,8 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
     name, made = target.project.name, " and ".join(plan.version for plan in plans)
     for plan in same or plans:
         for file in plan.files:
+            if _change(file, plan.patch, target):
+                continue
             data = _read(target, PurePosixPath(file.path))
             where = str(target.root / file.path)
             if data is not None and digest(markers.strip(data, where=where)) == file.before:

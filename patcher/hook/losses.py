@@ -42,14 +42,14 @@ def losses(environ: Mapping[str, str], script: Path | None, command: Sequence[st
     for look in (_option, _elsewhere, _variable):
         for loss in (loss for invocation in invocations for loss in look(invocation)):
             found.setdefault(loss.where, loss)
-    here = f"{_folder()}/"
+    here = _folder()
     return tuple(loss._replace(where=loss.where.removeprefix(here)) for loss in found.values())
 
 
 def _folder() -> str:
-    """The working directory, whose files are named as they are typed there."""
+    """The working directory with a slash behind it: its files are named as they are typed there."""
     try:
-        return str(Path.cwd())
+        return f"{Path.cwd()}/"
     except OSError:  # it is gone
         return ""
 

@@ -76,8 +76,8 @@ class Fields:
         return float(value)
 
     def flag(self, name: str) -> bool:
-        """Yes or no; no where it is absent."""
-        value = self.content.get(name, False)
+        """Yes or no."""
+        value = self._of(name, None)
         if not isinstance(value, bool):
             raise self._wrong(name)
         return value
@@ -109,5 +109,5 @@ def shown(value: object) -> str:
 
 def printable(text: str, longest: int) -> str:
     """``text`` on one line without what a terminal would obey."""
-    words = "".join(one if one.isprintable() else " " for one in text[: longest + 1])
+    words = "".join(one if one.isprintable() else " " for one in text[:longest])
     return words if len(text) <= longest else f"{words[: longest - 1]}…"

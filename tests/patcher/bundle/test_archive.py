@@ -38,6 +38,11 @@ def test_its_modules_are_those_of_rlpatch(modules: dict[str, bytes]) -> None:
         assert content == (REPOSITORY / path).read_bytes()
 
 
+def test_what_only_rlpatch_itself_needs_is_not_in_it(modules: dict[str, bytes]) -> None:
+    assert not {f"patcher/bundle/{name}.py" for name in ("start", "archive")} & modules.keys()
+    assert "patcher/targets/originals.py" not in modules
+
+
 def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> None:
     names = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in modules}
     for name, content in modules.items():

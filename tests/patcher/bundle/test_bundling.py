@@ -86,6 +86,7 @@ def test_the_document_says_what_is_in_it(site: Path) -> None:
         (("vllm-ascend", *WINDOW, "--path", "damaged.whl"), 5, "the wheel is damaged: "),
         (("vllm-ascend", *WINDOW, "--path", "site", "-o", "no/x"), 5, "cannot be written: No such file or directory"),
         (("vllm-ascend", "--path", "site"), 2, "--decode"),
+        (("vllm-ascend", "--builtin", "--level", "level1", "--path", "site"), 2, "has already all that is asked for"),
     ],
 )
 def test_what_cannot_be_made_is_said_and_nothing_is_written(

@@ -46,6 +46,12 @@ def typed(bundle: Bundle, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
     return run
 
 
+def test_it_tells_by_which_rlpatch_it_was_made(typed: Typed, bundle: Bundle, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        typed("-V")
+    assert (ended.value.code, capfd.readouterr().out) == (0, f"rlpatch {bundle.tool}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

@@ -8,11 +8,13 @@ import shutil
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from patcher.bundle import steps
 from patcher.bundle.steps import Machine
+from patcher.change import PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import transaction as store
@@ -101,6 +103,7 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     assert well(steps.diff(machine, planned=False)).raw == b""
     assert "nothing of this bundle is applied" in revert(machine).lines[0]
     assert state(machine) == "as released"
+    assert not [line for line in well(steps.status(machine)).lines if "no target of this bundle" in line]
     assert "nothing to recover" in well(steps.recover(machine)).lines[0]
     assert picture(site) == before
     apply(machine)
@@ -117,6 +120,16 @@ def test_a_program_learns_which_runs_were_ended_where_it_asks_for_that(machine: 
     assert ended == [{"root": str(site), "forward": False, "left": []}]
     assert well(steps.recover(machine)).data["roots"] == []
     assert "roots" not in well(steps.apply(machine, dry_run=False)).data
+
+
+def test_of_several_targets_one_that_is_not_patched_decides(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of them comes first says nothing."""
+    other = Record(PatchId("verl", "update-policy"), "0.6.1", ("--mini-batch", "0:1"), (), "", "")
+    made = [SimpleNamespace(changed=False, replaces=None), SimpleNamespace(changed=True, replaces=other)]
+    monkeypatch.setattr(Machine, "plan", lambda *_: made)
+    assert state(machine) == "patched otherwise"
+    with pytest.raises(Problem, match="the transaction job is not prepared here"):
+        steps.commit(machine, "job")
 
 
 def test_what_stands_in_the_way_of_a_target_is_not_said_twice(machine: Machine) -> None:

@@ -17,6 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from patcher import cli
+from patcher.commands.finding import SearchOptions
+from patcher.commands.here import Here
+from patches import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
@@ -165,6 +168,16 @@ def test_a_target_that_is_named_twice_is_patched_once(run, site: Path) -> None:
     words = ("vllm-ascend", "vllm-ascend==0.11.0rc1", "VLLM_Ascend", "--decode", "1:2", "--path", "site")
     assert run("diff", *words).stdout.count("diff --git") == 1
     assert run("apply", *words).stdout.count("patched ") == 1
+
+
+def test_of_several_targets_all_are_patched_or_none(run, site: Path) -> None:
+    before = picture(site)
+    several = run("apply", "vllm-ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
+    assert several.startswith("note: nothing was written, because not every target can be patched\n")
+    assert picture(site) == before
+    twice = run("diff", "vllm-ascend", "VLLM_Ascend", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
+    assert "sglang (the package sglang) is not there" in twice
+    assert "nothing was written" not in run("apply", "sglang", "--decode", "1:2", "--path", "site", code=3).stderr
 
 
 def test_a_wrong_version_is_answered_with_the_command_that_works(run, site: Path) -> None:
@@ -402,6 +415,14 @@ class TestStatus:
         assert "version from git tag v0.11.0rc1" in run(*APPLY).stdout
         assert "warning" not in run("status", "--path", "site").output
 
+    def test_a_folder_in_its_place(self, run, site: Path) -> None:
+        run(*APPLY)
+        (site / WORKER).unlink()
+        (site / WORKER).mkdir()
+        for command in ("status", "revert"):
+            said = run(command, "--path", "site", code=5).stderr
+            assert f"cannot be read: not a regular file\n  at {site / WORKER}\n" in said
+
     def test_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
         shutil.rmtree(site / "vllm_ascend")
@@ -423,6 +444,10 @@ class TestStatus:
         assert "nothing is patched; looked in: --path site" in run("status", "--path", "site").stdout
         assert "no patch of vllm-ascend" in run("revert", "vllm-ascend", "--path", "site").stdout
         assert run("diff", "--path", "site").stdout == ""
+        assert run("diff", "--path", "site").stderr.startswith("note: nothing is patched")
+        assert json.loads(run("recover", "--path", "site", "--json").stdout)["result"] == {"roots": []}
+        run(*APPLY)
+        assert run("diff", "--path", "site").stderr == ""
 
 
 def test_a_diff_has_one_root(run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -485,6 +510,8 @@ def test_what_depends_on_files_that_are_not_here_is_unknown_and_not_off(run) -> 
 
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:
+    absent = run("check", "verl", "sglang", "--path", "site", code=3).stderr
+    assert ("(the package verl) is not there" in absent, "(the package sglang) is not there" in absent) == (True, True)
     said = run("check", "--path", "site")
     assert [line for line in said.stdout.splitlines() if not line.startswith(" ")] == ["vllm-ascend 0.11.0rc1"]
     assert said.stderr == ""
@@ -521,6 +548,8 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
     assert "not found here: as the recipes tell" in newer
     assert "records [29, 59) for delay 30" in newer
+    assert "is not a release that rlpatch was tested with" not in run("explain", "vllm-ascend==0.30.0rc2").stderr
+    assert "note: 0.77.0 is not a release that rlpatch was tested with" in run("explain", "vllm-ascend==0.77.0").stderr
     both = run("explain", "vllm-ascend==0.9.1").stdout
     assert "V0 worker" in both
     assert "V1 worker" in both
@@ -536,6 +565,13 @@ def test_explain_a_stage_without_a_window(run, site: Path) -> None:
     assert f'here: {WORKER}:{call + 2} self._rlpatch_graph_capture("leave")' in said
     assert "execute_model" not in said
     assert "no stage" in run("explain", "verl", "--stage", "graph-capture", code=3).stderr
+
+
+def test_explain_says_why_the_place_cannot_be_looked_at(run, site: Path) -> None:
+    (site / WORKER).with_suffix(".so").write_bytes(b"")
+    said = run("explain", "vllm-ascend", "--stage", "rollout", "--path", "site")
+    assert "worker_v1.py cannot be patched: Python loads worker_v1.so in its place" in " ".join(said.stderr.split())
+    assert " here: " not in said.stdout
 
 
 V0 = """\
@@ -586,6 +622,11 @@ def test_list_is_the_recipes(run) -> None:
     assert "vllm_ascend/worker/worker_v1.py" in said
     assert "0.7.3rc2 … 0.9.1 (12)" in said
     assert "--decode --prefill --iterations" in said
+    rows = json.loads(run("list", "--json").stdout)["result"]["targets"]
+    assert {word for row in rows for word in row["windows"]} == {
+        "--decode", "--prefill", "--iterations", "--micro-batch", "--mini-batch"
+    }  # fmt: skip
+    assert {role for row in rows if row["stage"] == "compute-log-prob" for role in row["roles"]} == {"actor", "ref"}
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
@@ -596,6 +637,8 @@ def test_every_command_has_help_with_an_example(run, command: str) -> None:
 
 def test_help_lists_every_command(run) -> None:
     said = run("--help").stdout
+    assert "Put an exact profiler window into installed sources" in said
+    assert "  rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60\n" in said
     assert all(f"  {name} " in said for name in cli.COMMANDS)
     assert run("-V").stdout.startswith("rlpatch, version ")
 
@@ -656,6 +699,9 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
         ),
     )
     assert "restart them:\n  17 python -m vllm\n" in run(*APPLY).stdout
+    # An agent on a node hands them over one after the other.
+    handed = iter([(projects.upstream("vllm-ascend"), site)])
+    assert "17 python -m vllm" in Here(SearchOptions(), print).running(handed)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -206,6 +206,21 @@ def test_where_nothing_was_patched_it_says_why(name: str, require: bool, lent: R
     assert require or "next: `rlpatch apply` with the same options" in last
 
 
+def test_python_of_another_environment_is_named(lent: Run, site: Path, tmp_path: Path) -> None:
+    """The release lies in one environment, and the command starts the Python of another."""
+    other = tmp_path / "env"
+    (other / "bin").mkdir(parents=True)
+    (other / "bin" / "python").symlink_to(sys.executable)
+    (other / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
+    packages = other / "lib" / "python{}.{}".format(*sys.version_info) / "site-packages"
+    packages.parent.mkdir(parents=True)
+    site.rename(packages)
+    site.mkdir()
+    words = (*TARGET[:3], "--python", "env/bin/python", "--", "python", "-c", "pass")
+    said = re.sub(r"\s+", " ", lent(*words).stderr)
+    assert f"Python ran in other environments ({sys.prefix}), and vllm-ascend is in {other}: --python EXE" in said
+
+
 def test_a_required_run_that_fails_keeps_its_code(lent: Run) -> None:
     assert "patched in no process" in lent(*TARGET, "--require", "--", "sh", "-c", "exit 3", code=3).stderr
 

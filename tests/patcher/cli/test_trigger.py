@@ -49,6 +49,20 @@ def request(saved: Saved, stage: str = "rollout") -> dict[str, Any]:
     return read((saved.folder / f"{stage}.request").read_bytes()).as_json()
 
 
+def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None:
+    saved.folder.rmdir()
+    saved.folder.write_text("")
+    for words in (("trigger", "--decode", "30:60"), ("watch",)):
+        assert f"{saved.folder} cannot be read: Not a directory\n" in run(*words, code=5).stderr
+
+
+def test_a_request_is_for_one_window(waiting: Saved, run: Run) -> None:
+    said = run("trigger", "--decode", "30:60,70:80", code=2).stderr
+    assert "--decode 30:60,70:80: a request asks for one window of a rollout or training step" in said
+    assert "next: --decode 30:60, then the others" in said
+    assert not (waiting.folder / "rollout.request").exists()
+
+
 # ---------------------------------------------------------------- what is written
 
 ASKED: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {

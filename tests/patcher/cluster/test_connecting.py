@@ -20,11 +20,12 @@ from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
+from patcher.report import Report
 from tests.patcher.cli.conftest import release
 
 NODES = [
-    RayNode("head", "a1b2c3d4e5", "head", "10.0.0.1", {"CPU": 8.0}),
-    RayNode("worker1", "b1b2c3d4e5", "worker1", "10.0.0.2", {"CPU": 8.0, "NPU": 8.0}),
+    RayNode("head", "a1b2c3d4e5", "head", "10.0.0.1", {"object_store_memory": 1e9, "node:10.0.0.1": 1.0, "CPU": 8.0}),
+    RayNode("worker1", "b1b2c3d4e5", "worker1", "10.0.0.2", {"NPU": 8.0, "CPU": 8.0}),
     RayNode("worker2", "c1b2c3d4e5", "worker2", "10.0.1.3", {"CPU": 8.0, "NPU": 8.0}),
 ]
 
@@ -51,8 +52,7 @@ def test_a_word_that_means_no_node_is_an_error_with_those_that_there_are(word: s
     with pytest.raises(Problem) as caught:
         choose([word], NODES)
     assert caught.value.kind is Kind.USAGE
-    assert "one of head, worker1, worker2" in caught.value.hint
-    assert "NPU>0" in caught.value.hint
+    assert caught.value.hint == "one of head, worker1, worker2; or of the resources CPU>0, NPU>0; or has-target"
 
 
 class FakeRay(SimpleNamespace):
@@ -212,6 +212,67 @@ def test_what_is_typed_again_leads_to_the_same_place(
     assert (made._option, made._again) == (option, again)
     assert told == [option]  # the nodes say it, too
     made._mirrors.close()
+
+
+class Closed(SimpleNamespace):
+    """A crew that is let go of."""
+
+    progress, closed = None, False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        (None, []),
+        ("has-target", []),
+        ("worker*, has-target", ["left out 1 of 3 nodes by --nodes: head"]),
+        ("head", ["left out 2 of 3 nodes by --nodes: worker1, worker2"]),
+    ],
+)
+def test_who_is_left_out_is_said_and_ray_is_let_go_of(
+    monkeypatch: pytest.MonkeyPatch, nodes: str | None, said: list[str]
+) -> None:
+    monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
+    monkeypatch.setattr(connecting, "RayCrew", lambda *_given: Closed(names=()))
+    made = connect("auto", nodes, SearchOptions(), "n1, n2,")
+    assert (made._gone, made._with_target) == (["n1", "n2"], "has-target" in (nodes or ""))
+    report = made.within(lambda: Report("status"))
+    assert [note[1] for note in report.notes] == said
+    assert made.crew.closed  # type: ignore[attr-defined]
+    failed = connect("auto", nodes, SearchOptions())
+    with pytest.raises(ZeroDivisionError):
+        failed.within(lambda: Report("status", data={"share": 1 // 0}))
+    assert failed.crew.closed  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("count", "terminal", "drawn"), [(8, True, False), (9, True, True), (9, False, False)])
+def test_how_far_it_is_is_drawn_for_many_nodes_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, count: int, terminal: bool, drawn: bool
+) -> None:
+    many = [NODES[0]._replace(name=f"n{number}", identity=str(number)) for number in range(count)]
+    monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, many))
+    monkeypatch.setattr(connecting, "RayCrew", lambda *_given: Closed(names=()))
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: terminal))
+    made = connect("auto", None, SearchOptions())
+    assert (made.crew.progress is connecting.show) is drawn
+    made._mirrors.close()
+
+
+@pytest.mark.parametrize(
+    ("done", "of", "line"),
+    [
+        (0, 12, "\rcommit     [..............................] 0 of 12 nodes"),
+        (4, 12, "\rcommit     [##########....................] 4 of 12 nodes"),
+        (12, 12, "\rcommit     [##############################] 12 of 12 nodes\r\x1b[K"),
+        (0, 0, "\rcommit     [..............................] 0 of 0 nodes\r\x1b[K"),
+    ],
+)
+def test_the_bar(done: int, of: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    connecting.show("commit", done, of)
+    assert capfd.readouterr().err == line
 
 
 def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -> None:

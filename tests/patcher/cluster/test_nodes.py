@@ -151,6 +151,19 @@ def test_nodes_without_the_target_can_be_left_out_and_are_counted(ray: Ray, site
     assert "on 2 nodes (n1, n2):" in result.stdout
 
 
+def test_where_no_node_has_the_target_none_is_left(ray: Ray, sites: Sites) -> None:
+    for site in sites.values():
+        no_target(site)
+    stderr = ray(*APPLY, "--nodes", "has-target", code=3).stderr
+    assert "no node has one of the targets\n  at n1, n2, n3" in stderr
+
+
+def test_engines_that_run_are_told_with_their_nodes(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patcher.processes.running", lambda *_known: ("17 vllm serve",))
+    said = ray(*APPLY, "--nodes", "n1,n2").stdout
+    assert "restart them:\n  n1: 17 vllm serve\n  n2: 17 vllm serve\n" in said
+
+
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     from patcher.errors import Kind, Problem
     from patcher.store import transaction
@@ -223,5 +236,6 @@ def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
         for mirror in made:
             problem = mirrors.named(Problem(Kind.ENVIRONMENT, "damaged", f"{mirror.folder}/site"))
             assert problem.where == f"{mirror.nodes[0]}: /site"
+            assert mirrors.of(mirror.folder / "site") is mirror
     finally:
         mirrors.close()

@@ -10,9 +10,9 @@ import pytest
 from patcher.cluster.crew import listed
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayCrew
-from patcher.cluster.values import Answer
+from patcher.cluster.values import Answer, Found, Survey
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind
+from patcher.errors import Kind, Problem
 from patcher.report import Report
 
 
@@ -60,6 +60,20 @@ def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_names_stand_in_the_order_of_their_numbers(names: list[str], said: str) -> None:
     assert listed(names) == said
+
+
+def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
+    found = Found("vllm-ascend", "0.11.0rc1", "/site", "unpacked", "", "--path", (), ())
+    absent = Problem(Kind.NO_TARGET, "verl is not there")
+    survey = Survey({}, (), (), (), (), {}, {}, (), (), None)
+    surveys = {
+        "one": survey._replace(asked={"vllm-ascend": found, "verl": absent}),
+        "none": survey._replace(asked={"vllm-ascend": absent, "verl": absent}),
+    }
+    for with_target, kept in ((True, ["one"]), (False, ["one", "none"])):
+        nodes = Nodes(Shaky("one", "none"), SearchOptions(), with_target=with_target)
+        assert list(nodes._chosen(Report("apply"), surveys)) == kept
+        nodes._mirrors.close()
 
 
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:

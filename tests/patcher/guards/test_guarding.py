@@ -46,7 +46,8 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
     result = Report("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
     target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
-    guard(result, upstream, "1.0", launch, force=more.pop("force", False), target=target)
+    force, profiler = more.pop("force", False), more.pop("profiler", "")
+    guard(result, upstream, "1.0", launch, force=force, target=target, profiler=profiler)
     return result
 
 
@@ -74,6 +75,17 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     (note,) = found.notes
     assert note.text == "3 profilers may be on: Hydra cannot read mode=["
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
+
+
+def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root: Path) -> None:
+    switches = (APPLICATION.switches[0], APPLICATION.switches[0]._replace(profiler="another profiler"))
+    found = report(root, "mode=record", application=APPLICATION._replace(switches=switches), profiler="toy's profiler")
+    assert found.problems == []
+    assert [(note[0], note.text.partition(" (")[0]) for note in found.notes] == [
+        ("note", "toy's profiler is on"),
+        ("warning", "another profiler is on"),
+    ]
+    assert found.notes[0].text.endswith(", so the settings count")
 
 
 def python(folder: Path, options: str = "") -> str:

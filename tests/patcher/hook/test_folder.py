@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,15 @@ def test_it_stays_for_processes_that_go_on_and_the_next_run_removes_it(hooked: H
     assert run.path.exists()
     process.communicate(b"\n")
     assert sweep() == (run.path,)
+    assert not run.path.exists()
+
+
+def test_it_waits_for_processes_that_are_about_to_end(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = hooked.plan()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=hooked.environ())
+    monkeypatch.setattr(time, "sleep", lambda _pause: process.communicate(b"\n"))
+    assert run.leave(60) == ()
+    hooked.run = None
     assert not run.path.exists()
 
 

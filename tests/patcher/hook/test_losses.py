@@ -19,6 +19,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "behind values": ("python -W ignore -X utf8 -m x", ()),
     "a value of -W, then -E": ("python -Wignore -E -m x", ("-E ignores PYTHONPATH",)),
     "a value apart, then -E": ("python -W ignore -E -m x", ("-E ignores PYTHONPATH",)),
+    "a value with letters of options, then -E": ("python -Xfrozen_modules -E -m x", ("-E ignores PYTHONPATH",)),
     "of another program": ("curl -I x", ()),
     "torchrun": ("torchrun --nproc-per-node 8 -m x", ()),
     "env -i": ("env -i A=1 python -m x", ("the environment emptied",)),
@@ -39,6 +40,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "ssh": ("ssh host python -m x", ("another machine has neither",)),
     "ray job submit": ("ray job submit -- python -m x", ("the job runs with the environment of the cluster",)),
     "ray job submit with ours": (f"ray job submit {SUBMITTED} -- python -m x", ()),
+    "ray job submit with what only the run tells": ("ray job submit --runtime-env-json $(cat env) -- python -m x", ()),
+    "ray job submit with others": ("ray job submit --runtime-env-json '{}' -- python -m x", ("the environment of the cluster",)),
     "ray start": ("ray start --head", ()),
 }  # fmt: skip
 
@@ -64,6 +67,15 @@ def test_the_line_that_sets_it_is_named(tmp_path: Path) -> None:
 def test_a_command_without_a_script() -> None:
     (loss,) = losses({}, None, ("python", "-I", "-m", "x"))
     assert (loss.where, loss.found, loss.sure) == ("command after --", "python -I -m x", True)
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "run.sh").write_text("python -I -m x\n")
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    (loss,) = losses({}, tmp_path / "run.sh", ())
+    assert loss.where == f"{tmp_path}/run.sh:1"
 
 
 def test_a_script_that_is_not_there() -> None:

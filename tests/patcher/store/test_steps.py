@@ -6,12 +6,14 @@ prepare, the first commits, the others commit, they finish, the first one last.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -227,6 +229,48 @@ def test_ctrl_c_before_the_mark_is_said_and_leaves_all_prepared(
     assert first
     assert not first.committed
     store.commit_prepared(machines[:1], RUN)
+
+
+def test_what_others_ended_while_the_lock_was_waited_for_is_not_committed(
+    machines: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = lock.hold
+    prepare(machines)
+    with monkeypatch.context() as patch:
+
+        def hold(*words: Any, **options: Any) -> contextlib.AbstractContextManager[None]:
+            patch.undo()
+            store.abort(machines[:1], RUN)
+            return real(*words, **options)
+
+        patch.setattr(lock, "hold", hold)
+        with pytest.raises(Problem, match="is not prepared here") as caught:
+            store.commit_prepared(machines[:1], RUN)
+    assert caught.value.kind is Kind.ROLLED_BACK
+    assert bytes_of(machines) == {PRISTINE}
+
+
+def test_where_the_lock_cannot_be_had_all_stays_prepared(machines: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def hold(*_words: object, **_options: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    prepare(machines)
+    with monkeypatch.context() as patch:
+        patch.setattr(lock, "hold", hold)
+        with pytest.raises(Problem, match="Input/output error; an unfinished change is still there") as caught:
+            store.commit_prepared(machines[:1], RUN)
+    assert (caught.value.kind, caught.value.where) == (Kind.ROLLBACK_INCOMPLETE, str(machines[0]))
+    store.commit_prepared(machines[:1], RUN)
+
+
+def test_ctrl_c_while_a_turn_is_waited_for_is_said(machines: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_words: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lock, "hold", pressed)
+    with pytest.raises(Problem, match="nothing was changed") as caught, store.held(machines[:1]):
+        pytest.fail("it has the turn")
+    assert caught.value.kind is Kind.INTERRUPTED
 
 
 def test_steps_may_be_repeated(machines: list[Path]) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,8 @@ def test_hooks_of_others_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
             else None
         )
     )
-    monkeypatch.setattr(sys, "meta_path", [object(), SimpleNamespace(find_spec=boom), here])
+    leaves: Any = SimpleNamespace(find_spec=lambda _name, _path: sys.meta_path.remove(leaves))
+    monkeypatch.setattr(sys, "meta_path", [object(), SimpleNamespace(find_spec=boom), leaves, here])
     assert locate.locate(["p", "q"], []) == {"p": {"origin": "/src/p/__init__.py", "locations": ["/src/p"]}}
 
 
@@ -139,10 +141,12 @@ def test_programs_that_do_not_answer(tmp_path: Path, text: str, kind: Kind, says
 
 def test_programs_that_are_not_there(tmp_path: Path) -> None:
     plain = write(tmp_path / "plain")
+    (tmp_path / "env" / "bin" / "python").mkdir(parents=True)
     for exe, says in {
         str(tmp_path / "none"): "there is no interpreter",
         "no-such-python-9": "there is no interpreter",
         str(plain): "cannot be executed",
+        str(tmp_path / "env"): "cannot be executed",
         str(tmp_path): f"--path {tmp_path}",
     }.items():
         with pytest.raises(Problem, match=says) as raised:

@@ -189,6 +189,8 @@ def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
         {"ph": "X", "cat": "python_function", "name": "threading.py(9): run", "pid": 1, "tid": 1, **span(0, MS)},
         {"ph": "X", "name": "Attention", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "Module"}},
         {"ph": "X", "name": "decode 3", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
+        {"ph": "X", "name": "a range of others", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
+        {"ph": "X", "cat": "cpu_op", "name": "no arguments", "pid": 1, "tid": 1, **span(MS, 2 * MS)},
         {"ph": "X", "name": "nothing of ours", "pid": 5, "tid": 1, **span(0, MS), "args": {"MB": 3}},
         {"ph": "X", "cat": "cpu_op", "name": "no time", "pid": 1, "tid": 1, "ts": "soon", "dur": 1},
         {
@@ -204,6 +206,7 @@ def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
     made = attribution.attributed(found).capture
     assert {row.name for row in made.modules} == {"Llama", "Attention"}
     assert {mark.name for _, mark in found.marks} == {"ProfilerStep#7", "decode 3"}
+    assert [row.name for row in made.operators] == ["no arguments"]
     assert (found.lost, found.unknown) == (1, {"NEW_ONE"})
 
 
@@ -216,6 +219,26 @@ def test_flows_whose_id_is_text_lead_to_the_operator(tmp_path: Path) -> None:
             row["id"] = f"flow {row['id']}"
     file.write_text(json.dumps(told))
     assert list(read(folder).tasks.asked) == [START + 5 * MS]
+
+
+def test_of_a_flow_that_lacks_its_begin_only_the_launch_is_known(tmp_path: Path) -> None:
+    asking = (Task(50 * MS, 51 * MS, launch=40 * MS, ask=5 * MS), Task(60 * MS, 61 * MS, launch=41 * MS, ask=6 * MS))
+    folder = Run(asking, MARKS).text(tmp_path / "rank0_ascend_pt")
+    file = output(folder) / "trace_view.json"
+    told = json.loads(file.read_text())
+    told.remove(next(row for row in told if row["ph"] == "s"))
+    file.write_text(json.dumps(told))
+    assert list(read(folder).tasks.asked) == [START + 40 * MS, START + 6 * MS]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [('{"a": "\x01"}', {"a": "\x01"}), ("{", None), ("[" * 100_000, None), ("", None)],
+    ids=["a control character", "cut", "lists without end", "empty"],
+)
+def test_the_small_files_beside_a_trace(tmp_path: Path, text: str, content: object) -> None:
+    (tmp_path / "small.json").write_text(text)
+    assert ascend.loaded(tmp_path / "small.json") == content
 
 
 MSTX = "CREATE TABLE MSTX_EVENTS (startNs INTEGER, endNs INTEGER, globalTid INTEGER, message INTEGER, domainId INTEGER)"

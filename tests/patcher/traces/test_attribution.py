@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from patcher.traces import timeline as timelines
 from patcher.traces.model import KINDS, PARTS, Capture, Unit
 from patcher.traces.timeline import UNKNOWN, Timeline
 from tests.matrix import examples
-from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
+from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
 
 WRITERS = ("torch", "gzip", "text", "db")
 
@@ -323,6 +324,12 @@ def test_one_step_around_many_iterations_is_not_the_unit() -> None:
     assert [(unit.number, unit.requests, unit.kernels) for unit in found] == [(0, 4, 1), (1, 4, 1), (2, 4, 1)]
 
 
+def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
+    run = Run((Task(50, 60, launch=40), Task(70, 80, launch=45)), (), (Range("aten::mm", 42, 44),))
+    (unit,) = units(run)
+    assert (unit.kernels, unit.host_ns) == (2, 40)
+
+
 def test_without_marks_the_whole_trace_is_one_unit() -> None:
     (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
     assert (found.number, found.kernels, found.device_ns) == (0, 2, 30)
@@ -376,6 +383,23 @@ TRAINING = (
 )
 
 
+@pytest.mark.parametrize(
+    ("wanted", "keys", "times", "found"),
+    [
+        ([5, 7], [7, 5], [1, 2], [(0, 1), (1, 0)]),
+        ([5], [5, 5, 7, 5], [30, 10, 1, 20], [(0, 1)]),  # the earliest
+        ([7], [5, 5, 7], [3, 2, 1], [(0, 2)]),
+        ([4, 6, 9, UNKNOWN], [5, UNKNOWN, 7], [1, 2, 3], []),
+        ([5], [], [], []),
+        ([], [5], [1], []),
+    ],
+)
+def test_what_two_columns_have_in_common(
+    wanted: list[int], keys: list[int], times: list[int], found: list[tuple[int, int]]
+) -> None:
+    assert list(timelines.joined(*(array("q", column) for column in (wanted, keys, times)))) == found
+
+
 def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:
     tasks = (Task(100, 110, launch=5), Task(110, 130, launch=55), Task(130, 160, launch=75))
     (unit, _) = host(Run(tasks, MARKS, TRAINING)).units
@@ -398,6 +422,30 @@ def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:
         "LlamaDecoderLayer": (2, 2, 5, 65),
         "MLP": (1, 1, 3, 10),
     }
+
+
+def test_what_torch_itself_says_of_modules_and_of_training(tmp_path: Path) -> None:
+    tasks = (Task(100, 110, launch=5), Task(110, 130), Task(130, 160, launch=75))
+    run = Run(tasks, MARKS, (Range("aten::mm", 2, 8), Range("autograd", 50, 60, 2, 1)))
+    more: tuple[tuple[str, str, int, int, int, dict[str, int]], ...] = (
+        ("python_function", "nn.Module: MLP_0", 1, 20, 1, {}),
+        ("python_function", "torch/nn/modules/module.py(1): forward", 1, 20, 1, {}),
+        ("user_annotation", "Optimizer.step#AdamW.step", 70, 80, 1, {}),
+        ("user_annotation", "a range of others", 1, 99, 1, {}),
+        ("cuda_runtime", "cudaLaunchKernel", 55, 56, 2, {"correlation": 2}),
+        ("cuda_runtime", "cudaLaunchKernel", 1, 2, 1, {}),
+        ("cuda_runtime", "cudaEventQuery", 1, 2, 1, {"correlation": 2}),
+    )
+    rows = [
+        f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": 1, "tid": {thread}, "args": {json.dumps(args)},'
+        f' "ts": {START // 1000}.{begin:03}, "dur": {(end - begin) / 1000}}}'
+        for cat, name, begin, end, thread, args in more
+    ]
+    path = run.torch(tmp_path / "training.json")
+    path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{", ".join(rows)}, '))
+    found = attribution.attributed(sources.read(path)).capture
+    assert found.units[0].phases == {"forward": 10, "backward": 20, "optimizer": 30}
+    assert [(row.name, row.calls, row.kernels) for row in found.modules] == [("MLP", 1, 1)]
 
 
 def test_collectives_are_numbered_in_their_unit_and_group(tmp_path: Path) -> None:

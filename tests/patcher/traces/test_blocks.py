@@ -80,11 +80,27 @@ def test_every_way_to_write_a_trace_gives_its_events(
     assert (found.cut, found.lost, found.repaired) == ("", 0, False)
 
 
+@pytest.mark.parametrize("block", [257, 1 << 20])
+def test_nothing_is_looked_at_token_by_token_where_nothing_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    """That takes many times as long."""
+    monkeypatch.setattr(blocks, "_whole_events", lambda _rest: pytest.fail("token by token"))
+    data = {"traceEvents": [event(number) for number in range(200)], "traceName": "x"}
+    assert read(tmp_path / "trace.json", json.dumps(data).encode(), block)[1] == known(200)
+
+
 def test_what_stands_beside_the_events_is_kept(tmp_path: Path) -> None:
     data = {"distributedInfo": {"rank": 3}, "traceEvents": EVENTS, "traceName": "/x/y]z", "displayTimeUnit": "ms"}
     found, _ = read(tmp_path / "trace.json", json.dumps(data).encode())
     assert found.header["distributedInfo"]["rank"] == 3
     assert found.header["traceName"] == "/x/y]z"
+
+
+def test_it_is_repaired_as_events_are(tmp_path: Path) -> None:
+    data = b'{"overhead": inf, "distributedInfo": {"rank": 3}, "traceEvents": %s}' % json.dumps(EVENTS).encode()
+    found, events = read(tmp_path / "trace.json", data)
+    assert (found.header["distributedInfo"], events) == ({"rank": 3}, known(20))
 
 
 @pytest.mark.parametrize("indent", [None, 1])
@@ -146,7 +162,11 @@ def test_what_json_does_not_know_is_repaired(
     assert (found.cut, found.lost) == ("", 0)
 
 
-def test_an_event_that_nothing_can_read_is_left_out_and_counted(tmp_path: Path, reader: str) -> None:
+@pytest.mark.parametrize("largest", [blocks.LARGEST, 100])
+def test_an_event_that_nothing_can_read_is_left_out_and_counted(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(blocks, "LARGEST", largest)
     data = json.dumps({"traceEvents": EVENTS}).encode().replace(b'"name": "op7"', b'"name" "op7"')
     found, events = read(tmp_path / "trace.json", data)
     assert events == [one for one in known(20) if one[0] != "op7"] or events == [*known(7), ("", 0), *known(20)[8:]]

@@ -48,6 +48,10 @@ BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
         Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
         "2 of 3 units launched no kernel: #2, #3",
     ),
+    "many units without kernels": (
+        Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
+        "kernels", "7 of 8 units launched no kernel: #2, #3, #4, #5, #6 and 2 more",
+    ),
     "a count far off": (
         Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
         {}, "count", "1 of 3 units are far off the median of 10 kernels: #3",
@@ -81,6 +85,7 @@ def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: 
     found = checks_of(run, **more)[check]
     assert not found.ok
     assert says in found.evidence
+    assert (" more" in found.evidence) == (" more" in says or check == "exposed")
 
 
 def test_good_data_fails_no_check() -> None:

@@ -19,11 +19,12 @@ import pytest
 from fixtures import environments
 from patcher.commands import tracing
 from patcher.errors import Problem
-from patcher.traces import chrome_files, database, folders, npu_folders, sources, states
+from patcher.traces import chrome_files, database, folders, names, npu_folders, sources, states
 from patcher.traces.folders import Capture
 from patcher.traces.names import OUTPUT
 from patcher.traces.states import Trace
 from tests.patcher.traces.conftest import RECORDING
+from tests.patcher.workers.maker import ended
 
 NPU = "host_dp0_rank{}_77_77_2026112204174{}276_ascend_pt"
 
@@ -122,6 +123,58 @@ def test_gzip_files_behind_each_other_and_one_that_unpacks_to_much(tmp_path: Pat
     tracemalloc.stop()
     assert (trace.state, trace.steps) == (states.WHOLE, (3, 4))
     assert peak < 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("host", "lives", "age_s", "state"),
+    [
+        (None, True, 0, states.WRITING),
+        (None, False, 0, states.CUT),
+        (None, True, 3600, states.CUT),  # it has the process's number, and was there before it
+        ("elsewhere", False, 0, states.WRITING),
+        ("elsewhere", True, 3600, states.CUT),
+    ],
+)
+def test_a_trace_without_its_end_is_still_written_or_was_cut(
+    tmp_path: Path, host: str | None, lives: bool, age_s: int, state: str
+) -> None:
+    here = "".join(one if one.isalnum() else "_" for one in os.uname().nodename)
+    path = tmp_path / f"{host or here}_dp0_rank0_{os.getpid() if lives else ended()}.7.pt.trace.json"
+    path.write_text('{"traceEvents": [{"ph": "X"}')
+    os.utime(path, (time.time() - age_s * 100,) * 2)
+    assert folders.look(path).state == state
+
+
+@pytest.mark.parametrize(
+    ("stamp", "moment"),
+    [
+        ("1732262400", 1732262400),
+        ("1732262400123", 1732262400.123),
+        ("1795321056549676893", 1795321056.549676893),
+        ("7", 7),
+        ("20261122041741", 1),
+        ("20261122041741276", 1.276),
+        ("20261331041741", 0),  # no month is the thirteenth
+        ("99991122041741", 9999112204.1741),  # microseconds
+    ],
+)
+def test_when_the_name_of_a_trace_says_that_it_ended(
+    stamp: str, moment: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "mktime", lambda told: 1.0 if told[:6] == (2026, 11, 22, 4, 17, 41) else 2.0)
+    assert names.of(Path(f"a_dp0_rank0_7.{stamp}.pt.trace.json")).ended == pytest.approx(moment, rel=1e-12)
+
+
+def test_how_large_and_how_old_a_trace_is(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for at, name in enumerate(("a", "b", "c"), 1):
+        (tmp_path / "folder" / name).write_bytes(b"x" * at)
+        os.utime(tmp_path / "folder" / name, (70 - at, 70 - at))
+    os.utime(tmp_path / "folder", (5, 5))
+    assert (states.changed(tmp_path / "folder"), states.size(tmp_path / "folder")) == (69, 6)
+    assert (states.changed(tmp_path / "folder" / "c"), states.size(tmp_path / "folder" / "c")) == (67, 3)
+    os.utime(tmp_path / "folder", (90, 90))
+    assert states.changed(tmp_path / "folder") == 90
 
 
 @pytest.mark.engine

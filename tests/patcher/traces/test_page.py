@@ -38,6 +38,7 @@ from patcher.traces.model import (
     Unit,
     Verdict,
 )
+from patcher.traces.page import drawings
 from tests.matrix import examples
 
 MS = 1_000_000
@@ -226,6 +227,69 @@ def test_what_a_report_says():
     assert "Ranks" not in text
 
 
+def cells(text: str, title: str, row: int) -> list[tuple[str, str | None, str | None]]:
+    """The cells of a row of the table below ``title``: what they show, by what they are sorted, how wide their bar is."""
+    table = text.partition(f"<h2>{title}</h2>")[2].partition("</table>")[0]
+    found = re.findall(r"<td([^>]*)>(.*?)</td>", table.split("<tr>")[row + 2])
+    value, bar, tags = (re.compile(one) for one in (r'data-value="([^"]*)"', r'<rect width="([\d.]+)"', r"<[^>]*>"))
+    return [
+        (tags.sub("", inner), (sort := value.search(attributes)) and sort[1], (drawn := bar.search(inner)) and drawn[1])
+        for attributes, inner in found
+    ]
+
+
+def test_the_numbers_of_the_tables():
+    """Of twelve units, each 70 ms but one of 210 ms."""
+    text = page.page(report("x"))
+    assert cells(text, "Kernels", 1) == [
+        ("x 1", None, None), ("communication", None, None), ("0.917", "11000000", None), ("1.1 %", "11000000", "91.7"),
+        ("1.1", "13", None), ("846.2", "846153.8461538461", None), ("1,000.0", "1000000", None),
+    ]  # fmt: skip
+    assert cells(text, "Operators", 1) == [
+        ("x 1", None, None), ("0.667", "8000000", "88.9"), ("2.0", "24", None), ("1.0", "12", None), ("0.083", "1000000", None)
+    ]  # fmt: skip
+    on_host = replace(capture("x"), units=tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(12)))  # type: ignore[arg-type]
+    assert cells(page.page(Report((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
+        ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
+    ]  # fmt: skip
+
+
+def drawn(text: str, title: str) -> str:
+    """The section below ``title``."""
+    return text.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+
+
+def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
+    spans = (
+        Span(-5 * MS, 15 * MS, "compute", "before", False), Span(20 * MS, 40 * MS, "communication", "within", True, 3),
+        Span(90 * MS, 20 * MS, "odd", "behind", True),
+    )  # fmt: skip
+    made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
+    text = drawn(page.page(Report((made,), (), Verdict("a verdict"))), "On the device")
+    left, across = drawings._LEFT, (drawings._WIDTH - drawings._LEFT) / 100
+    found = re.findall(
+        r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
+    )
+    assert found == [
+        (f"{left:.1f}", f"{10 * across:.1f}", "compute others", "before", "15.00 ms at -5.00 ms"),
+        (f"{left + 20 * across:.1f}", f"{40 * across:.1f}", "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
+        (f"{left + 90 * across:.1f}", f"{10 * across:.1f}", "compute", "behind", "20.00 ms at 90.00 ms"),
+    ]
+
+
+@pytest.mark.parametrize(("units", "numbers"), [(3, [30, 31, 32]), (24, [*range(30, 54)]), (48, [*range(30, 78, 2)])])
+def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[int]):
+    text = drawn(page.page(report("x", units=units)), "Each unit")
+    assert re.findall(r'<text x="[\d.]+" y="241" text-anchor="middle">(\d+)</text>', text) == list(map(str, numbers))
+
+
+def test_what_did_not_change_is_no_step_of_the_waterfall():
+    parts = (Part("compute_ns", 40 * MS, 43 * MS), Part("copy_ns", 0, 0), Part("overlap_ns", 30 * MS, 23 * MS))
+    text = drawn(page.compared(comparison("x", parts=parts)), "Where the difference comes from")
+    assert re.findall(r'<rect [^>]*class="(\w+)"', text) == ["total", "slower", "faster", "total"]
+    assert "\N{MINUS SIGN}7.00 ms" in text
+
+
 def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
     units = tuple(Unit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
@@ -259,6 +323,7 @@ def test_what_a_comparison_says(change, verdict):
     assert "another window" in text
     assert "before, x: median unit 70.00 ms" in text
     assert ("95 % interval" in text) == bool(change)
+    assert ("change of the median unit" in text) == bool(change)
 
 
 def test_nothing_to_show_is_a_page_too():

@@ -538,6 +538,20 @@ def test_a_folder_that_may_not_be_written(analyse, traces: Path) -> None:
     assert "the folder of the traces cannot be written" in document["problems"][0]["cause"]
 
 
+@pytest.mark.parametrize("words", [(), ("-q",)])
+def test_each_trace_that_is_done_is_said(analyse, tmp_path: Path, words: tuple[str, ...]) -> None:
+    for rank in (0, 1):
+        not_parsed(tmp_path / "traces", rank)
+    said = analyse(tmp_path / "traces", "--msprof-analyze", "true", "--jobs", "1", *words)["stderr"].splitlines()
+    lines = [line.partition(": ")[0] for line in said if " of 2: " in line]
+    assert lines == ([] if words else ["parsing 1 of 2", "parsing 2 of 2"])
+
+
+def test_what_torch_profiler_left_needs_no_parsing(tmp_path: Path, run) -> None:
+    (tmp_path / "a_dp0_rank0_7.1.pt.trace.json").write_text('{"traceEvents": [{"ph": "X"}]}')
+    assert "note: 1 trace of torch.profiler needs no parsing\n" in run("analyse", tmp_path).stderr
+
+
 def test_other_files_are_left_alone(tmp_path: Path, run) -> None:
     (tmp_path / "a.nsys-rep").write_text("x")
     assert "left alone: a trace of Nsight Systems" in run("analyse", tmp_path).stderr

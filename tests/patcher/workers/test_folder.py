@@ -33,13 +33,15 @@ def saved(tmp_path: Path) -> Saved:
 
 def test_a_state_is_what_was_written(saved: Saved) -> None:
     saved.state(
-        "saved", rank=3, world=8, ranks="0,3", replica="2", number=60, traces=["/a/b/one.json", "/a/two_ascend_pt/"]
-    )
+        "saved", rank=3, world=8, ranks="0,3", replica="2", number=60, traces=["/a/b/one.json", "/a/two_ascend_pt/"],
+        load=5, tail=6, context=7, why="x" * 300,
+    )  # fmt: skip
     saved.state("waiting", step=4, role="ref", stage="compute-log-prob", number=None, more="a key of a later release")
     trained, rolled = Folder(saved.path).read().workers
     assert (rolled.target, rolled.release, rolled.unit, rolled.window) == ("vllm", "0.32.0", "decode", "30:60")
     assert (rolled.rank, rolled.world, rolled.ranks, rolled.replica, rolled.dp) == (3, 8, "0,3", "2", 0)
     assert (rolled.traces, rolled.number) == (("one.json", "two_ascend_pt"), 60)
+    assert (rolled.load, rolled.tail, rolled.context, rolled.why) == (5, 6, 7, "x" * 300)
     assert (rolled.turns, rolled.turn, rolled.name) == ("rollout", 0, "node1 replica 2 rank 3")
     assert (trained.stage, trained.role, trained.dp, trained.number) == ("compute-log-prob", "ref", None, None)
     assert (trained.turns, trained.turn, trained.name) == ("training step", 4, "node1 rank 0")
@@ -70,6 +72,7 @@ WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
     "of another tool": ({"version": 3}, "its format is null, and this rlpatch reads 1"),
     "of a later release": ({**STATE, "format": 2}, "its format is 2, and this rlpatch reads 1"),
     "an unknown state": ({**STATE, "state": "happy"}, 'its state is "happy"'),
+    "a state without end": ({**STATE, "state": "x" * 100}, f'its state is "{"x" * 39}…'),
     "no rank": ({name: value for name, value in STATE.items() if name != "rank"}, "it has no rank"),
     "a rank that is none": ({**STATE, "rank": "0"}, 'its rank is "0"'),
     "yes as a rank": ({**STATE, "rank": True}, "its rank is true"),

@@ -204,6 +204,8 @@ def test_where_all_have_ended_nobody_is_waited_for(saved: Saved) -> None:
     found = surveyed(saved)
     assert [(one.ranks, one.lost) for one in found.missing] == [((1,), True)]
     assert (found.settled, found.complete) == (True, False)
+    saved.state("saved", rank=2, ranks="0,1,2", world=3, **here(), traces=["/t/a.json"])
+    assert [(one.ranks, one.lost) for one in surveyed(saved).missing] == [((1,), False)]
 
 
 def test_a_world_without_end_costs_nothing(saved: Saved) -> None:
