@@ -12,9 +12,8 @@ from patcher.launches.assignments import restore
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.pieces import joined
-from patcher.launches.scope import MANY, MOST_NESTING, Fed, Scope, Words
+from patcher.launches.scope import MANY, MOST_NESTING, Fed, Place, Scope, Ways, Words
 from patcher.launches.statements import Run, Statements
-from patcher.launches.ways import Ways
 
 # Commands whose failure is an answer; of all others a person expects that they succeed.
 _ANSWERS = frozenset({
@@ -198,7 +197,7 @@ class Shell(Statements):
         for assignment in assignments:
             self.evaluated(assignment, own)(own, True)
         words = [self.here(word) for word in argv]
-        reading.command(words, own, reading.place(self.where(node), self.folder))
+        reading.command(words, own, Place(self.where(node), self.folder, reading.fed))
         if scope.out is not None:
             if head == "cat" and len(argv) == 1 and reading.fed:
                 scope.out += reading.fed.text

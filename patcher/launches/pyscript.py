@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
-from patcher.launches.scope import MANY, SETTING, Scope
-from patcher.launches.ways import together
+from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
     from patcher.launches.reading import Reading
@@ -37,7 +36,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
                 scope.put(variable, None, f"{name}:{number}", row.strip()[:200], export=True, depth=0)
-        reading.invocation(f"{name}:{line}", (), scope, reading.sure)
+        reading.invocation(f"{name}:{line}", (), scope)
 
 
 class _Python:
@@ -52,7 +51,7 @@ class _Python:
     def run(self) -> None:
         self._block(self.tree.body)
         last = self.tree.body[-1].lineno if self.tree.body else 1
-        self.reading.invocation(self._line(last), (), self.scope, self.reading.sure)
+        self.reading.invocation(self._line(last), (), self.scope)
 
     def _where(self, node: ast.expr | ast.stmt) -> str:
         return self._line(node.lineno)
@@ -130,13 +129,8 @@ class _Python:
                 self._starts(node)
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
-            self.reading.invocation(
-                self._where(node), [dotted, *(one for one in paths if "/" in one)], None, self._sure()
-            )
+            self.reading.invocation(self._where(node), [dotted, *(one for one in paths if "/" in one)], None)
             self._mapping([(keyword.arg, keyword.value) for keyword in node.keywords])
-
-    def _sure(self) -> bool:
-        return self.reading.sure and not self.reading.depth
 
     def _environ_call(self, name: str, node: ast.Call) -> None:
         """A method of the environment; one that is given what only the run tells may set anything."""
@@ -162,7 +156,8 @@ class _Python:
         for one in map(self._resolved, mappings):
             pairs = zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else [(None, one)]
             for named, text in pairs:
-                self._put(named, text, node)
+                if named or not _is_environ(text):  # what it holds already changes nothing
+                    self._put(named, text, node)
 
     def _starts(self, node: ast.Call) -> None:
         """``subprocess.run([...])`` and ``os.system("…")``."""
@@ -174,7 +169,7 @@ class _Python:
             words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:
             return
-        self.reading.command(words, self.scope.copy(), self.reading.place(where, self.folder))
+        self.reading.command(words, self.scope.copy(), Place(where, self.folder))
 
     def _word(self, node: ast.expr) -> Placed:
         """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
@@ -200,7 +195,7 @@ class _Python:
         if changed:
             self.reading.invocation(places[0], (), child, self.reading.sure)
         if words:
-            self.reading.invocation(places[0], words, None, self._sure())
+            self.reading.invocation(places[0], words, None)
 
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
@@ -247,8 +242,7 @@ class _Python:
         """The text of an expression, as far as it can be told without running it."""
         node = self._resolved(node)
         if isinstance(node, ast.Constant):
-            words = {None: "null", True: "true", False: "false"}
-            return words[node.value] if node.value is None or isinstance(node.value, bool) else str(node.value)
+            return json.dumps(node.value) if node.value is None or isinstance(node.value, bool) else str(node.value)
         if not steps:
             return None
         if isinstance(node, ast.JoinedStr):

@@ -17,8 +17,7 @@ from patcher.launches.assignments import Assigner
 from patcher.launches.builtins import tested
 from patcher.launches.grammar import Node, parsed
 from patcher.launches.invocation import RUN_TIME, Invocation
-from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope
-from patcher.launches.ways import Ways, bounded, divided, left, merged, started
+from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope, Ways, bounded, divided, left, merged, started
 
 if TYPE_CHECKING:
     from patcher.launches.reading import Reading

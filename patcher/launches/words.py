@@ -25,8 +25,7 @@ from patcher.launches.pieces import (
     matching,
     splits_oddly,
 )
-from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words
-from patcher.launches.ways import merged
+from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words, merged
 
 _LITERAL = frozenset({"word", "number", "regex", "extglob_pattern", "variable_name", "test_operator"})
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
