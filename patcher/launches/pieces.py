@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import glob
 import os.path
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import NamedTuple
 
 from patcher.launches.invocation import RUN_TIME, Argument, Assignment, Placed
@@ -113,3 +115,21 @@ def changed(text: str, sign: str, beyond: str) -> str:
     if sign in {"/", "//"} and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
         return text.replace(old, new, -1 if sign == "//" else 1)
     return RUN_TIME
+
+
+def path_of(head: str, words: Sequence[str], scope: Scope) -> str:
+    """What ``dirname`` and its kin print."""
+    given = [word for word in words if word not in {"--", "-f", "-e", "-m", "-s"}]
+    most = 2 if head == "basename" else 1
+    if any(RUN_TIME in word for word in words) or not 0 < len(given) <= most or given[0][:1] in {"-", ""}:
+        return RUN_TIME
+    path = given[0].rstrip("/") or "/"
+    if head == "basename":
+        name, suffix = posixpath.basename(path) or "/", "".join(given[1:])
+        return f"{name if name == suffix else name.removesuffix(suffix)}\n"
+    if head == "dirname":
+        folder, slash, _ = path.rpartition("/")
+        return f"{folder.rstrip('/') or slash or '.'}\n"
+    real = Path(scope.folder or "", given[0])
+    known = scope.folder is not None and real.exists() and (head == "realpath" or "-f" in words)
+    return f"{real.resolve()}\n" if known else RUN_TIME

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from patcher.errors import Kind, Problem
-from patcher.launches.commands import Shell
+from patcher.launches.builtins import Shell
 from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known
 from patcher.launches.program import (
     ELSEWHERE,

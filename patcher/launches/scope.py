@@ -20,6 +20,7 @@ MOST_WAYS = 8
 MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
 
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
 # `key=value`, as programs take their settings: with dots and slashes, and signs for adding and removing.
 SETTING = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@:-]*=", re.ASCII)

@@ -35,7 +35,7 @@ _BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}|\{[^{}]*\{")
 # A parameter, a substitution or a quote that the tree does not show.
 _MISSED = re.compile(r"[`'\"]|\$[\w({@*#?!$-]")
 _SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=")
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})")
+NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})")
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
@@ -290,7 +290,7 @@ class Expander:
             text = joined(self.pieces(node, scope, quoted=True))
         else:
             return None
-        return int(text.strip() or "0") if _NUMBER.fullmatch(text.strip() or "0") else None
+        return int(text.strip() or "0") if NUMBER.fullmatch(text.strip() or "0") else None
 
     # --- words ---
 
