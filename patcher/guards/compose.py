@@ -40,6 +40,7 @@ try:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.resolvers import oc
 except ImportError:
     HERE = False
 else:
@@ -166,10 +167,13 @@ class Session:
         """What ``starts`` are configured by, or which of the changes that are asked for Hydra accepts."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if "starts" in request:
-                self._composed = []
-                return [self._start(job) for job in request["starts"]]
-            return [self._changes(one) for one in request["changes"]]
+            try:
+                if "starts" in request:
+                    self._composed = []
+                    return [self._start(job) for job in request["starts"]]
+                return [self._changes(one) for one in request["changes"]]
+            finally:
+                OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)  # which each of them has made its own
 
     def _start(self, job: _Job) -> dict[str, Any]:
         _give_environment(job)
@@ -183,7 +187,9 @@ class Session:
                     composed = _stand_in(job, _overrides(_arguments(job).overrides, job, []))
                 values = composed.values(job) if composed else None
         except Exception as error:  # whatever YAML and resolvers of others raise is an answer
-            composed, reason = None, reason or _said(error)
+            said = _TOKENS.sub("…", str(error)).strip().partition("\n")[0]
+            said = str(error) if isinstance(error, _NotKnown) else f"Hydra cannot compose it: {said}"[:300]
+            composed, reason = None, reason or said
         # What may be anything still has the keys that the advice to switch it off needs.
         with contextlib.suppress(Exception):
             composed = composed or _stand_in(job, [])
@@ -210,13 +216,6 @@ class Session:
                 accepted.append(key)
         values = changed.values(job)
         return {"origins": origins, "place": place, "accepted": accepted, "overrides": overrides, "values": values}
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, _NotKnown):
-        return str(error)
-    said = _TOKENS.sub("…", str(error)).strip().partition("\n")[0]
-    return f"Hydra cannot compose it: {said}"[:300]
 
 
 def _exact(job: _Job) -> _Composed:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.launches.invocation import RUN_TIME, Argument, Assignment, Placed
+from patcher.launches.invocation import RUN_TIME, Assignment, Placed
 from patcher.launches.scope import MANY, MOST_TEXT, Scope, Words
 
 _MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
@@ -29,13 +29,10 @@ class Piece(NamedTuple):
 
 def given(ways: Sequence[Assignment], *, empty: bool) -> bool | None:
     """Whether a parameter has a value, which an ``empty`` one is not; None if only the run tells."""
-    answers = {one.present and (not empty or _has_text(one.text)) for one in ways}
+    texts = [one.text if one.present else "" for one in ways]
+    full = {None if text is None or set(text) == {RUN_TIME} else bool(text) for text in texts}
+    answers = full if empty else {one.present for one in ways}
     return answers.pop() if len(answers) == 1 else None
-
-
-def _has_text(text: Argument) -> bool | None:
-    """Whether a text is not empty, None where it may be."""
-    return None if text is None or set(text) == {RUN_TIME} else bool(text)
 
 
 def literal(text: str) -> list[Piece]:

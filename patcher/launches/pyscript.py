@@ -99,10 +99,7 @@ class _Python:
         whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for target in targets:
             if isinstance(target, ast.Subscript) and _is_environ(target.value):
-                if isinstance(node, ast.Delete):
-                    self._drop(target.slice, node)
-                else:
-                    self._put(target.slice, whole, node)
+                self._put(target.slice, whole, node, drop=isinstance(node, ast.Delete))
             elif isinstance(node, ast.AugAssign) and _is_environ(node.target):
                 self._update([node.value], node)
             elif isinstance(target, ast.Name):
@@ -138,7 +135,7 @@ class _Python:
             case "clear", _:
                 self.scope.variables.clear()
             case "pop" | "unsetenv", [key, *_]:
-                self._drop(key, node)
+                self._put(key, None, node, drop=True)
             case "putenv" | "__setitem__", [key, value]:
                 self._put(key, value, node)
             case "setdefault", [key, value]:
@@ -215,20 +212,17 @@ class _Python:
 
     # --- values ---
 
-    def _put(self, key: ast.expr | None, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
-        name, found = self._text(key) if key else None, ast.unparse(node)[:200]
-        text = self._text(value) if value else None
+    def _put(
+        self, key: ast.expr | None, value: ast.expr | None, node: ast.stmt | ast.expr, *, drop: bool = False
+    ) -> None:
+        name, where, found = self._text(key) if key else None, self._where(node), ast.unparse(node)[:200]
         if name is None:
-            self.scope.anything(self._where(node), found)
+            (self.scope.drop_any if drop else self.scope.anything)(where, found)
+        elif drop:
+            self.scope.drop(name, where, found, self.reading.depth)
         else:
-            self.scope.put(name, text, self._where(node), found, export=True, depth=self.reading.depth)
-
-    def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
-        name, found = self._text(key), ast.unparse(node)[:200]
-        if name is None:
-            self.scope.drop_any(self._where(node), found)
-        else:
-            self.scope.drop(name, self._where(node), found, self.reading.depth)
+            text = self._text(value) if value else None
+            self.scope.put(name, text, where, found, export=True, depth=self.reading.depth)
 
     def _resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
         while isinstance(node, ast.Name) and steps:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,13 +79,8 @@ class Scope:
 
     def copy(self, **changes: Any) -> Scope:
         """A scope whose later changes stay its own, as in a child process, with changes to begin with."""
-        own = {name: dict(getattr(self, name) or {}) for name in ("variables", "arrays", "functions", "hidden")}
-        return replace(self, **own | ({} if self.hidden is not None else {"hidden": None}) | changes)
-
-    def become(self, other: Scope) -> None:
-        """Take the state of another scope over."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(other, one.name))
+        own = {name: dict(one) for name, one in vars(self).items() if isinstance(one, dict)}
+        return replace(self, **own | changes)
 
     def child(self, args: Words | None, program: str = RUN_TIME) -> Scope:
         """What a script that is started from here gets: what is exported."""

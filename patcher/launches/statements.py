@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.grammar import Node, parsed
-from patcher.launches.invocation import RUN_TIME, Invocation
+from patcher.launches.invocation import RUN_TIME
 from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope, Ways, bounded, divided, left, merged, started
 from patcher.launches.words import NUMBER, Expander
 
@@ -56,8 +56,7 @@ class Statements(Expander):
             scope.anything(where, found)
             scope.functions = dict.fromkeys(scope.functions)
             scope.status = None
-        start = Invocation(where, (None,), dict(scopes[0].variables), sure=False, reason=f"{reason}: {found[:80]}")
-        self.reading.invocations.append(start)
+        self.reading.invocation(where, (None,), scopes[0], False, f"{reason}: {found[:80]}")
         return scopes
 
     def block(self, nodes: Sequence[Node], scopes: Ways) -> Ways:

@@ -242,7 +242,7 @@ class Expander:
         # What is not quoted in there is split as a value is.
         other = other if quoted else [one._replace(literal=False) for one in self.tilde(other, own)]
         if own is not scope:
-            scope.become(merged([scope, own], 1 << 30))
+            vars(scope).update(vars(merged([scope, own], 1 << 30)))
             other = [Piece(RUN_TIME, quoted, where=where)]
         if kind == "=":
             where = self.where(node)

@@ -146,7 +146,7 @@ def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Seque
 def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argument]]:
     """The variables in a YAML file of Ray's, each with its line, by the first of ``pythons`` that has PyYAML.
 
-    Raises ValueError where nobody can read it, TypeError where it is no mapping of mappings.
+    Raises ValueError where nobody can read it, or where it is no mapping of mappings.
     """
     program = (pkgutil.get_data(__package__, "yaml_lines.py") or b"").decode()
     reason = "no PyYAML here: --python EXE leads to one that has it"
@@ -160,17 +160,7 @@ def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argume
             reason = str(error)
             continue
         if done.returncode == 0:
-            found = {key: value for key, _, value in _pairs_of(json.loads(done.stdout))}
-            pairs = _pairs_of(found.get("env_vars"))
-            return [(str(key), line, value if isinstance(value, str) else None) for key, line, value in pairs]
+            return [(name, line, text) for name, line, text in json.loads(done.stdout)]
         if "No module named 'yaml'" not in done.stderr:
             reason = done.stderr.strip().rpartition("\n")[2] or f"{python} ended with {done.returncode}"
     raise ValueError(reason)
-
-
-def _pairs_of(mapping: object) -> list[tuple[object, int, object]]:
-    if mapping in (None, "", "~", "null"):
-        return []
-    if not isinstance(mapping, list):
-        raise TypeError("no mapping")
-    return mapping
