@@ -97,13 +97,13 @@ def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer:
     worst = max((state for _, state, _ in found), key=lambda state: state.severity, default=State.OFF)
     if worst is State.OFF:
         return None
-    severest = [(switch, ways) for switch, state, ways in found if state is worst]
-    keys, values = [key for switch, _ in severest for key in switch.keys], answer["values"]
+    meant = [(switch, ways) for switch, state, ways in found if state is worst]
+    keys, values = [key for switch, _ in meant for key in switch.keys], answer["values"]
     shown = dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0]))
     opened = [name for name in shown if worst is State.UNKNOWN and unknown(values[name])]
-    changes = {name: typed(off) for switch, ways in severest for name, off in _off(switch, ways)}
+    changes = {name: typed(off) for switch, ways in meant for name, off in _off(switch, ways)}
     request = {"start": number, "keys": list(shown), "decisive": [*opened, *changes][0], "changes": changes}
-    return _Judged(start, answer, worst, severest, request, opened)
+    return _Judged(start, answer, worst, meant, request, opened)
 
 
 def _finding(one: _Judged, change: dict[str, Any]) -> Finding:

@@ -110,11 +110,6 @@ def severest(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def worst(findings: Iterable[Finding]) -> State:
-    """The severest state: on before unknown before armed before off."""
-    return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
-
-
 def _asked(switch: Switch, invocations: Sequence[Invocation]) -> Invocation | None:
     """The invocation that makes an armed profiler record; one that surely runs before one that may."""
     asking = [

@@ -141,7 +141,7 @@ class Commands(Statements):
         odd = child.type == "ERROR" or (text.startswith("[") and "]" in text and "=" in text)
         return (Placed(MANY, self.where(child)),) if odd else self.fields(child, scope)
 
-    def declare(self, node: Node, scope: Scope) -> None:
+    def _declared(self, node: Node, scope: Scope) -> Ways:
         """``export``, ``declare``, ``local`` and their kin."""
         kind, where, text = node.children[0].type, self.where(node), self.text(node)
         options, names = "", list[tuple[str, Node | None, Words | str]]()
@@ -155,7 +155,7 @@ class Commands(Statements):
                 names += [(word, None, "") for word in self.fields(child, scope)]
         if "f" in options.lower():
             scope.flags |= {f"export {name}" for name, *_ in names} if kind == "export" else set()
-            return
+            return [scope]
         remove = "+x" in options or (kind == "export" and "n" in options)
         export = (kind == "export" or re.search(r"-[a-zA-Z]*x", options) is not None) and not remove
         odd = kind == "readonly" or re.search("[iulcrAt]" if kind == "export" else "[iulcnrAt]", options)
@@ -172,6 +172,7 @@ class Commands(Statements):
                 scope.flags |= {f"odd {name}"}
             if odd and assigned is not None and re.search(r"[iulcA]", options):
                 scope.forget(name, where, text)
+        return [scope]
 
     def _hide(self, name: str, scope: Scope, hidden: dict[str, Any], where: str, unset: str) -> None:
         """Make a variable local to the function that runs; ``unset`` is the text that gives it no value."""
@@ -184,13 +185,12 @@ class Commands(Statements):
         elif unset and name in scope.variables:
             scope.drop(name, where, unset, self.reading.depth)
 
-    def unset(self, node: Node, scope: Scope) -> None:
-        """``unset``, of variables and of functions."""
+    def _one_unset_command(self, node: Node, scope: Scope) -> Ways:
         where, text = self.where(node), self.text(node)
         words = [word for child in node.children[1:] for word in self.fields(child, scope)]
         if words[:1] == ["-f"]:
             scope.functions = {name: one for name, one in scope.functions.items() if name not in words}
-            return
+            words = []
         for word in words:
             if RUN_TIME in word or word == "-n":
                 scope.drop_any(where, text)
@@ -198,6 +198,8 @@ class Commands(Statements):
                 scope.forget(word.partition("[")[0], where, text)
             elif not word.startswith("-"):
                 scope.drop(word, word.where, f"unset {word}", self.reading.depth)
+        scope.status, scope.hoped = True, True
+        return [scope]
 
     def _one_variable_assignment(self, node: Node, scope: Scope) -> Ways:
         self.store(node, self.evaluated(node, scope), scope)
@@ -205,22 +207,12 @@ class Commands(Statements):
         return [scope]
 
     def _on_variable_assignments(self, node: Node, scopes: Ways) -> Ways:
-        for child in node.children:
-            scopes = self.statement(child, scopes)
-        return scopes
+        return self.block(node.children, scopes)
 
     def _one_declaration_command(self, node: Node, scope: Scope) -> Ways:
-        def run(scopes: Ways) -> Ways:
-            self.declare(node, scopes[0])
-            return scopes
-
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
         scope.status, scope.hoped = True, True
-        return self._redirected([child for child in node.children if child.type in _REDIRECTS], run, scope)
-
-    def _one_unset_command(self, node: Node, scope: Scope) -> Ways:
-        self.unset(node, scope)
-        scope.status, scope.hoped = True, True
-        return [scope]
+        return self._redirected(redirects, lambda scopes: self._declared(node, scopes[0]), scope)
 
     # --- commands ---
 

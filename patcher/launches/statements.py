@@ -10,16 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patcher.launches.grammar import Node, parsed
 from patcher.launches.invocation import RUN_TIME
 from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope, Ways, bounded, divided, left, merged, started
 from patcher.launches.words import NUMBER, Expander
-
-if TYPE_CHECKING:
-    from patcher.launches.reading import Reading
 
 # From the ways on which something is reached to those behind it.
 Run = Callable[[Ways], Ways]
@@ -37,10 +32,6 @@ class Statements(Expander):
 
     The method ``_on_TYPE`` follows a statement of that type of node on all ways at once, ``_one_TYPE`` on one way.
     """
-
-    def __init__(self, reading: Reading, text: str, name: str, line: int, folder: Path) -> None:
-        super().__init__(text, name, line)
-        self.reading, self.folder = reading, folder
 
     def run(self, scope: Scope) -> Ways:
         """The ways on which the text ends."""

@@ -10,6 +10,8 @@ import operator
 import re
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Assignment, Placed
@@ -26,6 +28,9 @@ from patcher.launches.pieces import (
     splits_oddly,
 )
 from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words, merged
+
+if TYPE_CHECKING:
+    from patcher.launches.reading import Reading
 
 _LITERAL = frozenset({"word", "number", "regex", "extglob_pattern", "variable_name", "test_operator"})
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
@@ -66,10 +71,10 @@ class Expander:
     What an expansion sets or leaves to the run is changed in the scope.
     """
 
-    def __init__(self, text: str, name: str, line: int) -> None:
+    def __init__(self, reading: Reading, text: str, name: str, line: int, folder: Path) -> None:
         # At the end of the text, a backslash has no line to go on with.
         self.source = (text + "\n" if text.endswith("\\\n") else text).encode("utf-8", "surrogatepass")
-        self.name, self.line = name, line
+        self.reading, self.name, self.line, self.folder = reading, name, line, folder
         self._lines = [match.end() for match in re.finditer(rb"\n", self.source)]
 
     def captured(self, node: Node, scope: Scope) -> str:
