@@ -261,15 +261,12 @@ def _arguments(job: _Job) -> argparse.Namespace:
     """What Hydra takes from the words of a start: the folder and the name of the configuration, overrides, folders."""
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--config-path", "-cp")
-    parser.add_argument("--config-name", "-cn")
-    parser.add_argument("--config-dir", "-cd")
+    for names in ("--config-path -cp", "--config-name -cn", "--config-dir -cd", "--package -p", "--experimental-rerun"):
+        parser.add_argument(*names.split())
     for flags in ("--help -h", "--hydra-help", "--resolve", "--run -r", "--multirun -m", "--shell-completion -sc"):
         parser.add_argument(*flags.split(), action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--info", "-i", nargs="?")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--experimental-rerun")
     given = parser.parse_intermixed_args([RUN_TIME if word is None else word for word, _ in job["words"]])
     if any(RUN_TIME in word.partition("=")[0] for word in given.overrides) or any(
         word[:1] == "-" for word, _ in job["perhaps"]

@@ -81,13 +81,9 @@ class Child:
         if self._process is None:
             self._process = subprocess.Popen(
                 [self._python, "-c", _RUN, (pkgutil.get_data(__package__, "compose.py") or b"").decode()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                encoding="utf-8",
-                errors="surrogateescape",
-                start_new_session=True,
-            )
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
+                errors="surrogateescape", start_new_session=True,
+            )  # fmt: skip
         timer = threading.Timer(self._limit, os.killpg, (self._process.pid, signal.SIGKILL))
         timer.start()
         try:

@@ -99,9 +99,9 @@ class _Python:
         whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for target in targets:
             if isinstance(target, ast.Subscript) and _is_environ(target.value):
-                self._put(target.slice, whole, node, drop=isinstance(node, ast.Delete))
+                self._put(self._text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
             elif isinstance(node, ast.AugAssign) and _is_environ(node.target):
-                self._update([node.value], node)
+                self._update([node.value], [], node)
             elif isinstance(target, ast.Name):
                 # Of a name that is set anew nothing is known.
                 self.names[target.id] = whole if target.id not in self.names else None
@@ -113,8 +113,7 @@ class _Python:
             if isinstance(inner, ast.Call):
                 self._call(inner)
             elif isinstance(inner, ast.Dict):
-                pairs = zip(inner.keys, inner.values, strict=True)
-                self._mapping([(_constant(key), value) for key, value in pairs if key])
+                self._mapping(self._pairs(inner))
 
     def _call(self, node: ast.Call) -> None:
         dotted = _dotted(node.func)
@@ -127,7 +126,13 @@ class _Python:
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
             self.reading.invocation(self._where(node), [dotted, *(one for one in paths if "/" in one)], None)
-            self._mapping([(keyword.arg, keyword.value) for keyword in node.keywords])
+            self._mapping(self._pairs(node))
+
+    def _pairs(self, node: ast.Dict | ast.Call) -> list[tuple[Argument, ast.expr]]:
+        """The names and values of a dictionary, or those that a call is given; None for a name that is not known."""
+        if isinstance(node, ast.Call):
+            return [(keyword.arg, keyword.value) for keyword in node.keywords]
+        return [(self._text(key) if key else None, value) for key, value in zip(node.keys, node.values, strict=True)]
 
     def _environ_call(self, name: str, node: ast.Call) -> None:
         """A method of the environment; one that is given what only the run tells may set anything."""
@@ -135,26 +140,28 @@ class _Python:
             case "clear", _:
                 self.scope.variables.clear()
             case "pop" | "unsetenv", [key, *_]:
-                self._put(key, None, node, drop=True)
+                self._put(self._text(key), None, node, drop=True)
             case "putenv" | "__setitem__", [key, value]:
-                self._put(key, value, node)
+                self._put(self._text(key), value, node)
             case "setdefault", [key, value]:
-                ways = self.scope.look(self._text(key) or "")
+                variable = self._text(key)
+                ways = self.scope.look(variable or "")
                 kept = tuple(one for one in ways if one.present)
                 if kept != ways:
-                    self._put(key, value, node)
-                    if variable := self._text(key):
+                    self._put(variable, value, node)
+                    if variable:
                         self.scope.variables[variable] = (*kept, *self.scope.look(variable))
             case "update", given:
-                names = [ast.Constant(one.arg) if one.arg else None for one in node.keywords]
-                self._update([*given, ast.Dict([*names], [one.value for one in node.keywords])], node)
+                self._update(given, self._pairs(node), node)
 
-    def _update(self, mappings: Sequence[ast.expr], node: ast.stmt | ast.expr) -> None:
+    def _update(
+        self, mappings: Sequence[ast.expr], pairs: list[tuple[Argument, ast.expr]], node: ast.stmt | ast.expr
+    ) -> None:
         for one in map(self._resolved, mappings):
-            pairs = zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else [(None, one)]
-            for named, text in pairs:
-                if named or not _is_environ(text):  # what it holds already changes nothing
-                    self._put(named, text, node)
+            pairs = [*(self._pairs(one) if isinstance(one, ast.Dict) else [(None, one)]), *pairs]
+        for name, value in pairs:
+            if name is not None or not _is_environ(value):  # what it holds already changes nothing
+                self._put(name, value, node)
 
     def _starts(self, node: ast.Call) -> None:
         """``subprocess.run([...])`` and ``os.system("…")``."""
@@ -197,14 +204,10 @@ class _Python:
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
         given = self._resolved(value)
-        pairs: list[tuple[Argument, ast.expr]]
-        if isinstance(given, ast.Dict):
-            items = zip(given.keys, given.values, strict=True)
-            pairs = [(_constant(key) if key else None, one) for key, one in items]
-        elif isinstance(given, ast.Call) and _dotted(given.func).endswith(("Config", "dict")) and not given.args:
-            pairs = [(keyword.arg, keyword.value) for keyword in given.keywords]
-        else:
+        called = isinstance(given, ast.Call) and _dotted(given.func).endswith(("Config", "dict")) and not given.args
+        if not isinstance(given, ast.Dict | ast.Call) or not (called or isinstance(given, ast.Dict)):
             return [option, self._text(given)]
+        pairs = self._pairs(given)
         words: list[Argument] = [] if pairs else [option, "{}"]
         for key, one in pairs:
             words += [option, None] if key is None else [f"{option}.{key}", self._text(one)]
@@ -212,10 +215,8 @@ class _Python:
 
     # --- values ---
 
-    def _put(
-        self, key: ast.expr | None, value: ast.expr | None, node: ast.stmt | ast.expr, *, drop: bool = False
-    ) -> None:
-        name, where, found = self._text(key) if key else None, self._where(node), ast.unparse(node)[:200]
+    def _put(self, name: Argument, value: ast.expr | None, node: ast.stmt | ast.expr, *, drop: bool = False) -> None:
+        where, found = self._where(node), ast.unparse(node)[:200]
         if name is None:
             (self.scope.drop_any if drop else self.scope.anything)(where, found)
         elif drop:
@@ -267,10 +268,6 @@ class _Python:
     def _variable(self, name: Argument) -> Argument:
         ways = self.scope.look(name or "")
         return known(ways[0].text) if len(ways) == 1 else None
-
-
-def _constant(node: ast.expr) -> Argument:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def _dotted(node: ast.expr) -> str:
