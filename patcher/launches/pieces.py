@@ -62,14 +62,9 @@ def many(where: str = "") -> Piece:
     return Piece(words=(Placed(MANY, where),))
 
 
-def splits_oddly(scope: Scope) -> bool:
-    """Whether words are split and joined elsewhere than at blanks."""
-    return any(one.present for one in scope.variables.get("IFS", ()))
-
-
 def elements_of(words: Words, sign: str, quoted: bool, scope: Scope) -> Piece:
     """``$@``, ``$*`` and the elements of an array."""
-    if words and splits_oddly(scope) and not (quoted and sign == "@"):
+    if words and scope.splits_oddly() and not (quoted and sign == "@"):
         return Piece(RUN_TIME, True) if quoted else many()
     if quoted and sign == "*":
         return Piece(RUN_TIME if MANY in words else " ".join(words), True)

@@ -45,7 +45,7 @@ def is_script(name: str) -> bool:
     return name.endswith((".sh", ".bash"))
 
 
-def starts_something(name: str) -> bool:
+def is_started(name: str) -> bool:
     """Whether a program of that name behind a launcher is what is launched."""
     return name in SHELLS or name == "vllm" or is_python(name) or name.endswith(".py") or is_script(name)
 

@@ -15,16 +15,7 @@ from pathlib import Path
 from patcher.errors import Kind, Problem
 from patcher.launches.builtins import Shell
 from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known
-from patcher.launches.program import (
-    ELSEWHERE,
-    LAUNCHERS,
-    QUIET,
-    SHELLS,
-    is_python,
-    is_script,
-    name_of,
-    starts_something,
-)
+from patcher.launches.program import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, is_started, name_of
 from patcher.launches.pyscript import read_python
 from patcher.launches.scope import MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
 from patcher.launches.wrappers import options, unwrapped
@@ -191,7 +182,7 @@ class Reading:
             return self.file(path, child, named=place.named and "/" in program)
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
-            starts = word == "--" or starts_something(name_of(rest[0]))
+            starts = word == "--" or is_started(name_of(rest[0]))
             if rest and starts and not (name == "uv" and words[at - 1] in _UV_VALUED):
                 before = len(self.invocations)
                 self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))

@@ -97,6 +97,10 @@ class Scope:
         """Everything that a variable may be."""
         return self.variables.get(name) or self.variables.get(ANY, ABSENT)
 
+    def splits_oddly(self) -> bool:
+        """Whether words are split and joined elsewhere than at blanks."""
+        return any(one.present for one in self.variables.get("IFS", ()))
+
     def elements(self, name: str) -> Words:
         """The words of an array."""
         return self.arrays.get(name, (Placed(MANY, ""),) if ANY in self.variables else ())

@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING
 
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Assignment, Placed
-from patcher.launches.pieces import (
-    Piece,
-    changed,
-    elements_of,
-    given,
-    is_file_name,
-    joined,
-    literal,
-    many,
-    matching,
-    splits_oddly,
-)
+from patcher.launches.pieces import Piece, changed, elements_of, given, is_file_name, joined, literal, many, matching
 from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words, merged
 
 if TYPE_CHECKING:
@@ -340,7 +329,7 @@ class Expander:
                 current += [Piece(str(word), True, where=word.where) for word in words]
                 continue
             split = not (piece.quoted or piece.literal)
-            if split and splits_oddly(scope):
+            if split and scope.splits_oddly():
                 return lost
             for at, part in enumerate(re.split(r"[ \t\n]+", piece.text) if split else [piece.text]):
                 if at and current:
