@@ -30,11 +30,7 @@ __all__ = [
 
 
 def read(
-    environ: Mapping[str, str],
-    script: Path | None = None,
-    command: Sequence[str] = (),
-    *,
-    pythons: Sequence[str] = (),
+    environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = (), *, pythons: Sequence[str] = ()
 ) -> tuple[Invocation, ...]:
     """Every invocation of a script and a command; without any, one invocation with the environment alone.
 

@@ -43,10 +43,7 @@ def invocations(
     return tuple(reading.invocations)
 
 
-_UV_VALUED = frozenset({
-    "--extra", "--group", "--with", "--package", "--python", "-p", "--project", "--directory", "--no-extra",
-    "--with-editable",
-})  # fmt: skip
+_UV_VALUED = re.compile("-p|--(extra|group|with|package|python|project|directory|no-extra|with-editable)")
 
 
 class Reading:
@@ -183,7 +180,7 @@ class Reading:
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
             starts = word == "--" or is_started(name_of(rest[0]))
-            if rest and starts and not (name == "uv" and words[at - 1] in _UV_VALUED):
+            if rest and starts and not (name == "uv" and _UV_VALUED.fullmatch(words[at - 1])):
                 before = len(self.invocations)
                 self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
                 return len(self.invocations) > before
