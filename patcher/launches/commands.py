@@ -13,6 +13,7 @@ from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.pieces import joined, path_of
 from patcher.launches.scope import MANY, MOST_NESTING, NAME, Fed, Place, Scope, Ways, Words
 from patcher.launches.statements import Run, Statements
+from patcher.launches.words import braced
 
 # Commands whose failure is an answer; of all others a person expects that they succeed.
 _ANSWERS = frozenset({
@@ -56,7 +57,8 @@ class Commands(Statements):
                 if sign == "<":
                     self.reading.fed = Fed(RUN_TIME, 0)
                     wrong = redirect.prev_sibling is not None and redirect.prev_sibling.type == "ERROR"
-                    missing = missing or not (wrong or _there(file, scope))
+                    there = RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()
+                    missing = missing or not (wrong or there)
                 silent = silent or (sign[:1] in {">", "&"} and (number is None or self.text(number) == "1"))
             elif redirect.type != "ERROR":
                 return self.lost(redirect, [scope])
@@ -111,9 +113,10 @@ class Commands(Statements):
             return ""
         if value.type == "array" and "[" not in self.text(node.children[0]):
             return tuple(word for child in value.children for word in self._listed(child, scope))
-        text = self.scalar(value, scope, assigned=True)
+        pieces = self.pieces(value, scope)
         # There, and not in a plain assignment, braces may make several words of one.
-        return RUN_TIME if declared and _braces(value) else text
+        lost = declared and braced(pieces)
+        return RUN_TIME if lost else joined(self.tilde(pieces, scope, assigned=True))
 
     def store(self, node: Node, value: Words | str, scope: Scope, *, export: bool = False) -> None:
         """Do what an assignment does, whose value is taken already."""
@@ -315,25 +318,10 @@ class Commands(Statements):
         return ends
 
 
-def _there(file: str, scope: Scope) -> bool:
-    """Whether a file that is read from is here."""
-    return RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()
-
-
-def _braces(node: Node) -> bool:
-    """Whether a word has an opening brace outside of quotes and of expansions."""
-    if node.type in {"string", "raw_string", "ansi_c_string"}:
-        return False
-    if node.type == "concatenation":
-        return any(map(_braces, node.children))
-    return b"{" in (node.text or b"").replace(b"${", b"")
-
-
 def restore(scope: Scope, hidden: dict[str, Any]) -> None:
     """Give variables and arrays the values back that others have hidden."""
-    for name, saved in hidden.items():
-        held: tuple[dict[str, Any], dict[str, Any]] = (scope.variables, scope.arrays)
-        for there, one in zip(held, saved, strict=True):
-            there.pop(name, None)
-            if one is not None:
-                there[name] = one
+    for name, (ways, words) in hidden.items():
+        scope.variables.pop(name, None)
+        scope.arrays.pop(name, None)
+        scope.variables |= {name: ways} if ways is not None else {}
+        scope.arrays |= {name: words} if words is not None else {}

@@ -97,12 +97,10 @@ def changed(text: str, sign: str, beyond: str) -> str:
     if re.search(r"[$`'\"\\\[(]", beyond) or len(text) >= 1000:
         return RUN_TIME
     if sign in {"%", "%%", "#", "##"}:
-        sizes = sorted(range(len(text) + 1), reverse=len(sign) > 1)
-        if sign[0] == "%":
-            return next(
-                (text[: len(text) - size] for size in sizes if fnmatchcase(text[len(text) - size :], beyond)), text
-            )
-        return next((text[size:] for size in sizes if fnmatchcase(text[:size], beyond)), text)
+        cuts = [(text[:at], text[at:]) for at in range(len(text) + 1)]
+        kept, gone = (0, 1) if sign[0] == "%" else (1, 0)
+        cuts = cuts if sign in {"#", "%%"} else cuts[::-1]
+        return next((cut[kept] for cut in cuts if fnmatchcase(cut[gone], beyond)), text)
     old, _, new = beyond.partition("/")
     if sign in {"/", "//"} and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
         return text.replace(old, new, -1 if sign == "//" else 1)

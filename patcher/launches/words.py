@@ -54,6 +54,11 @@ def _told(ways: Sequence[Assignment]) -> tuple[str, str]:
     return RUN_TIME if text is None else text, "" if last.where == "environment" else last.where
 
 
+def braced(pieces: Sequence[Piece]) -> bool:
+    """Whether braces make several words of pieces."""
+    return bool(_BRACES.search("".join(one.text if one.literal else "q" for one in pieces)))
+
+
 class Expander:
     """Evaluates the words of one text in a scope; its statements are the Shell's, who says what a substitution prints.
 
@@ -301,9 +306,9 @@ class Expander:
             return [Piece(RUN_TIME, True)]
         return pieces
 
-    def scalar(self, node: Node, scope: Scope, *, assigned: bool = False) -> str:
-        """The text that a word becomes, as in an assignment."""
-        return joined(self.tilde(self.pieces(node, scope), scope, assigned=assigned))
+    def scalar(self, node: Node, scope: Scope) -> str:
+        """The text that a word becomes where nothing is split."""
+        return joined(self.tilde(self.pieces(node, scope), scope))
 
     def fields(self, node: Node, scope: Scope) -> Words:
         """The words that one word becomes; MANY if only the run tells how many."""
@@ -315,7 +320,7 @@ class Expander:
             pieces = [Piece(named.group(), literal=True), *self.tilde([*value, *pieces[1:]], scope)]
         else:
             pieces = self.tilde(pieces, scope)
-        if _BRACES.search("".join(one.text if one.literal else "q" for one in pieces)):
+        if braced(pieces):
             return lost
         if len(pieces) == 1 and pieces[0].words is not None:
             return pieces[0].words
