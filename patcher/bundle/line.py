@@ -63,8 +63,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _ran(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
-    if options.path and options.python:
-        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     where = shlex.join([word for name, value in typed.items() if value for word in (name, str(value))])

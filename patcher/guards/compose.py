@@ -25,6 +25,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+if __name__ == "__main__":
+    # The folder of this file has a `hydra` of its own, and the working directory may hold anything.
+    sys.path[:] = [path for path in sys.path if path not in ("", str(Path(__file__).parent))]
+try:
+    import yaml
+
+    if __name__ == "__main__":
+        yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # before OmegaConf builds on it: half the time
+    from hydra import compose, initialize, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.resolvers import oc
+except ImportError:
+    HERE = False
+else:
+    HERE = True
+
 # Stands in the configuration for what only the run tells; an identifier, so that it is valid wherever a text is.
 TOKEN = "rlpatch_run_time_"  # noqa: S105 - no password
 # The same in a word of a start.
@@ -33,6 +54,7 @@ _TOKENS = re.compile(rf"{TOKEN}\d+")
 _KEY = re.compile(r"[+~]{0,2}([A-Za-z_][\w./@:-]*)=", re.ASCII)
 _INTERPOLATION = re.compile(r"\$\{(?:oc\.select:)?([A-Za-z_][\w.]*)")
 
+_NUMBERS = itertools.count()
 _NOWHERE = object()
 
 _Job = dict[str, Any]
@@ -44,6 +66,10 @@ class _NotKnown(Exception):  # noqa: N818 - it is an answer
 
 class _NotBased(Exception):  # noqa: N818 - it is an answer
     """Why the files are not known that the words of a start change."""
+
+
+def _token() -> str:
+    return f"{TOKEN}{next(_NUMBERS)}"
 
 
 class _Override(NamedTuple):
@@ -65,22 +91,19 @@ class _Composed:
     texts: list[str]
     everything: bool
 
-    def values(self, job: _Job, tokens: Iterator[str]) -> dict[str, Any]:
+    def values(self, job: _Job) -> dict[str, Any]:
         """The values of the job's keys with their interpolations resolved; a token for each that is not known."""
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
         found = {}
         for key in job["keys"]:
             try:
                 value = OmegaConf.select(self.config, key)
                 found[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
             except OmegaConfBaseException:
-                found[key] = next(tokens)
+                found[key] = _token()
             # Where the project's own files name all that is read, what is not in them need not be known.
             there = not job["whole"] or self.name is None or self._raw(key) is not _NOWHERE
             if not self.everything and there and self.origin(key)[1] is None:
-                found[key] = next(tokens)
+                found[key] = _token()
         return found
 
     def origin(self, key: str, steps: int = 8) -> tuple[str, str | None]:
@@ -99,8 +122,6 @@ class _Composed:
 
     @cached_property
     def _written(self) -> Any:
-        from omegaconf import OmegaConf
-
         return OmegaConf.to_container(self.config, resolve=False)
 
     def _raw(self, key: str) -> Any:
@@ -111,19 +132,12 @@ class _Composed:
 
     def change(self, override: str) -> None:
         """Put one more override behind the others, as Hydra does. Raises what Hydra would refuse it with."""
-        from hydra.core.override_parser.overrides_parser import OverridesParser
-        from omegaconf import OmegaConf
-
         read = OverridesParser.create().parse_override(override)
         OmegaConf.update(self.config, read.key_or_group, read.value(), merge=True)
         self.overrides.append(_Override(read.key_or_group, override, ""))
 
     def place(self, key: str) -> str:
         """The file and line in which a key is written last, empty if it is written nowhere."""
-        import yaml
-        from hydra.core.global_hydra import GlobalHydra
-        from hydra.types import RunMode
-
         if not self.name:
             return ""
         with _initialized(self.folders):
@@ -153,66 +167,58 @@ class Session:
         """What ``starts`` are configured by, or which of the changes that are asked for Hydra accepts."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if "starts" in request:
-                self._composed = []
-                return [self._start(job) for job in request["starts"]]
-            return [self._changes(one) for one in request["changes"]]
+            try:
+                if "starts" in request:
+                    self._composed = []
+                    return [self._start(job) for job in request["starts"]]
+                return [self._changes(one) for one in request["changes"]]
+            finally:
+                OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)  # which each of them has made its own
 
     def _start(self, job: _Job) -> dict[str, Any]:
-        tokens = (f"{TOKEN}{number}" for number in itertools.count())
-        reason, values = "", None
-        composed = None
-        with _environment(job, tokens):
-            try:
-                if job["reason"]:
-                    raise _NotKnown(job["reason"])
+        _give_environment(job)
+        reason, values, composed = job["reason"], None, None
+        try:
+            if not reason:
                 try:
-                    composed = _exact(job, tokens)
+                    composed = _exact(job)
                 except _NotBased as answer:
                     reason = str(answer)
-                    composed = _stand_in(job, _overrides(_arguments(job).overrides, job, [], tokens))
-                values = composed.values(job, tokens) if composed else None
-            except Exception as error:  # whatever YAML and resolvers of others raise is an answer
-                composed, reason = None, reason or _said(error)
-            # What may be anything still has the keys that the advice to switch it off needs.
-            with contextlib.suppress(Exception):
-                composed = composed or _stand_in(job, [])
+                    composed = _stand_in(job, _overrides(_arguments(job).overrides, job, []))
+                values = composed.values(job) if composed else None
+        except Exception as error:  # whatever YAML and resolvers of others raise is an answer
+            said = _TOKENS.sub("…", str(error)).strip().partition("\n")[0]
+            said = str(error) if isinstance(error, _NotKnown) else f"Hydra cannot compose it: {said}"[:300]
+            composed, reason = None, reason or said
+        # What may be anything still has the keys that the advice to switch it off needs.
+        with contextlib.suppress(Exception):
+            composed = composed or _stand_in(job, [])
         self._composed.append((composed, job))
         return {"reason": reason, "values": values or {}, "known": values is not None}
 
     def _changes(self, request: dict[str, Any]) -> dict[str, Any]:
         composed, job = self._composed[request["start"]]
-        accepted, overrides = [], []
+        accepted, overrides, place = [], [], ""
         if composed is None:
             return {"origins": {}, "place": "", "accepted": [], "overrides": [], "values": {}}
-        tokens = (f"{TOKEN}{number}" for number in itertools.count(1 << 20))
-        with _environment(job, tokens):
-            changes = request["changes"]
-            origins = {key: composed.origin(key) for key in [*request["keys"], *changes]}
-            decisive, typed_at = origins[request["decisive"]]
-            place = ""
-            with contextlib.suppress(Exception):
-                place = "" if typed_at else composed.place(decisive)
-            changed = replace(composed, config=copy.deepcopy(composed.config), overrides=list(composed.overrides))
-            for key, text in changes.items():
-                override = f"{origins[key][0]}={text}"
-                with contextlib.suppress(Exception):  # refused, so it is no advice
-                    if override not in overrides:
-                        changed.change(override)
-                        overrides.append(override)
-                    accepted.append(key)
-            values = changed.values(job, tokens)
+        _give_environment(job)
+        origins = {key: composed.origin(key) for key in [*request["keys"], *request["changes"]]}
+        decisive, typed_at = origins[request["decisive"]]
+        with contextlib.suppress(Exception):
+            place = "" if typed_at else composed.place(decisive)
+        changed = replace(composed, config=copy.deepcopy(composed.config), overrides=list(composed.overrides))
+        for key, text in request["changes"].items():
+            override = f"{origins[key][0]}={text}"
+            with contextlib.suppress(Exception):  # refused, so it is no advice
+                if override not in overrides:
+                    changed.change(override)
+                    overrides.append(override)
+                accepted.append(key)
+        values = changed.values(job)
         return {"origins": origins, "place": place, "accepted": accepted, "overrides": overrides, "values": values}
 
 
-def _said(error: Exception) -> str:
-    if isinstance(error, _NotKnown):
-        return str(error)
-    said = _TOKENS.sub("…", str(error)).strip().partition("\n")[0]
-    return f"Hydra cannot compose it: {said}"[:300]
-
-
-def _exact(job: _Job, tokens: Iterator[str]) -> _Composed:
+def _exact(job: _Job) -> _Composed:
     given = _arguments(job)
     folder, name = job["folder"] and Path(job["folder"]), job["name"] or ""
     if not job["fixed"]:
@@ -231,7 +237,7 @@ def _exact(job: _Job, tokens: Iterator[str]) -> _Composed:
     folders = [folder, *_searched(folder / f"{name}.yaml", given.overrides, job["root"])]
     folders += [Path(given.config_dir)] if given.config_dir and RUN_TIME not in given.config_dir else []
     folders += [Path(job["root"], job["home"])] if job["root"] else []
-    return _compose(folders, name, _overrides(given.overrides, job, folders, tokens), everything=True)
+    return _compose(folders, name, _overrides(given.overrides, job, folders), everything=True)
 
 
 def _stand_in(job: _Job, overrides: list[_Override]) -> _Composed | None:
@@ -255,15 +261,12 @@ def _arguments(job: _Job) -> argparse.Namespace:
     """What Hydra takes from the words of a start: the folder and the name of the configuration, overrides, folders."""
     parser = _Parser(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--config-path", "-cp")
-    parser.add_argument("--config-name", "-cn")
-    parser.add_argument("--config-dir", "-cd")
+    for names in ("--config-path -cp", "--config-name -cn", "--config-dir -cd", "--package -p", "--experimental-rerun"):
+        parser.add_argument(*names.split())
     for flags in ("--help -h", "--hydra-help", "--resolve", "--run -r", "--multirun -m", "--shell-completion -sc"):
         parser.add_argument(*flags.split(), action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--info", "-i", nargs="?")
-    parser.add_argument("--package", "-p")
-    parser.add_argument("--experimental-rerun")
     given = parser.parse_intermixed_args([RUN_TIME if word is None else word for word, _ in job["words"]])
     if any(RUN_TIME in word.partition("=")[0] for word in given.overrides) or any(
         word[:1] == "-" for word, _ in job["perhaps"]
@@ -274,9 +277,6 @@ def _arguments(job: _Job) -> argparse.Namespace:
 
 def _searched(primary: Path, words: list[str], root: str | None) -> list[Path]:
     """The folders of ``hydra.searchpath``: packages, and folders that are not absolute, are those of the target."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf
-
     listed = OmegaConf.select(OmegaConf.load(primary), "hydra.searchpath") or []
     for word in words:
         if word.lstrip("+").startswith("hydra.searchpath="):
@@ -291,18 +291,15 @@ def _searched(primary: Path, words: list[str], root: str | None) -> list[Path]:
     return found
 
 
-def _overrides(words: list[str], job: _Job, folders: list[Path], tokens: Iterator[str]) -> list[_Override]:
+def _overrides(words: list[str], job: _Job, folders: list[Path]) -> list[_Override]:
     """The overrides that count, as Hydra gets them: each unknown part is a token, and so is a sweep."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
     places = {word: where for word, where in job["words"]}  # noqa: C416 - of words that are there twice the last counts
     # What stands there on some ways only comes last: then its key is unknown.
     matches = [(_KEY.match(word), where) for word, where in job["perhaps"]]
     perhaps = [(f"++{match.group(1)}={RUN_TIME}", where) for match, where in matches if match]
     parser, found = OverridesParser.create(), []
     for word, where in [*((word, places[word]) for word in words), *perhaps]:
-        text = re.sub(RUN_TIME, lambda _: next(tokens), word)
+        text = re.sub(RUN_TIME, lambda _: _token(), word)
         try:
             read = parser.parse_override(text)
         except HydraException:
@@ -312,7 +309,7 @@ def _overrides(words: list[str], job: _Job, folders: list[Path], tokens: Iterato
             continue
         group = "/" in key or read.package is not None or any((folder / key).is_dir() for folder in folders)
         if read.is_sweep_override():
-            text = f"{text.partition('=')[0]}={next(tokens)}"
+            text = f"{text.partition('=')[0]}={_token()}"
         found.append(_Override("" if group else key, text.lstrip("+") if group else text, where))
     return found
 
@@ -320,8 +317,6 @@ def _overrides(words: list[str], job: _Job, folders: list[Path], tokens: Iterato
 @contextlib.contextmanager
 def _initialized(folders: list[Path]) -> Iterator[list[str]]:
     """Hydra with the first of the folders as its own; gives the override that adds the others."""
-    from hydra import initialize, initialize_config_dir
-
     listed = ",".join("'file://{}'".format(str(folder).replace("'", "\\'")) for folder in folders[1:])
     own = initialize_config_dir(str(folders[0]), version_base=None) if folders else None
     with own or initialize(None, version_base=None):
@@ -329,9 +324,6 @@ def _initialized(folders: list[Path]) -> Iterator[list[str]]:
 
 
 def _compose(folders: list[Path], name: str | None, overrides: list[_Override], *, everything: bool) -> _Composed:
-    from hydra import compose
-    from hydra.errors import HydraException
-
     with _initialized(folders) as path:
         texts = [*path, *(one.text for one in overrides)]
         try:
@@ -344,48 +336,32 @@ def _compose(folders: list[Path], name: str | None, overrides: list[_Override], 
     return _Composed(config, folders, name, overrides, texts, everything)
 
 
-@contextlib.contextmanager
-def _environment(job: _Job, tokens: Iterator[str]) -> Iterator[None]:
+def _give_environment(job: _Job) -> None:
     """Let ``oc.env`` see the variables of the start, not our own."""
-    from omegaconf import OmegaConf
-    from omegaconf.resolvers import oc
 
     def env(name: str, *default: str | None) -> str | None:
         if name in job["environ"]:
             return str(job["environ"][name])
         if job["open"] is None or name in job["open"]:
-            return next(tokens)
+            return _token()
         if not default:
             raise KeyError(f"the environment variable {name} is not set")
         return default[0]
 
     OmegaConf.register_new_resolver("oc.env", env, replace=True)
-    try:
-        yield
-    finally:
-        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
 
 
 def main() -> None:
     """Answer until standard input ends; nothing else reaches standard output, whatever plugins print."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    # The folder of this file has a `hydra` of its own, and the working directory may hold anything.
-    sys.path[:] = [path for path in sys.path if path not in ("", str(Path(__file__).parent))]
     requests = io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8")
     gc.set_threshold(100_000)  # a configuration is thousands of small objects: a third of the time
-    session: Session | None = Session()
-    try:
-        import yaml
-
-        yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # before OmegaConf builds on it: half the time
-        import hydra  # noqa: F401
-    except ImportError:
-        session = None
+    session = Session()
     for line in requests:
         request = json.loads(line)
         os.chdir(request["here"])  # where paths begin that the words have
-        answers.write(json.dumps(session.answer(request) if session else [], default=str) + "\n")
+        answers.write(json.dumps(session.answer(request) if HERE else [], default=str) + "\n")
         answers.flush()
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.guards import hydra
-from patcher.guards.detect import Finding, Subject
+from patcher.guards.detect import Finding, Subject, severest
 from patcher.guards.hydra import Start, typed, unknown
 from patcher.launches import Invocation, decorator, programs
 from patcher.switches import Application, ConfigSwitch, State
@@ -45,18 +45,13 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     all_judged = [_judged(switches[one], number, starts[number], answers[number]) for one, number in each]
     judged = [one for one in all_judged if one]
     changes = child.ask({"changes": [one.request for one in judged]}) if child and judged else None
-    found: dict[tuple[str, str], Finding] = {}
-    for one, change in zip(judged, changes or [_UNCHANGED] * len(judged), strict=True):
-        finding = _finding(one, change)
-        known = found.get((finding.profiler, finding.where))
-        if known is None or known.state.severity < finding.state.severity:
-            found[finding.profiler, finding.where] = finding
+    found = severest(map(_finding, judged, changes or [_UNCHANGED] * len(judged)))
     searched = ", ".join(dict.fromkeys(start.where for start in starts))
     for profiler in profilers if starts else ():
-        if not any(finding.profiler == profiler for finding in found.values()):
+        if not any(finding.profiler == profiler for finding in found):
             why = next((switch.why for switch in switches[profiler]), "no switch of it exists in this release")
-            found[profiler, searched] = Finding(profiler, State.OFF, searched, "", "nothing to do", why)
-    return sorted(found.values(), key=lambda finding: profilers.index(finding.profiler))
+            found.append(Finding(profiler, State.OFF, searched, "", "nothing to do", why))
+    return sorted(found, key=lambda finding: profilers.index(finding.profiler))
 
 
 def _unknown(application: Application, subject: Subject, active: Iterable[ConfigSwitch]) -> list[Finding]:
@@ -102,13 +97,13 @@ def _judged(switches: Sequence[ConfigSwitch], number: int, start: Start, answer:
     worst = max((state for _, state, _ in found), key=lambda state: state.severity, default=State.OFF)
     if worst is State.OFF:
         return None
-    severest = [(switch, ways) for switch, state, ways in found if state is worst]
-    keys, values = [key for switch, _ in severest for key in switch.keys], answer["values"]
+    meant = [(switch, ways) for switch, state, ways in found if state is worst]
+    keys, values = [key for switch, _ in meant for key in switch.keys], answer["values"]
     shown = dict.fromkeys(key.name for key in keys if values.get(key.name) not in (None, False, key.values[0]))
     opened = [name for name in shown if worst is State.UNKNOWN and unknown(values[name])]
-    changes = {name: typed(off) for switch, ways in severest for name, off in _off(switch, ways)}
+    changes = {name: typed(off) for switch, ways in meant for name, off in _off(switch, ways)}
     request = {"start": number, "keys": list(shown), "decisive": [*opened, *changes][0], "changes": changes}
-    return _Judged(start, answer, worst, severest, request, opened)
+    return _Judged(start, answer, worst, meant, request, opened)
 
 
 def _finding(one: _Judged, change: dict[str, Any]) -> Finding:

@@ -75,9 +75,11 @@ def detect(
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
         own = [one for one in declared if one.profiler == profiler]
-        seen = [(one, hits) for one in own if (hits := _seen(one, invocations)) and release.has(one)]
+        hits = [(one, [hit for invocation in invocations for hit in _hits(one, invocation)]) for one in own]
+        there = [(_asked(one, invocations), listed) for one, listed in hits if listed and release.has(one)]
+        seen = severest(_if_asked(hit, asked) for asked, listed in there for hit in listed)
         if seen:
-            found += _profiler(seen, invocations)
+            found += [finding for finding in seen if finding.state is not State.OFF] or seen[:1]
         elif not severe:
             # Not seen anywhere: the reasons of the first switch stand for the profiler.
             why = next((one.why for one in own if release.has(one)), "no switch of it exists in this release")
@@ -85,7 +87,11 @@ def detect(
     for guard in guards:
         found += guard(Subject(release, root, config, invocations, tuple(pythons)))
     with suppress(OSError):  # a working directory that is gone
-        found = [_seen_from(f"{Path.cwd()}/", finding) for finding in found]
+        # Its files are named as they are typed there.
+        here = f"{Path.cwd()}/"
+        found = [
+            one._replace(where=one.where.removeprefix(here), off=one.off.replace(f" {here}", " ")) for one in found
+        ]
     on = [finding for finding in found if finding.state is not State.OFF]
     # Switches and guards may answer for the same profiler: it is off only if all of them say so.
     off: dict[str, Finding] = {}
@@ -95,34 +101,13 @@ def detect(
     return tuple(sorted([*on, *off.values()], key=lambda finding: -finding.state.severity))
 
 
-def _seen_from(here: str, finding: Finding) -> Finding:
-    """The finding with the files of the working directory named as they are typed there."""
-    return finding._replace(where=finding.where.removeprefix(here), off=finding.off.replace(f" {here}", " "))
-
-
-def worst(findings: Iterable[Finding]) -> State:
-    """The severest state: on before unknown before armed before off."""
-    return max((finding.state for finding in findings), key=lambda state: state.severity, default=State.OFF)
-
-
-Hits = tuple[Finding, ...]
-
-
-def _seen(switch: Switch, invocations: Sequence[Invocation]) -> Hits:
-    return tuple(hit for invocation in invocations for hit in _hits(switch, invocation))
-
-
-def _profiler(seen: Sequence[tuple[Switch, Hits]], invocations: Sequence[Invocation]) -> list[Finding]:
-    by_line: dict[str, Finding] = {}
-    for switch, hits in seen:
-        asked = _asked(switch, invocations)
-        for hit in hits:
-            finding = _if_asked(hit, asked)
-            other = by_line.get(finding.where)
-            if other is None or other.state.severity < finding.state.severity:
-                by_line[finding.where] = finding
-    findings = list(by_line.values())
-    return [finding for finding in findings if finding.state is not State.OFF] or findings[:1]
+def severest(findings: Iterable[Finding]) -> list[Finding]:
+    """Of the findings of a profiler at a line the severest, the first of several."""
+    found: dict[tuple[str, str], Finding] = {}
+    for one in findings:
+        known = found.get((one.profiler, one.where), one)
+        found[one.profiler, one.where] = one if one.state.severity > known.state.severity else known
+    return list(found.values())
 
 
 def _asked(switch: Switch, invocations: Sequence[Invocation]) -> Invocation | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import pkgutil
 import re
 import signal
 import subprocess
@@ -79,14 +80,10 @@ class Child:
     def _line(self, line: str) -> str:
         if self._process is None:
             self._process = subprocess.Popen(
-                [self._python, "-c", _RUN, _program()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                encoding="utf-8",
-                errors="surrogateescape",
-                start_new_session=True,
-            )
+                [self._python, "-c", _RUN, (pkgutil.get_data(__package__, "compose.py") or b"").decode()],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
+                errors="surrogateescape", start_new_session=True,
+            )  # fmt: skip
         timer = threading.Timer(self._limit, os.killpg, (self._process.pid, signal.SIGKILL))
         timer.start()
         try:
@@ -105,13 +102,6 @@ class Child:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-
-
-def _program() -> str:
-    """The text of ``compose``: as a text it can come out of an archive."""
-    import pkgutil
-
-    return (pkgutil.get_data(__package__, "compose.py") or b"").decode()
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -55,8 +56,6 @@ def _code(package: Path) -> bytes:
     """All Python sources of a package, as far as they can be read."""
     found = []
     for file in package.rglob("*.py"):
-        try:
+        with suppress(OSError):
             found.append(file.read_bytes())
-        except OSError:
-            continue
     return b"\n".join(found)

@@ -21,8 +21,7 @@ from patcher.launches.invocation import (
     known,
     quoted,
 )  # fmt: skip
-from patcher.launches.names import CONTAINERS, is_python, name_of
-from patcher.launches.program import Program, decorator, programs
+from patcher.launches.program import CONTAINERS, Program, decorator, is_python, name_of, programs
 
 __all__ = [
     "ANY", "CONTAINERS", "RUN_TIME", "Argument", "Assignment", "Invocation", "Placed", "Program", "Variables",
@@ -31,11 +30,7 @@ __all__ = [
 
 
 def read(
-    environ: Mapping[str, str],
-    script: Path | None = None,
-    command: Sequence[str] = (),
-    *,
-    pythons: Sequence[str] = (),
+    environ: Mapping[str, str], script: Path | None = None, command: Sequence[str] = (), *, pythons: Sequence[str] = ()
 ) -> tuple[Invocation, ...]:
     """Every invocation of a script and a command; without any, one invocation with the environment alone.
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, ClassVar
 
-from patcher.launches import builtins
-from patcher.launches.assignments import restore
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
-from patcher.launches.pieces import joined
-from patcher.launches.scope import MANY, MOST_NESTING, Fed, Scope, Words
+from patcher.launches.pieces import joined, path_of
+from patcher.launches.scope import MANY, MOST_NESTING, NAME, Fed, Place, Scope, Ways, Words
 from patcher.launches.statements import Run, Statements
-from patcher.launches.ways import Ways
+from patcher.launches.words import braced
 
 # Commands whose failure is an answer; of all others a person expects that they succeed.
 _ANSWERS = frozenset({
@@ -26,8 +25,12 @@ _REDIRECTS = ("file_redirect", "herestring_redirect", "heredoc_redirect")
 _HEREDOC = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end", "comment", "file_descriptor"})
 
 
-class Shell(Statements):
-    """Follows one shell text: its statements, and in them its commands."""
+class Commands(Statements):
+    """Follows the commands in the statements of one text."""
+
+    # Each takes its words, its node and the scope. It answers with the ways behind it, or where that is just the given
+    # one, whether it succeeds there, None if only the run tells.
+    builtins: ClassVar[Mapping[str, Callable[..., Ways | bool | None]]] = {}
 
     # --- redirections and pipelines ---
 
@@ -54,7 +57,8 @@ class Shell(Statements):
                 if sign == "<":
                     self.reading.fed = Fed(RUN_TIME, 0)
                     wrong = redirect.prev_sibling is not None and redirect.prev_sibling.type == "ERROR"
-                    missing = missing or not (wrong or _there(file, scope))
+                    there = RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()
+                    missing = missing or not (wrong or there)
                 silent = silent or (sign[:1] in {">", "&"} and (number is None or self.text(number) == "1"))
             elif redirect.type != "ERROR":
                 return self.lost(redirect, [scope])
@@ -102,28 +106,116 @@ class Shell(Statements):
 
     # --- assignments ---
 
+    def evaluated(self, node: Node, scope: Scope, *, declared: bool = False) -> Words | str:
+        """What stands behind ``NAME=`` and ``NAME+=``: words for an array."""
+        value = node.child_by_field_name("value")
+        if value is None:
+            return ""
+        if value.type == "array" and "[" not in self.text(node.children[0]):
+            return tuple(word for child in value.children for word in self._listed(child, scope))
+        pieces = self.pieces(value, scope)
+        # There, and not in a plain assignment, braces may make several words of one.
+        lost = declared and braced(pieces)
+        return RUN_TIME if lost else joined(self.tilde(pieces, scope, assigned=True))
+
+    def store(self, node: Node, value: Words | str, scope: Scope, *, export: bool = False) -> None:
+        """Do what an assignment does, whose value is taken already."""
+        where, found = self.where(node), self.text(node)
+        found = found if len(found) <= 200 else found[:200] + "…"
+        name, _, index = self.text(node.children[0]).partition("[")
+        plus, array = node.children[1].type == "+=", scope.arrays.get(name, ())
+        if isinstance(value, tuple):
+            scope.array(
+                name, (*self.elements(name, scope), *value) if plus else value, where, found, self.reading.depth
+            )
+        elif index or (array and MANY not in array) or (node.has_error and node.child_by_field_name("value") is None):
+            scope.forget(name, where, found)  # an element of an array
+        else:
+            put = self.value(name, scope) + value if plus else value
+            seen = f"{found} ({put[:200]})" if RUN_TIME not in put and re.search(r"[$`]", found) else found
+            scope.put(name, put, where, seen, export=export, depth=self.reading.depth)
+            scope.arrays |= {name: array} if array else {}  # it may be an array, of which this is the first element
+
+    def _listed(self, child: Node, scope: Scope) -> Words:
+        """What one of the words between ``NAME=(`` and ``)`` becomes."""
+        text = self.text(child)
+        if not child.is_named or child.type == "comment":
+            return ()
+        odd = child.type == "ERROR" or (text.startswith("[") and "]" in text and "=" in text)
+        return (Placed(MANY, self.where(child)),) if odd else self.fields(child, scope)
+
+    def _declared(self, node: Node, scope: Scope) -> Ways:
+        """``export``, ``declare``, ``local`` and their kin."""
+        kind, where, text = node.children[0].type, self.where(node), self.text(node)
+        options, names = "", list[tuple[str, Node | None, Words | str]]()
+        for child in node.children[1:]:
+            if child.type == "word" and re.match(r"[-+][a-zA-Z]", self.text(child)):
+                options += self.text(child)
+            elif child.type == "variable_assignment":
+                name = self.text(child.children[0]).partition("[")[0]
+                names.append((name, child, self.evaluated(child, scope, declared=True)))
+            elif child.is_named and not child.type.endswith("_redirect"):
+                names += [(word, None, "") for word in self.fields(child, scope)]
+        if "f" in options.lower():
+            scope.flags |= {f"export {name}" for name, *_ in names} if kind == "export" else set()
+            return [scope]
+        remove = "+x" in options or (kind == "export" and "n" in options)
+        export = (kind == "export" or re.search(r"-[a-zA-Z]*x", options) is not None) and not remove
+        odd = kind == "readonly" or re.search("[iulcrAt]" if kind == "export" else "[iulcnrAt]", options)
+        for name, assigned, value in names:
+            if not NAME.fullmatch(name) or (odd and "n" in options):
+                scope.anything(where, text)
+            if scope.hidden is not None and kind not in {"export", "readonly"} and "g" not in options:
+                self._hide(name, scope, scope.hidden, where, text if assigned is None else "")
+            if assigned is not None:
+                self.store(assigned, value, scope, export=export)
+            if remove or (assigned is None and (export or "allexport" in scope.flags)):
+                scope.variables[name] = tuple(one._replace(exported=not remove) for one in scope.look(name))
+            if odd:
+                scope.flags |= {f"odd {name}"}
+            if odd and assigned is not None and re.search(r"[iulcA]", options):
+                scope.forget(name, where, text)
+        return [scope]
+
+    def _hide(self, name: str, scope: Scope, hidden: dict[str, Any], where: str, unset: str) -> None:
+        """Make a variable local to the function that runs; ``unset`` is the text that gives it no value."""
+        if name in hidden:
+            return
+        hidden[name] = (scope.variables.get(name), scope.arrays.get(name))
+        if unset and any(one.exported and one.present for one in scope.look(name)):
+            # Unset here, but passed on as it was.
+            scope.forget(name, where, unset)
+        elif unset and name in scope.variables:
+            scope.drop(name, where, unset, self.reading.depth)
+
+    def _one_unset_command(self, node: Node, scope: Scope) -> Ways:
+        where, text = self.where(node), self.text(node)
+        words = [word for child in node.children[1:] for word in self.fields(child, scope)]
+        if words[:1] == ["-f"]:
+            scope.functions = {name: one for name, one in scope.functions.items() if name not in words}
+            words = []
+        for word in words:
+            if RUN_TIME in word or word == "-n":
+                scope.drop_any(where, text)
+            elif f"odd {word}" in scope.flags or "[" in word:
+                scope.forget(word.partition("[")[0], where, text)
+            elif not word.startswith("-"):
+                scope.drop(word, word.where, f"unset {word}", self.reading.depth)
+        scope.status, scope.hoped = True, True
+        return [scope]
+
     def _one_variable_assignment(self, node: Node, scope: Scope) -> Ways:
-        self.evaluated(node, scope)(scope, False)
+        self.store(node, self.evaluated(node, scope), scope)
         scope.status, scope.hoped = None if re.search(r"\$\(|`", self.text(node)) else True, True
         return [scope]
 
     def _on_variable_assignments(self, node: Node, scopes: Ways) -> Ways:
-        for child in node.children:
-            scopes = self.statement(child, scopes)
-        return scopes
+        return self.block(node.children, scopes)
 
     def _one_declaration_command(self, node: Node, scope: Scope) -> Ways:
-        def run(scopes: Ways) -> Ways:
-            self.declare(node, scopes[0])
-            return scopes
-
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
         scope.status, scope.hoped = True, True
-        return self._redirected([child for child in node.children if child.type in _REDIRECTS], run, scope)
-
-    def _one_unset_command(self, node: Node, scope: Scope) -> Ways:
-        self.unset(node, scope)
-        scope.status, scope.hoped = True, True
-        return [scope]
+        return self._redirected(redirects, lambda scopes: self._declared(node, scopes[0]), scope)
 
     # --- commands ---
 
@@ -154,7 +246,7 @@ class Shell(Statements):
             return [scope]
         head = str(argv[0])
         scope.hoped = head not in _ANSWERS
-        if head not in scope.functions and head not in builtins.BUILTINS:
+        if head not in scope.functions and head not in self.builtins:
             return self.launch(argv, assignments, node, scope)
         if head in scope.functions and scope.functions[head] is None:
             return self.lost(node, [scope], "which function this is, is only known when it runs")
@@ -162,11 +254,11 @@ class Shell(Statements):
         for assignment in assignments:
             name = self.text(assignment.children[0]).partition("[")[0]
             hidden.setdefault(name, (scope.variables.get(name), scope.arrays.get(name)))
-            self.evaluated(assignment, scope)(scope, True)
+            self.store(assignment, self.evaluated(assignment, scope), scope, export=True)
         if head in scope.functions:
             ends = self._call(head, tuple(argv[1:]), scope)
         else:
-            answer = builtins.BUILTINS[head](self, tuple(argv), node, scope)
+            answer = self.builtins[head](self, tuple(argv), node, scope)
             ends = answer if isinstance(answer, list) else [scope]
             scope.status = scope.status if isinstance(answer, list) else answer
         for end in ends:
@@ -196,14 +288,14 @@ class Shell(Statements):
         """A program: what it inherits, and what it prints, which nobody knows."""
         own, head, reading = scope.copy(out=None), argv[0].rpartition("/")[2], self.reading
         for assignment in assignments:
-            self.evaluated(assignment, own)(own, True)
+            self.store(assignment, self.evaluated(assignment, own), own, export=True)
         words = [self.here(word) for word in argv]
-        reading.command(words, own, reading.place(self.where(node), self.folder))
+        reading.command(words, own, Place(self.where(node), self.folder, reading.fed))
         if scope.out is not None:
             if head == "cat" and len(argv) == 1 and reading.fed:
                 scope.out += reading.fed.text
             elif head in {"dirname", "basename", "realpath", "readlink"}:
-                scope.out += builtins.path_of(head, argv[1:], scope)
+                scope.out += path_of(head, argv[1:], scope)
             elif head not in _SILENT:
                 scope.out += RUN_TIME
         scope.status, scope.hoped = None, head not in _ANSWERS
@@ -226,6 +318,10 @@ class Shell(Statements):
         return ends
 
 
-def _there(file: str, scope: Scope) -> bool:
-    """Whether a file that is read from is here."""
-    return RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()
+def restore(scope: Scope, hidden: dict[str, Any]) -> None:
+    """Give variables and arrays the values back that others have hidden."""
+    for name, (ways, words) in hidden.items():
+        scope.variables.pop(name, None)
+        scope.arrays.pop(name, None)
+        scope.variables |= {name: ways} if ways is not None else {}
+        scope.arrays |= {name: words} if words is not None else {}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import glob
 import os.path
+import posixpath
 import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import NamedTuple
 
-from patcher.launches.invocation import RUN_TIME, Argument, Assignment, Placed
+from patcher.launches.invocation import RUN_TIME, Assignment, Placed
 from patcher.launches.scope import MANY, MOST_TEXT, Scope, Words
 
 _MAGIC = re.compile(r"[*?]|\[.*\]|[@+!]\(")
@@ -27,13 +29,10 @@ class Piece(NamedTuple):
 
 def given(ways: Sequence[Assignment], *, empty: bool) -> bool | None:
     """Whether a parameter has a value, which an ``empty`` one is not; None if only the run tells."""
-    answers = {one.present and (not empty or _has_text(one.text)) for one in ways}
+    texts = [one.text if one.present else "" for one in ways]
+    full = {None if text is None or set(text) == {RUN_TIME} else bool(text) for text in texts}
+    answers = full if empty else {one.present for one in ways}
     return answers.pop() if len(answers) == 1 else None
-
-
-def _has_text(text: Argument) -> bool | None:
-    """Whether a text is not empty, None where it may be."""
-    return None if text is None or set(text) == {RUN_TIME} else bool(text)
 
 
 def literal(text: str) -> list[Piece]:
@@ -63,14 +62,9 @@ def many(where: str = "") -> Piece:
     return Piece(words=(Placed(MANY, where),))
 
 
-def splits_oddly(scope: Scope) -> bool:
-    """Whether words are split and joined elsewhere than at blanks."""
-    return any(one.present for one in scope.variables.get("IFS", ()))
-
-
 def elements_of(words: Words, sign: str, quoted: bool, scope: Scope) -> Piece:
     """``$@``, ``$*`` and the elements of an array."""
-    if words and splits_oddly(scope) and not (quoted and sign == "@"):
+    if words and scope.splits_oddly() and not (quoted and sign == "@"):
         return Piece(RUN_TIME, True) if quoted else many()
     if quoted and sign == "*":
         return Piece(RUN_TIME if MANY in words else " ".join(words), True)
@@ -103,13 +97,29 @@ def changed(text: str, sign: str, beyond: str) -> str:
     if re.search(r"[$`'\"\\\[(]", beyond) or len(text) >= 1000:
         return RUN_TIME
     if sign in {"%", "%%", "#", "##"}:
-        sizes = sorted(range(len(text) + 1), reverse=len(sign) > 1)
-        if sign[0] == "%":
-            return next(
-                (text[: len(text) - size] for size in sizes if fnmatchcase(text[len(text) - size :], beyond)), text
-            )
-        return next((text[size:] for size in sizes if fnmatchcase(text[:size], beyond)), text)
+        cuts = [(text[:at], text[at:]) for at in range(len(text) + 1)]
+        kept, gone = (0, 1) if sign[0] == "%" else (1, 0)
+        cuts = cuts if sign in {"#", "%%"} else cuts[::-1]
+        return next((cut[kept] for cut in cuts if fnmatchcase(cut[gone], beyond)), text)
     old, _, new = beyond.partition("/")
     if sign in {"/", "//"} and old and not re.search(r"[*?&#%~]", beyond) and "/" not in new:
         return text.replace(old, new, -1 if sign == "//" else 1)
     return RUN_TIME
+
+
+def path_of(head: str, words: Sequence[str], scope: Scope) -> str:
+    """What ``dirname`` and its kin print."""
+    given = [word for word in words if word not in {"--", "-f", "-e", "-m", "-s"}]
+    most = 2 if head == "basename" else 1
+    if any(RUN_TIME in word for word in words) or not 0 < len(given) <= most or given[0][:1] in {"-", ""}:
+        return RUN_TIME
+    path = given[0].rstrip("/") or "/"
+    if head == "basename":
+        name, suffix = posixpath.basename(path) or "/", "".join(given[1:])
+        return f"{name if name == suffix else name.removesuffix(suffix)}\n"
+    if head == "dirname":
+        folder, slash, _ = path.rpartition("/")
+        return f"{folder.rstrip('/') or slash or '.'}\n"
+    real = Path(scope.folder or "", given[0])
+    known = scope.folder is not None and real.exists() and (head == "realpath" or "-f" in words)
+    return f"{real.resolve()}\n" if known else RUN_TIME

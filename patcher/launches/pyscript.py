@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
-from patcher.launches.scope import MANY, SETTING, Scope
-from patcher.launches.ways import together
+from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
     from patcher.launches.reading import Reading
@@ -37,7 +36,7 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
                 scope.put(variable, None, f"{name}:{number}", row.strip()[:200], export=True, depth=0)
-        reading.invocation(f"{name}:{line}", (), scope, reading.sure)
+        reading.invocation(f"{name}:{line}", (), scope)
 
 
 class _Python:
@@ -52,7 +51,7 @@ class _Python:
     def run(self) -> None:
         self._block(self.tree.body)
         last = self.tree.body[-1].lineno if self.tree.body else 1
-        self.reading.invocation(self._line(last), (), self.scope, self.reading.sure)
+        self.reading.invocation(self._line(last), (), self.scope)
 
     def _where(self, node: ast.expr | ast.stmt) -> str:
         return self._line(node.lineno)
@@ -100,12 +99,9 @@ class _Python:
         whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for target in targets:
             if isinstance(target, ast.Subscript) and _is_environ(target.value):
-                if isinstance(node, ast.Delete):
-                    self._drop(target.slice, node)
-                else:
-                    self._put(target.slice, whole, node)
+                self._put(self._text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
             elif isinstance(node, ast.AugAssign) and _is_environ(node.target):
-                self._update([node.value], node)
+                self._update([node.value], [], node)
             elif isinstance(target, ast.Name):
                 # Of a name that is set anew nothing is known.
                 self.names[target.id] = whole if target.id not in self.names else None
@@ -117,8 +113,7 @@ class _Python:
             if isinstance(inner, ast.Call):
                 self._call(inner)
             elif isinstance(inner, ast.Dict):
-                pairs = zip(inner.keys, inner.values, strict=True)
-                self._mapping([(_constant(key), value) for key, value in pairs if key])
+                self._mapping(self._pairs(inner))
 
     def _call(self, node: ast.Call) -> None:
         dotted = _dotted(node.func)
@@ -130,13 +125,14 @@ class _Python:
                 self._starts(node)
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
-            self.reading.invocation(
-                self._where(node), [dotted, *(one for one in paths if "/" in one)], None, self._sure()
-            )
-            self._mapping([(keyword.arg, keyword.value) for keyword in node.keywords])
+            self.reading.invocation(self._where(node), [dotted, *(one for one in paths if "/" in one)], None)
+            self._mapping(self._pairs(node))
 
-    def _sure(self) -> bool:
-        return self.reading.sure and not self.reading.depth
+    def _pairs(self, node: ast.Dict | ast.Call) -> list[tuple[Argument, ast.expr]]:
+        """The names and values of a dictionary, or those that a call is given; None for a name that is not known."""
+        if isinstance(node, ast.Call):
+            return [(keyword.arg, keyword.value) for keyword in node.keywords]
+        return [(self._text(key) if key else None, value) for key, value in zip(node.keys, node.values, strict=True)]
 
     def _environ_call(self, name: str, node: ast.Call) -> None:
         """A method of the environment; one that is given what only the run tells may set anything."""
@@ -144,25 +140,28 @@ class _Python:
             case "clear", _:
                 self.scope.variables.clear()
             case "pop" | "unsetenv", [key, *_]:
-                self._drop(key, node)
+                self._put(self._text(key), None, node, drop=True)
             case "putenv" | "__setitem__", [key, value]:
-                self._put(key, value, node)
+                self._put(self._text(key), value, node)
             case "setdefault", [key, value]:
-                ways = self.scope.look(self._text(key) or "")
+                variable = self._text(key)
+                ways = self.scope.look(variable or "")
                 kept = tuple(one for one in ways if one.present)
                 if kept != ways:
-                    self._put(key, value, node)
-                    if variable := self._text(key):
+                    self._put(variable, value, node)
+                    if variable:
                         self.scope.variables[variable] = (*kept, *self.scope.look(variable))
             case "update", given:
-                names = [ast.Constant(one.arg) if one.arg else None for one in node.keywords]
-                self._update([*given, ast.Dict([*names], [one.value for one in node.keywords])], node)
+                self._update(given, self._pairs(node), node)
 
-    def _update(self, mappings: Sequence[ast.expr], node: ast.stmt | ast.expr) -> None:
+    def _update(
+        self, mappings: Sequence[ast.expr], pairs: list[tuple[Argument, ast.expr]], node: ast.stmt | ast.expr
+    ) -> None:
         for one in map(self._resolved, mappings):
-            pairs = zip(one.keys, one.values, strict=True) if isinstance(one, ast.Dict) else [(None, one)]
-            for named, text in pairs:
-                self._put(named, text, node)
+            pairs = [*(self._pairs(one) if isinstance(one, ast.Dict) else [(None, one)]), *pairs]
+        for name, value in pairs:
+            if name is not None or not _is_environ(value):  # what it holds already changes nothing
+                self._put(name, value, node)
 
     def _starts(self, node: ast.Call) -> None:
         """``subprocess.run([...])`` and ``os.system("…")``."""
@@ -174,7 +173,7 @@ class _Python:
             words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:
             return
-        self.reading.command(words, self.scope.copy(), self.reading.place(where, self.folder))
+        self.reading.command(words, self.scope.copy(), Place(where, self.folder))
 
     def _word(self, node: ast.expr) -> Placed:
         """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
@@ -200,19 +199,15 @@ class _Python:
         if changed:
             self.reading.invocation(places[0], (), child, self.reading.sure)
         if words:
-            self.reading.invocation(places[0], words, None, self._sure())
+            self.reading.invocation(places[0], words, None)
 
     def _options(self, option: str, value: ast.expr) -> list[Argument]:
         """``profiler_config={"profiler": "torch"}`` as the words of a command line."""
         given = self._resolved(value)
-        pairs: list[tuple[Argument, ast.expr]]
-        if isinstance(given, ast.Dict):
-            items = zip(given.keys, given.values, strict=True)
-            pairs = [(_constant(key) if key else None, one) for key, one in items]
-        elif isinstance(given, ast.Call) and _dotted(given.func).endswith(("Config", "dict")) and not given.args:
-            pairs = [(keyword.arg, keyword.value) for keyword in given.keywords]
-        else:
+        called = isinstance(given, ast.Call) and _dotted(given.func).endswith(("Config", "dict")) and not given.args
+        if not isinstance(given, ast.Dict | ast.Call) or not (called or isinstance(given, ast.Dict)):
             return [option, self._text(given)]
+        pairs = self._pairs(given)
         words: list[Argument] = [] if pairs else [option, "{}"]
         for key, one in pairs:
             words += [option, None] if key is None else [f"{option}.{key}", self._text(one)]
@@ -220,20 +215,15 @@ class _Python:
 
     # --- values ---
 
-    def _put(self, key: ast.expr | None, value: ast.expr | None, node: ast.stmt | ast.expr) -> None:
-        name, found = self._text(key) if key else None, ast.unparse(node)[:200]
-        text = self._text(value) if value else None
+    def _put(self, name: Argument, value: ast.expr | None, node: ast.stmt | ast.expr, *, drop: bool = False) -> None:
+        where, found = self._where(node), ast.unparse(node)[:200]
         if name is None:
-            self.scope.anything(self._where(node), found)
+            (self.scope.drop_any if drop else self.scope.anything)(where, found)
+        elif drop:
+            self.scope.drop(name, where, found, self.reading.depth)
         else:
-            self.scope.put(name, text, self._where(node), found, export=True, depth=self.reading.depth)
-
-    def _drop(self, key: ast.expr, node: ast.stmt | ast.expr) -> None:
-        name, found = self._text(key), ast.unparse(node)[:200]
-        if name is None:
-            self.scope.drop_any(self._where(node), found)
-        else:
-            self.scope.drop(name, self._where(node), found, self.reading.depth)
+            text = self._text(value) if value else None
+            self.scope.put(name, text, where, found, export=True, depth=self.reading.depth)
 
     def _resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
         while isinstance(node, ast.Name) and steps:
@@ -247,8 +237,7 @@ class _Python:
         """The text of an expression, as far as it can be told without running it."""
         node = self._resolved(node)
         if isinstance(node, ast.Constant):
-            words = {None: "null", True: "true", False: "false"}
-            return words[node.value] if node.value is None or isinstance(node.value, bool) else str(node.value)
+            return json.dumps(node.value) if node.value is None or isinstance(node.value, bool) else str(node.value)
         if not steps:
             return None
         if isinstance(node, ast.JoinedStr):
@@ -279,10 +268,6 @@ class _Python:
     def _variable(self, name: Argument) -> Argument:
         ways = self.scope.look(name or "")
         return known(ways[0].text) if len(ways) == 1 else None
-
-
-def _constant(node: ast.expr) -> Argument:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def _dotted(node: ast.expr) -> str:

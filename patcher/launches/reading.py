@@ -11,16 +11,14 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.launches.commands import Shell
-from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, Variables, inherited, known
-from patcher.launches.names import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, name_of, starts_something
+from patcher.launches.builtins import Shell
+from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known
+from patcher.launches.program import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, is_started, name_of
 from patcher.launches.pyscript import read_python
-from patcher.launches.scope import MOST_NESTING, Fed, Scope, arguments
-from patcher.launches.ways import Ways, merged
-from patcher.launches.wrappers import unwrapped
+from patcher.launches.scope import MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
+from patcher.launches.wrappers import options, unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -36,34 +34,16 @@ def invocations(
     base = Scope(variables, folder=_folder(environ))
     reading = Reading(base.folder, tuple(pythons))
     if script is not None:
-        own = base.copy()
-        own.program = str(script)
-        reading.file(script, own, named=True)
+        reading.file(script, base.copy(program=str(script)), named=True)
     if command:
-        place = Place("command after --", True, named=True)
+        place = Place("command after --", named=True)
         reading.command([Placed(word, place.where) for word in command], base.copy(), place)
     if not reading.invocations:
-        reading.invocation("environment", (), base, True)
+        reading.invocation("environment", (), base)
     return tuple(reading.invocations)
 
 
-_UV_VALUED = frozenset({
-    "--extra", "--group", "--with", "--package", "--python", "-p", "--project", "--directory", "--no-extra",
-    "--with-editable",
-})  # fmt: skip
-
-
-class Place(NamedTuple):
-    """Where a command stands, whether it is surely run, and what it is fed there.
-
-    ``folder`` is that of the script around it; what the caller ``named`` has to be there.
-    """
-
-    where: str
-    sure: bool
-    folder: Path | None = None
-    fed: Fed | None = None
-    named: bool = False
+_UV_VALUED = re.compile("-p|--(extra|group|with|package|python|project|directory|no-extra|with-editable)")
 
 
 class Reading:
@@ -91,14 +71,20 @@ class Reading:
         # Where nobody knows what it is relative to, there is nothing of that name.
         return Path(scope.folder or os.devnull, name)
 
+    @property
+    def certain(self) -> bool:
+        """Whether the script surely comes by here."""
+        return self.sure and not self.depth and not self.doubt
+
     def invocation(
-        self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool, reason: str = ""
+        self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool | None = None, reason: str = ""
     ) -> None:
         """Note a start with the variables of a scope as they are there."""
-        variables: Variables = {} if scope is None else {
+        variables = {} if scope is None else {
             name: tuple(one._replace(text=known(one.text)) for one in ways) for name, ways in scope.variables.items()
         }  # fmt: skip
         folder = Path(scope.folder) if scope is not None and scope.folder else None
+        sure = self.certain if sure is None else sure
         self.invocations.append(Invocation(where, tuple(argv), variables, sure, folder=folder, reason=reason))
 
     def sourced(self, name: str, scope: Scope, folder: Path) -> Ways | None:
@@ -132,27 +118,23 @@ class Reading:
         self.open_files.append(resolved)
         return text
 
-    def file(
-        self, path: Path, scope: Scope, *, named: bool = False, sure: bool = True, python: bool | None = None
-    ) -> bool:
+    def file(self, path: Path, scope: Scope, *, named: bool = False, python: bool | None = None) -> bool:
         """Read a script; False if it was not read, which is a Problem if it is ``named``."""
         text = self._opened(path, named=named)
         if text is None:
             return False
         if python is None:
             python = path.suffix == ".py" or bool(re.match("#!.*python", text))
-        try:
-            self.text(text, scope, str(path), 1, path.parent, sure, python=python)
-        finally:
-            self.open_files.pop()
+        self.text(text, scope, str(path), 1, path.parent, python=python)
+        self.open_files.pop()
         return True
 
-    def text(self, text: str, scope: Scope, name: str, line: int, folder: Path, sure: bool, *, python: bool) -> None:
+    def text(self, text: str, scope: Scope, name: str, line: int, folder: Path, *, python: bool) -> None:
         """Read the text of a script; ``name`` and ``line`` say where it stands, 0 that ``name`` says it all."""
         if self.nesting >= MOST_NESTING:
             return
         before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
-        self.sure, self.depth, self.doubt, self.fed = sure, 0, 0, None
+        self.sure, self.depth, self.doubt, self.fed = self.certain, 0, 0, None
         self.nesting, count, opened = nesting + 1, len(self.invocations), len(self.open_files)
         where = f"{name}:{line}" if line else name
         try:
@@ -165,13 +147,9 @@ class Reading:
             scope.anything(where, "")
             self.invocation(where, (None,), scope, False, "it is nested too deeply")
         if len(self.invocations) == count:
-            self.invocation(where, (), scope, sure)
+            self.invocation(where, (), scope, self.sure)
         self.sure, self.depth, self.doubt, self.fed = before
         self.nesting = nesting
-
-    def place(self, where: str, folder: Path) -> Place:
-        """The place of a command of the script that is followed."""
-        return Place(where, self.sure and not self.depth and not self.doubt, folder, self.fed)
 
     def command(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
         """Follow one command: strip wrappers, read the script behind it, else note the invocation.
@@ -186,7 +164,7 @@ class Reading:
         if inside or name not in QUIET:
             runs = is_script(name) or (name in SHELLS and (len(words) > 1 or place.fed is not None))
             reason = "the script that it runs is not here, or only known when it runs" if runs and not inside else ""
-            self.invocation(place.where, arguments(words), None if inside else scope, place.sure, reason)
+            self.invocation(place.where, arguments(words), None if inside else scope, reason=reason)
 
     def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         """Read the script that the command names, if there is one; True if something was read."""
@@ -198,51 +176,46 @@ class Reading:
         path = self.beside(program, scope, place.folder)
         if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(path)):
             child = scope.child(tuple(words[1:]), program)
-            return self.file(path, child, named=place.named and "/" in program, sure=place.sure)
+            return self.file(path, child, named=place.named and "/" in program)
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
-            starts = word == "--" or starts_something(name_of(rest[0]))
-            if rest and starts and not (name == "uv" and words[at - 1] in _UV_VALUED):
+            starts = word == "--" or is_started(name_of(rest[0]))
+            if rest and starts and not (name == "uv" and _UV_VALUED.fullmatch(words[at - 1])):
                 before = len(self.invocations)
                 self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
                 return len(self.invocations) > before
         return False
 
     def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
-        python, rest = name_of(words[0]) not in SHELLS, list(words[1:])
-        while rest and rest[0][:1] in {"-", "+"} and rest[0] != "-":
-            option, rest = rest[0], rest[1:]
-            if option == "--":
-                break
-            if re.fullmatch(r"-[a-zA-Z]*c", option):
-                if not rest or RUN_TIME in rest[0]:
-                    return False
-                child = scope.child(tuple(rest[2:]), str(rest[1] if len(rest) > 1 else words[0]))
-                self.text(rest[0], child, place.where, 0, place.folder or Path(), place.sure, python=python)
-                return True
+        python, rest, fed, program = name_of(words[0]) not in SHELLS, words[1:], place.fed, str(words[0])
+        valued = "-[WX]" if python else "[-+][a-zA-Z]*[oO]|--rcfile|--init-file"
+        for option, _, behind in options(rest, valued, signs="-+"):
+            rest = behind
             if python and option.startswith("-m"):
                 return False
-            takes = r"-[WX]" if python else r"[-+][a-zA-Z]*[oO]|--rcfile|--init-file"
-            rest = rest[1:] if re.fullmatch(takes, option) else rest
-        if rest and rest[0] != "-":
-            child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
-            return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, sure=place.sure, python=python)
-        fed = place.fed
+            if re.fullmatch(r"-[a-zA-Z]*c", option):
+                fed, rest = Fed(rest[0], 0) if rest else None, rest[1:]
+                program = str(rest[0]) if rest else program
+                break
+        else:
+            if rest and rest[0] != "-":
+                child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
+                return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
         if fed is None or RUN_TIME in fed.text:
             return False
         name = place.where.rpartition(":")[0] if fed.line else place.where
-        child = scope.child(tuple(rest[1:]), str(words[0]))
-        self.text(fed.text, child, name, fed.line, place.folder or Path(), place.sure, python=python)
+        self.text(
+            fed.text, scope.child(tuple(rest[1:]), program), name, fed.line, place.folder or Path(), python=python
+        )
         return True
 
 
 def _folder(environ: Mapping[str, str]) -> str | None:
     """The working directory as a shell that starts here names it: by ``PWD`` where that is no stale one."""
     given = environ.get("PWD", "")
-    with suppress(OSError, ValueError):
-        return given if given.startswith("/") and Path(given).samefile(".") else str(Path.cwd())
     with suppress(OSError):
-        return str(Path.cwd())
+        here = str(Path.cwd())
+        return given if given.startswith("/") and os.path.realpath(given) == here else here
     return None
 
 

@@ -10,18 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from patcher.launches.assignments import Assigner
-from patcher.launches.builtins import tested
 from patcher.launches.grammar import Node, parsed
-from patcher.launches.invocation import RUN_TIME, Invocation
-from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope
-from patcher.launches.ways import Ways, bounded, divided, left, merged, started
-
-if TYPE_CHECKING:
-    from patcher.launches.reading import Reading
+from patcher.launches.invocation import RUN_TIME
+from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope, Ways, bounded, divided, left, merged, started
+from patcher.launches.words import NUMBER, Expander
 
 # From the ways on which something is reached to those behind it.
 Run = Callable[[Ways], Ways]
@@ -34,15 +27,11 @@ _INNER = frozenset({"binary_expression", "unary_expression", "parenthesized_expr
 _CONTROL = re.compile(rb"[^\t\n\r\x20-\x7e\x80-\xff]")
 
 
-class Statements(Assigner):
+class Statements(Expander):
     """Follows the statements of one text.
 
     The method ``_on_TYPE`` follows a statement of that type of node on all ways at once, ``_one_TYPE`` on one way.
     """
-
-    def __init__(self, reading: Reading, text: str, name: str, line: int, folder: Path) -> None:
-        super().__init__(reading, text, name, line)
-        self.folder = folder
 
     def run(self, scope: Scope) -> Ways:
         """The ways on which the text ends."""
@@ -58,8 +47,7 @@ class Statements(Assigner):
             scope.anything(where, found)
             scope.functions = dict.fromkeys(scope.functions)
             scope.status = None
-        start = Invocation(where, (None,), dict(scopes[0].variables), sure=False, reason=f"{reason}: {found[:80]}")
-        self.reading.invocations.append(start)
+        self.reading.invocation(where, (None,), scopes[0], False, f"{reason}: {found[:80]}")
         return scopes
 
     def block(self, nodes: Sequence[Node], scopes: Ways) -> Ways:
@@ -374,3 +362,22 @@ def _leaves(node: Node) -> Iterator[Node]:
 
 def _changes(node: Node) -> bool:
     return node.type in _CHANGES or any(map(_changes, node.children))
+
+
+def tested(words: Sequence[str]) -> bool | None:
+    """What ``test`` says of one, two or three words; None if only the run tells."""
+    if MANY in words or any(RUN_TIME in word for word in words):
+        return None
+    if len(words) == 1:
+        return bool(words[0])
+    if len(words) == 2 and words[0] in {"-z", "-n"}:
+        return bool(words[1]) == (words[0] == "-n")
+    if len(words) != 3:
+        return None
+    left, sign, right = words
+    if sign in {"=", "==", "!="}:
+        return (left == right) == (sign != "!=")
+    if not NUMBER.fullmatch(left) or not NUMBER.fullmatch(right):
+        return None
+    a, b = int(left), int(right)
+    return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(sign)

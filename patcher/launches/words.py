@@ -10,23 +10,16 @@ import operator
 import re
 from bisect import bisect
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Assignment, Placed
-from patcher.launches.pieces import (
-    Piece,
-    changed,
-    elements_of,
-    given,
-    is_file_name,
-    joined,
-    literal,
-    many,
-    matching,
-    splits_oddly,
-)
-from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words
-from patcher.launches.ways import merged
+from patcher.launches.pieces import Piece, changed, elements_of, given, is_file_name, joined, literal, many, matching
+from patcher.launches.scope import ABSENT, MANY, MOST_TEXT, MOST_WORDS, Scope, Words, merged
+
+if TYPE_CHECKING:
+    from patcher.launches.reading import Reading
 
 _LITERAL = frozenset({"word", "number", "regex", "extglob_pattern", "variable_name", "test_operator"})
 _EXPANSIONS = frozenset({"simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"})
@@ -36,7 +29,7 @@ _BRACES = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}|\{[^{}]*\{")
 # A parameter, a substitution or a quote that the tree does not show.
 _MISSED = re.compile(r"[`'\"]|\$[\w({@*#?!$-]")
 _SETS = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=")
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})")
+NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})")
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
@@ -61,16 +54,21 @@ def _told(ways: Sequence[Assignment]) -> tuple[str, str]:
     return RUN_TIME if text is None else text, "" if last.where == "environment" else last.where
 
 
+def braced(pieces: Sequence[Piece]) -> bool:
+    """Whether braces make several words of pieces."""
+    return bool(_BRACES.search("".join(one.text if one.literal else "q" for one in pieces)))
+
+
 class Expander:
     """Evaluates the words of one text in a scope; its statements are the Shell's, who says what a substitution prints.
 
     What an expansion sets or leaves to the run is changed in the scope.
     """
 
-    def __init__(self, text: str, name: str, line: int) -> None:
+    def __init__(self, reading: Reading, text: str, name: str, line: int, folder: Path) -> None:
         # At the end of the text, a backslash has no line to go on with.
         self.source = (text + "\n" if text.endswith("\\\n") else text).encode("utf-8", "surrogatepass")
-        self.name, self.line = name, line
+        self.reading, self.name, self.line, self.folder = reading, name, line, folder
         self._lines = [match.end() for match in re.finditer(rb"\n", self.source)]
 
     def captured(self, node: Node, scope: Scope) -> str:
@@ -243,7 +241,7 @@ class Expander:
         # What is not quoted in there is split as a value is.
         other = other if quoted else [one._replace(literal=False) for one in self.tilde(other, own)]
         if own is not scope:
-            scope.become(merged([scope, own], 1 << 30))
+            vars(scope).update(vars(merged([scope, own], 1 << 30)))
             other = [Piece(RUN_TIME, quoted, where=where)]
         if kind == "=":
             where = self.where(node)
@@ -291,7 +289,7 @@ class Expander:
             text = joined(self.pieces(node, scope, quoted=True))
         else:
             return None
-        return int(text.strip() or "0") if _NUMBER.fullmatch(text.strip() or "0") else None
+        return int(text.strip() or "0") if NUMBER.fullmatch(text.strip() or "0") else None
 
     # --- words ---
 
@@ -308,9 +306,9 @@ class Expander:
             return [Piece(RUN_TIME, True)]
         return pieces
 
-    def scalar(self, node: Node, scope: Scope, *, assigned: bool = False) -> str:
-        """The text that a word becomes, as in an assignment."""
-        return joined(self.tilde(self.pieces(node, scope), scope, assigned=assigned))
+    def scalar(self, node: Node, scope: Scope) -> str:
+        """The text that a word becomes where nothing is split."""
+        return joined(self.tilde(self.pieces(node, scope), scope))
 
     def fields(self, node: Node, scope: Scope) -> Words:
         """The words that one word becomes; MANY if only the run tells how many."""
@@ -322,7 +320,7 @@ class Expander:
             pieces = [Piece(named.group(), literal=True), *self.tilde([*value, *pieces[1:]], scope)]
         else:
             pieces = self.tilde(pieces, scope)
-        if _BRACES.search("".join(one.text if one.literal else "q" for one in pieces)):
+        if braced(pieces):
             return lost
         if len(pieces) == 1 and pieces[0].words is not None:
             return pieces[0].words
@@ -336,7 +334,7 @@ class Expander:
                 current += [Piece(str(word), True, where=word.where) for word in words]
                 continue
             split = not (piece.quoted or piece.literal)
-            if split and splits_oddly(scope):
+            if split and scope.splits_oddly():
                 return lost
             for at, part in enumerate(re.split(r"[ \t\n]+", piece.text) if split else [piece.text]):
                 if at and current:

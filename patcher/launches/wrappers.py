@@ -7,24 +7,43 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
-from patcher.launches.names import CONTAINERS, name_of
+from patcher.launches.program import CONTAINERS, name_of
 from patcher.launches.scope import ASSIGNMENT, Scope, arguments
 
-# Programs that start another with the same environment: their options that take a word, and how many words follow.
+# Programs that start another: which of their options take a word, and how many words follow before its name.
 _WRAPPERS = {
-    "env": ("-u -C --unset --chdir", 0), "nohup": ("", 0), "setsid": ("", 0), "time": ("-f -o", 0),
-    "sudo": ("-u -g -h -p -C -r -t -T -U -D -R", 0), "nice": ("-n", 0), "ionice": ("-c -n -p", 0),
-    "stdbuf": ("-i -o -e", 0), "timeout": ("-s -k --signal --kill-after", 1), "taskset": ("", 1), "chrt": ("", 1),
-    "numactl": ("-N -m -C -i -p --cpunodebind --membind --physcpubind --interleave --preferred", 0),
+    "env": ("-[uC]|--unset|--chdir", 0), "nohup": ("", 0), "setsid": ("", 0), "time": ("-[fo]", 0),
+    "sudo": ("-[ughpCrtTUDR]", 0), "nice": ("-n", 0), "ionice": ("-[cnp]", 0), "stdbuf": ("-[ioe]", 0),
+    "timeout": ("-[sk]|--signal|--kill-after", 1), "taskset": ("", 1), "chrt": ("", 1),
+    "numactl": ("-[NmCip]|--(cpunodebind|membind|physcpubind|interleave|preferred)", 0),
 }  # fmt: skip
-_FLAGS = re.compile(r"-[itdqP]+|--(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)|--\w.*=.*")
+_CONTAINER = "-[itdqP]*[^itdqP-]|--(?!(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)$).+"
+_VERBS = frozenset({"run", "exec", "container", "compose", "create"})
+_JOB = "--(?!(no-wait|verbose|help)$).+"
 _PATIENCE_S = 20
 # The folder that a command is typed in may hold a yaml.py, which nobody asked to run.
 _RUN = "import sys; sys.path[:] = filter(None, sys.path); exec(compile(sys.argv.pop(1), 'yaml_lines.py', 'exec'))"
+
+
+def options(
+    words: Sequence[Placed], valued: str, verbs: Collection[str] = (), signs: str = "-"
+) -> Iterator[tuple[str, str, Sequence[Placed]]]:
+    """The options at the begin of ``words``, each with its value and the words behind it, up to ``--`` or an operand.
+
+    ``valued`` is a pattern of those that take the next word where they have no ``=``; between them may stand ``verbs``.
+    """
+    while words and (words[0] in verbs or (words[0][:1] in [*signs] and words[0] != "-")):
+        option, equals, value = words[0].partition("=") if words[0][:2] == "--" else (str(words[0]), "", "")
+        takes = not equals and option not in verbs and bool(re.fullmatch(valued, option))
+        value = (words[1] if len(words) > 1 else RUN_TIME) if takes else value
+        words = words[1 + takes :]
+        yield option, value, words
+        if option == "--":
+            break
 
 
 def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequence[str] = ()) -> Sequence[Placed]:
@@ -64,20 +83,16 @@ def _give(scope: Scope, name: str, text: Argument, where: str, found: str) -> No
 def _wrapper(head: str, words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Placed]:
     valued, operands = _WRAPPERS[head]
     keeps = head != "sudo"
-    while words and words[0][:1] == "-":
-        word, value = words[0], words[1] if len(words) > 1 else Placed(RUN_TIME, where)
-        unset = re.match(r"--unset=|-u(?=\w)", word)
-        if head == "env" and word in {"-", "-i", "--ignore-environment"}:
+    for option, value, behind in options(words, valued, verbs=("-",)):
+        words = behind
+        keeps = keeps or (option in {"-E", "--preserve-env"} and not value)
+        if head == "env" and option in {"-", "-i", "--ignore-environment"}:
             scope.variables.clear()
-        elif head == "env" and (unset or word in {"-u", "--unset"}):
-            name = word[unset.end() :] if unset else str(value)
+        elif head == "env" and (option == "--unset" or option[:2] == "-u"):
+            name = option[2:] if option[:2] == "-u" and option != "-u" else value
             scope.drop(name, where, f"env -u {name}", 0)
-        elif head == "env" and (word[:2] in {"-S", "-C"} or word.startswith(("--split", "--chdir"))):
-            scope.anything(where, f"env {word} {value}".replace(RUN_TIME, "…"))
-        keeps = keeps or word in {"-E", "--preserve-env"}
-        words = words[1 + (word in valued.split()) :]
-        if word == "--":
-            break
+        elif head == "env" and (option[:2] in {"-S", "-C"} or option.startswith(("--split", "--chdir"))):
+            scope.anything(where, f"env {option} {value}".rstrip().replace(RUN_TIME, "…"))
     if not keeps:
         # What sudo lets through is a matter of its configuration.
         scope.anything(where, "sudo without -E")
@@ -86,28 +101,19 @@ def _wrapper(head: str, words: Sequence[Placed], scope: Scope, where: str) -> Se
 
 def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
     """What ``docker run -e`` gives to a container, which inherits nothing of the command that starts it."""
-    outside = dict(scope.variables)
+    outside, rest = dict(scope.variables), words[1:]
     scope.variables.clear()
     scope.folder = None
-    rest = list(words[1:])
-    while rest and (rest[0][:1] == "-" or rest[0] in {"run", "exec", "container", "compose", "create"}):
-        if rest[0][:1] != "-":
-            rest = rest[1:]
-            continue
-        option, equals, value = rest[0].partition("=")
-        attached = re.match(r"-[itdqP]*e(.+)", rest[0])
-        if attached:
-            option, value = "-e", attached[1]
-        elif not equals and not _FLAGS.fullmatch(rest[0]):
-            value, rest = rest[1] if len(rest) > 1 else RUN_TIME, rest[1:]
-        rest = rest[1:]
-        given = option == "--env" or re.fullmatch(r"-[itdqP]*e", option)
+    for option, given, behind in options(rest, _CONTAINER, _VERBS):
+        rest, short = behind, re.match(r"-[itdqP]*e(.*)", option)
+        value = (short[1] if short else "") or given
         name, equals, text = value.partition("=")
-        if option == "--env-file" or (given and RUN_TIME in name):
+        variable = short or option == "--env"
+        if option == "--env-file" or (variable and RUN_TIME in name):
             scope.anything(where, f"{option} {value}".replace(RUN_TIME, "…"))
-        elif given and equals:
-            _give(scope, name, text, where, f"{option} {value}")
-        elif given and (name in outside or ANY in outside):
+        elif variable and equals:
+            _give(scope, name, text, where, f"-e {value}" if short else f"{option} {value}")
+        elif variable and (name in outside or ANY in outside):
             scope.variables[name] = outside.get(name) or outside[ANY]
     if rest and rest[0][:1] == RUN_TIME:  # perhaps an image, perhaps options
         scope.anything(where, quoted(arguments(words)))
@@ -120,7 +126,8 @@ def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Seque
     """What ``ray job submit`` gives to a job, which runs with the environment of the cluster."""
     for name, ways in scope.variables.items():
         scope.variables[name] = tuple(one._replace(text=None) if one.exported else one for one in ways)
-    for option, value in _options(words):
+    for option, given, _ in options(words[3:], _JOB):
+        value = known(given)
         try:
             if option == "--runtime-env-json":
                 for name, text in (json.loads(value or "").get("env_vars") or {}).items():
@@ -139,7 +146,7 @@ def _submitted(words: Sequence[Placed], scope: Scope, where: str, pythons: Seque
 def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argument]]:
     """The variables in a YAML file of Ray's, each with its line, by the first of ``pythons`` that has PyYAML.
 
-    Raises ValueError where nobody can read it, TypeError where it is no mapping of mappings.
+    Raises ValueError where nobody can read it, or where it is no mapping of mappings.
     """
     program = (pkgutil.get_data(__package__, "yaml_lines.py") or b"").decode()
     reason = "no PyYAML here: --python EXE leads to one that has it"
@@ -153,27 +160,7 @@ def _env_vars(file: Path, pythons: Sequence[str]) -> list[tuple[str, int, Argume
             reason = str(error)
             continue
         if done.returncode == 0:
-            found = {key: value for key, _, value in _pairs_of(json.loads(done.stdout))}
-            pairs = _pairs_of(found.get("env_vars"))
-            return [(str(key), line, value if isinstance(value, str) else None) for key, line, value in pairs]
+            return [(name, line, text) for name, line, text in json.loads(done.stdout)]
         if "No module named 'yaml'" not in done.stderr:
             reason = done.stderr.strip().rpartition("\n")[2] or f"{python} ended with {done.returncode}"
     raise ValueError(reason)
-
-
-def _pairs_of(mapping: object) -> list[tuple[object, int, object]]:
-    if mapping in (None, "", "~", "null"):
-        return []
-    if not isinstance(mapping, list):
-        raise TypeError("no mapping")
-    return mapping
-
-
-def _options(words: Sequence[Placed]) -> Iterator[tuple[str, Argument]]:
-    """Long and short options with their values, in both spellings."""
-    for at, word in enumerate(words):
-        if word == "--":
-            return
-        if word.startswith("-"):
-            option, equals, value = word.partition("=")
-            yield option, known(value if equals else words[at + 1] if at + 1 < len(words) else RUN_TIME)

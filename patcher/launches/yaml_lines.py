@@ -1,4 +1,4 @@
-"""What a YAML file holds, with lines: a program for a Python that has PyYAML, ours or that of the target.
+"""The variables in a YAML file of Ray's: a program for a Python that has PyYAML, ours or that of the target.
 
 It imports nothing of rlpatch, and prints JSON.
 """
@@ -10,23 +10,28 @@ import sys
 from typing import Any
 
 
-def nested(loader: Any, node: Any) -> Any:
-    """A mapping as keys with their lines and values, a scalar as its text, None for nothing, False for what else is."""
-    if node is None or node.id == "scalar":
-        return node and node.value
+def pairs(loader: Any, node: Any) -> list[tuple[Any, Any]]:
+    """The nodes of a mapping, none where nothing stands. Ends the program for what else there is."""
+    if node is None or node.value in ("", "~", "null"):
+        return []
     if node.id != "mapping":
-        return False
+        sys.exit("no mapping")
     loader.flatten_mapping(node)
-    return [[nested(loader, key), key.start_mark.line + 1, nested(loader, value)] for key, value in node.value]
+    return list(node.value)
 
 
 def main(path: str) -> None:
-    """Print what a file holds. Ends with a traceback where there is no PyYAML, or no YAML in it."""
+    """Print names, lines and texts, null for what is none. Ends with a traceback where there is no PyYAML or YAML."""
     import yaml
 
     with open(path, "rb") as file:  # noqa: PTH123 - a name is what it is given
         loader = yaml.SafeLoader(file)
-        print(json.dumps(nested(loader, loader.get_single_node())))  # noqa: T201 - its answer
+        found = {str(key.value): value for key, value in pairs(loader, loader.get_single_node())}
+        rows = [
+            (str(key.value), key.start_mark.line + 1, value.value if value.id == "scalar" else None)
+            for key, value in pairs(loader, found.get("env_vars"))
+        ]
+        print(json.dumps(rows))  # noqa: T201 - its answer
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fixtures import releases
 from patcher.errors import Problem
-from patcher.guards.detect import Finding, Subject, detect, worst
+from patcher.guards.detect import Finding, Subject, detect, severest
 from patcher.switches import State
 from patches.projects import upstreams
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
@@ -70,7 +70,7 @@ def test_environment(variable: str, value: str, profiler: str, state: State) -> 
     finding = one(findings, profiler)
     assert (finding.state, finding.where, finding.found) == (state, "environment", f"{variable}={value}")
     assert finding.off == ("nothing to do" if state is OFF else f"unset {variable}")
-    assert worst(findings) is state
+    assert findings[0].state is state
 
 
 def test_off_everywhere_gives_one_finding_per_profiler() -> None:
@@ -78,7 +78,6 @@ def test_off_everywhere_gives_one_finding_per_profiler() -> None:
     assert [finding.profiler for finding in findings] == [ENGINE, MSMONITOR, DYNAMIC, MSPROF]
     assert {finding.state for finding in findings} == {OFF}
     assert all(finding.why and finding.off for finding in findings)
-    assert worst(()) is OFF
 
 
 @pytest.mark.parametrize(
@@ -271,8 +270,16 @@ def test_the_severest_comes_first() -> None:
     environ = {"VLLM_TORCH_PROFILER_DIR": "/t", "PROFILING_MODE": "true", "MSMONITOR_USE_DAEMON": "yes"}
     states = [one.state for one in detect(VLLM_ASCEND, version="0.11.0", environ=environ)]
     assert states == [ON, UNKNOWN, ARMED, OFF]
+
+
+def test_of_a_line_the_severest_counts_and_the_first_of_several() -> None:
     for some in itertools.permutations([ARMED, OFF, UNKNOWN]):
-        assert worst([Finding("", state, "", "", "", "") for state in some]) is UNKNOWN
+        (found,) = severest(Finding("", state, "run.sh:1", "", "", "") for state in some)
+        assert found.state is UNKNOWN
+    given = [
+        Finding(profiler, ON, where, str(at), "", "") for at, (profiler, where) in enumerate(("ax", "bx", "ay", "ax"))
+    ]
+    assert severest(given) == given[:3]
 
 
 PIECES = st.sampled_from([
