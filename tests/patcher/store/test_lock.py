@@ -98,10 +98,8 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path, holder, noop: bool) 
     process = holder(noop)
     process.kill()
     process.wait()
-    start = time.monotonic()
-    with hold(folder):
+    with hold(folder, wait=0):
         pass
-    assert time.monotonic() - start < 5
 
 
 def test_threads_of_one_process_exclude_each_other(folder: Path, noop: bool) -> None:

@@ -801,15 +801,6 @@ def test_a_commit_from_a_thread(root: Path) -> None:
     assert len(store.records(root)) == 1
 
 
-def test_status_reads_the_registry_quickly(root: Path) -> None:
-    store.commit([applying(root)])
-    start = time.perf_counter()
-    for _ in range(100):
-        store.records(root)
-        store.pending(root)
-    assert (time.perf_counter() - start) / 100 < 0.005
-
-
 def test_the_registry_is_versioned(root: Path) -> None:
     store.commit([applying(root)])
     path = root / ".rlpatch" / "state.json"
