@@ -276,9 +276,8 @@ def test_of_a_line_the_severest_counts_and_the_first_of_several() -> None:
     for some in itertools.permutations([ARMED, OFF, UNKNOWN]):
         (found,) = severest(Finding("", state, "run.sh:1", "", "", "") for state in some)
         assert found.state is UNKNOWN
-    given = [
-        Finding(profiler, ON, where, str(at), "", "") for at, (profiler, where) in enumerate(("ax", "bx", "ay", "ax"))
-    ]
+    places = (("a", "x"), ("b", "x"), ("a", "y"), ("a", "x"))
+    given = [Finding(profiler, ON, where, str(at), "", "") for at, (profiler, where) in enumerate(places)]
     assert severest(given) == given[:3]
 
 

@@ -98,7 +98,7 @@ def test_the_lock_of_a_killed_process_is_free(folder: Path, holder, noop: bool) 
     process = holder(noop)
     process.kill()
     process.wait()
-    with hold(folder, wait=0):
+    with hold(folder, wait=5):
         pass
 
 
