@@ -22,7 +22,7 @@ _ENVIRON = frozenset({"os.environ", "environ"})
 _TALK = frozenset({
     "print", "info", "warning", "warn", "error", "debug", "exception", "add_argument", "getenv", "get", "Exception", "",
 })  # fmt: skip
-_RUNS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.(system|popen)|Popen")
+_RUNS = re.compile(r"(subprocess\.)?(run|Popen|call|check_call|check_output)|os\.(system|popen)")
 
 
 def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
@@ -98,10 +98,13 @@ class _Python:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
         whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for target in targets:
-            if isinstance(target, ast.Subscript) and _is_environ(target.value):
+            if isinstance(target, ast.Subscript) and self._is_environ(target.value):
                 self._put(self._text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
-            elif isinstance(node, ast.AugAssign) and _is_environ(node.target):
+            elif isinstance(node, ast.AugAssign) and self._is_environ(node.target):
                 self._update([node.value], [], node)
+            elif isinstance(target, ast.Subscript) and whole is not None:
+                # A copy of the environment for a child, say, or the settings of an engine.
+                self._mapping([(self._text(target.slice), whole)])
             elif isinstance(target, ast.Name):
                 # Of a name that is set anew nothing is known.
                 self.names[target.id] = whole if target.id not in self.names else None
@@ -117,8 +120,8 @@ class _Python:
 
     def _call(self, node: ast.Call) -> None:
         dotted = _dotted(node.func)
-        owner, _, name = dotted.rpartition(".")
-        if owner in _ENVIRON or dotted in {"os.putenv", "os.unsetenv"}:
+        name, owner = dotted.rpartition(".")[2], node.func.value if isinstance(node.func, ast.Attribute) else None
+        if (owner and self._is_environ(owner)) or dotted in {"os.putenv", "os.unsetenv"}:
             self._environ_call(name, node)
         elif name not in _TALK:
             if _RUNS.fullmatch(dotted) and node.args:
@@ -160,7 +163,7 @@ class _Python:
         for one in map(self._resolved, mappings):
             pairs = [*(self._pairs(one) if isinstance(one, ast.Dict) else [(None, one)]), *pairs]
         for name, value in pairs:
-            if name is not None or not _is_environ(value):  # what it holds already changes nothing
+            if name is not None or not self._is_environ(value):  # what it holds already changes nothing
                 self._put(name, value, node)
 
     def _starts(self, node: ast.Call) -> None:
@@ -245,7 +248,7 @@ class _Python:
             return None if None in parts else "".join(map(str, parts))
         if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
             return self._text(node.value, steps - 1)
-        if isinstance(node, ast.Subscript) and _is_environ(node.value):
+        if isinstance(node, ast.Subscript) and self._is_environ(node.value):
             return self._variable(self._text(node.slice, steps - 1))
         return self._call_text(node, steps) if isinstance(node, ast.Call) else None
 
@@ -265,6 +268,9 @@ class _Python:
             return texts[1] if len(texts) > 1 else None
         return None
 
+    def _is_environ(self, node: ast.expr) -> bool:
+        return _dotted(self._resolved(node)) in _ENVIRON
+
     def _variable(self, name: Argument) -> Argument:
         ways = self.scope.look(name or "")
         return known(ways[0].text) if len(ways) == 1 else None
@@ -278,10 +284,6 @@ def _dotted(node: ast.expr) -> str:
         node = node.value
     parts.append(node.id if isinstance(node, ast.Name) else "")
     return ".".join(reversed(parts))
-
-
-def _is_environ(node: ast.expr) -> bool:
-    return _dotted(node) in _ENVIRON
 
 
 def _is_main(test: ast.expr) -> bool:

@@ -17,7 +17,7 @@ from patcher.launches.builtins import Shell
 from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known
 from patcher.launches.program import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, is_started, name_of
 from patcher.launches.pyscript import read_python
-from patcher.launches.scope import MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
+from patcher.launches.scope import ASSIGNMENT, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
 from patcher.launches.wrappers import options, unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
@@ -179,7 +179,8 @@ class Reading:
             return self.file(path, child, named=place.named and "/" in program)
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
-            starts = word == "--" or is_started(name_of(rest[0]))
+            gives = name_of(word) == "env" and len(rest) > 1 and ASSIGNMENT.match(rest[1])
+            starts = word == "--" or gives or is_started(name_of(rest[0]))
             if rest and starts and not (name == "uv" and _UV_VALUED.fullmatch(words[at - 1])):
                 before = len(self.invocations)
                 self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
@@ -188,17 +189,21 @@ class Reading:
 
     def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         python, rest, fed, program = name_of(words[0]) not in SHELLS, words[1:], place.fed, str(words[0])
+        listens = False  # to what it is fed, though words follow
         valued = "-[WX]" if python else "[-+][a-zA-Z]*[oO]|--rcfile|--init-file"
         for option, _, behind in options(rest, valued, signs="-+"):
             rest = behind
             if python and option.startswith("-m"):
                 return False
+            listens = listens or (not python and bool(re.fullmatch(r"-[a-zA-Z]*s[a-zA-Z]*", option)))
             if re.fullmatch(r"-[a-zA-Z]*c", option):
                 fed, rest = Fed(rest[0], 0) if rest else None, rest[1:]
                 program = str(rest[0]) if rest else program
                 break
         else:
-            if rest and rest[0] != "-":
+            if listens:
+                rest = [words[0], *rest]
+            elif rest and rest[0] != "-":
                 child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
                 return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
         if fed is None or RUN_TIME in fed.text:

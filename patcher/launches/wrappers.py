@@ -5,23 +5,37 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
 from patcher.launches.program import CONTAINERS, name_of
-from patcher.launches.scope import ASSIGNMENT, Scope, arguments
+from patcher.launches.scope import ASSIGNMENT, MANY, Scope, arguments
 
 # Programs that start another: which of their options take a word, and how many words follow before its name.
 _WRAPPERS = {
-    "env": ("-[uC]|--unset|--chdir", 0), "nohup": ("", 0), "setsid": ("", 0), "time": ("-[fo]", 0),
-    "sudo": ("-[ughpCrtTUDR]", 0), "nice": ("-n", 0), "ionice": ("-[cnp]", 0), "stdbuf": ("-[ioe]", 0),
-    "timeout": ("-[sk]|--signal|--kill-after", 1), "taskset": ("", 1), "chrt": ("", 1),
+    "env": ("-[iv0]*[uCSa]|--(unset|chdir|split-string|argv0)", 0), "nohup": ("", 0), "setsid": ("", 0),
+    "sudo": (
+        "-[AbEHiknPSs]*[ughpCrtTUDR]|--(user|group|host|prompt|close-from|role|type|command-timeout|chdir|chroot)", 0
+    ),
+    "time": ("-[fo]|--(format|output)", 0), "nice": ("-n|--adjustment", 0), "taskset": ("", 1), "chrt": ("", 1),
+    "ionice": ("-[cnp]|--class(data)?", 0), "stdbuf": ("-[ioe]|--(input|output|error)", 0),
+    "timeout": ("-[sk]|--signal|--kill-after", 1),
     "numactl": ("-[NmCip]|--(cpunodebind|membind|physcpubind|interleave|preferred)", 0),
 }  # fmt: skip
-_CONTAINER = "-[itdqP]*[^itdqP-]|--(?!(rm|privileged|init|tty|interactive|detach|quiet|read-only|no-healthcheck)$).+"
+# Of the options of containers those take no word, in docker, podman, nerdctl and compose.
+_FLAGS = (
+    "rm|rmi|privileged|init|tty|interactive|detach|quiet|read-only|replace|no-.+|publish-all|oom-kill-disable|env-host"
+    "|sig-proxy|tls-verify|disable-content-trust|debug|tls|tlsverify|remote|build|remove-orphans|service-ports"
+    "|use-aliases|quiet-(pull|build)|http-proxy|passwd|read-only-tmpfs|rootfs|unsetenv-all"
+)
+_CONTAINER = f"-[itdqPT]*[^itdqPT-]|--(?!({_FLAGS})$).+"
+# The long options of env that count, as it has them, too.
+_SHORT = {"-": "-i", "--ignore-environment": "-i", "--unset": "-u", "--chdir": "-C", "--split-string": "-S"}
 _VERBS = frozenset({"run", "exec", "container", "compose", "create"})
 _JOB = "--(?!(no-wait|verbose|help)$).+"
 _PATIENCE_S = 20
@@ -85,18 +99,32 @@ def _wrapper(head: str, words: Sequence[Placed], scope: Scope, where: str) -> Se
     keeps = head != "sudo"
     for option, value, behind in options(words, valued, verbs=("-",)):
         words = behind
-        keeps = keeps or (option in {"-E", "--preserve-env"} and not value)
-        if head == "env" and option in {"-", "-i", "--ignore-environment"}:
+        keeps = keeps or bool(re.match("-[AbHiknPSs]*E", option)) or (option == "--preserve-env" and not value)
+        if head != "env":
+            continue
+        # Letters that stand for themselves, and one that takes the rest of the word, or else the next one.
+        letters, letter, rest = re.findall("-([iv0]*)([uCSa]?)(.*)", _SHORT.get(option, option), re.DOTALL)[0]
+        text = rest or value
+        if "i" in letters:
             scope.variables.clear()
-        elif head == "env" and (option == "--unset" or option[:2] == "-u"):
-            name = option[2:] if option[:2] == "-u" and option != "-u" else value
-            scope.drop(name, where, f"env -u {name}", 0)
-        elif head == "env" and (option[:2] in {"-S", "-C"} or option.startswith(("--split", "--chdir"))):
-            scope.anything(where, f"env {option} {value}".rstrip().replace(RUN_TIME, "…"))
+        if letter == "u":
+            scope.drop(text, where, f"env -u {text}", 0)
+        elif letter == "C":
+            scope.anything(where, f"env -C {text}".replace(RUN_TIME, "…"))
+        elif letter == "S":
+            return _wrapper(head, [*_split(text, where), *words], scope, where)
     if not keeps:
         # What sudo lets through is a matter of its configuration.
         scope.anything(where, "sudo without -E")
     return words[operands:]
+
+
+def _split(text: str, where: str) -> list[Placed]:
+    """The words of ``env -S``; of a text with variables or signs of its own only the run tells them."""
+    with suppress(ValueError):
+        if not re.search(r"[$\\#]", text) and RUN_TIME not in text:
+            return [Placed(word, where) for word in shlex.split(text)]
+    return [Placed(MANY, where)]
 
 
 def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
@@ -105,11 +133,13 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
     scope.variables.clear()
     scope.folder = None
     for option, given, behind in options(rest, _CONTAINER, _VERBS):
-        rest, short = behind, re.match(r"-[itdqP]*e(.*)", option)
+        rest, short = behind, re.match(r"-[itdqPT]*e=?(.*)", option, re.DOTALL)
         value = (short[1] if short else "") or given
         name, equals, text = value.partition("=")
         variable = short or option == "--env"
-        if option == "--env-file" or (variable and RUN_TIME in name):
+        if option == "--env-host":
+            scope.variables = outside | scope.variables
+        elif option == "--env-file" or (variable and RUN_TIME in name):
             scope.anything(where, f"{option} {value}".replace(RUN_TIME, "…"))
         elif variable and equals:
             _give(scope, name, text, where, f"-e {value}" if short else f"{option} {value}")
