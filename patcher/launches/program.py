@@ -19,6 +19,8 @@ LAUNCHERS = ELSEWHERE | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
     "msprof", "nsys", "ncu", "strace", "perf", "coverage",
 }  # fmt: skip
+# These take what they start as one word, a text for a shell.
+TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen"})
 # Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
 QUIET = frozenset({
     "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",

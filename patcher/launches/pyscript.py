@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
+from patcher.launches.program import QUIET, name_of
 from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ _ENVIRON = frozenset({"os.environ", "environ"})
 _TALK = frozenset({
     "print", "info", "warning", "warn", "error", "debug", "exception", "add_argument", "getenv", "get", "Exception", "",
 })  # fmt: skip
-_RUNS = re.compile(r"(subprocess\.)?(run|Popen|call|check_call|check_output)|os\.(system|popen)")
+_TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|(subprocess\.)?get(status)?output")
+_LISTS = re.compile(r"(subprocess\.)?(run|Popen|call|check_call|check_output)|os\.execvp?e?")
+_WORDS = re.compile(r"(asyncio\.)?create_subprocess_exec|os\.execlp?")
+_CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear"})
 
 
 def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
@@ -44,6 +48,18 @@ class _Python:
         self.reading, self.scope, self.name, self.folder, self.tree = reading, scope, name, folder, tree
         self.first = max(line, 1) if line else 0
         self.names: dict[str, ast.expr | None] = {}
+        # What os, subprocess and their parts are called here; the names whose lists are changed.
+        self.aliases: dict[str, str] = {}
+        self.changed = set[str]()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                self.aliases |= {one.asname: one.name for one in node.names if one.asname}
+            elif isinstance(node, ast.ImportFrom) and node.module in {"os", "subprocess"}:
+                self.aliases |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            elif isinstance(node, ast.Attribute) and node.attr in _CHANGES:
+                self.changed.add(_dotted(node.value))
+            elif isinstance(node, ast.AugAssign):
+                self.changed.add(_dotted(node.target))
         self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
             node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
         }
@@ -96,8 +112,8 @@ class _Python:
 
     def _assignment(self, node: ast.stmt) -> None:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
-        whole = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        for target in targets:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        for target, whole in (pair for one in targets for pair in _each(one, value)):
             if isinstance(target, ast.Subscript) and self._is_environ(target.value):
                 self._put(self._text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
             elif isinstance(node, ast.AugAssign) and self._is_environ(node.target):
@@ -119,13 +135,15 @@ class _Python:
                 self._mapping(self._pairs(inner))
 
     def _call(self, node: ast.Call) -> None:
-        dotted = _dotted(node.func)
+        dotted = self._called(node.func)
         name, owner = dotted.rpartition(".")[2], node.func.value if isinstance(node.func, ast.Attribute) else None
         if (owner and self._is_environ(owner)) or dotted in {"os.putenv", "os.unsetenv"}:
             self._environ_call(name, node)
+        elif name == "load_dotenv":
+            self.scope.anything(self._where(node), ast.unparse(node)[:200])
         elif name not in _TALK:
-            if _RUNS.fullmatch(dotted) and node.args:
-                self._starts(node)
+            if any(kind.fullmatch(dotted) for kind in (_TEXTS, _LISTS, _WORDS)):
+                self._starts(node, dotted)
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
             self.reading.invocation(self._where(node), [dotted, *(one for one in paths if "/" in one)], None)
@@ -166,26 +184,40 @@ class _Python:
             if name is not None or not self._is_environ(value):  # what it holds already changes nothing
                 self._put(name, value, node)
 
-    def _starts(self, node: ast.Call) -> None:
-        """``subprocess.run([...])`` and ``os.system("…")``."""
-        given, where = self._resolved(node.args[0]), self._where(node)
-        text = self._text(given)
-        if isinstance(given, ast.List | ast.Tuple):
-            words = [self._word(element) for element in given.elts]
-        elif text is not None:
+    def _starts(self, node: ast.Call, dotted: str) -> None:
+        """``subprocess.run([...])``, ``os.system("…")`` and the like."""
+        where = self._where(node)
+        given = [*node.args, *(one.value for one in node.keywords if one.arg == "args")]
+        given = given[1:] if dotted.startswith("os.exec") else given  # behind the program comes its own name
+        shell = _TEXTS.fullmatch(dotted) or any(
+            one.arg == "shell" and self._text(one.value) != "false" for one in node.keywords
+        )
+        if _WORDS.fullmatch(dotted):
+            words = [self._word(element) for element in given]
+        elif given and isinstance(whole := self._resolved(given[0]), ast.List | ast.Tuple):
+            words = [self._word(element) for element in whole.elts]
+            words += [Placed(MANY, where)] if _dotted(given[0]) in self.changed else []
+        elif given and (shell or self._text(given[0]) is not None):
+            text = self._part(given[0])
+            if RUN_TIME in text and name_of(text.split()[0]) in QUIET:
+                return
             words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:
-            return
+            words = [Placed(MANY, where)]
         self.reading.command(words, self.scope.copy(), Place(where, self.folder))
+
+    def _part(self, node: ast.expr) -> str:
+        """The text of an expression, in which RUN_TIME stands for what only the run tells."""
+        text, node = self._text(node), self._resolved(node)
+        if text is not None:
+            return text
+        parts = map(self._text, node.values) if isinstance(node, ast.JoinedStr) else [None]
+        return "".join(RUN_TIME if part is None else part for part in parts)
 
     def _word(self, node: ast.expr) -> Placed:
         """A word of a command; ``f"key={value}"`` keeps its key where the value is not known."""
-        text = self._text(node)
-        if text is None and isinstance(node, ast.JoinedStr):
-            parts = [self._text(part) for part in node.values]
-            text = "".join(RUN_TIME if part is None else part for part in parts)
-            text = text if SETTING.match(text) else None
-        return Placed(MANY if text is None else text, self._where(node))
+        text = self._part(node)
+        return Placed(text if RUN_TIME not in text or SETTING.match(text) else MANY, self._where(node))
 
     def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr]]) -> None:
         """Variables for a child (``env=``, Ray's ``env_vars``) and engine settings (``…_config=``)."""
@@ -253,7 +285,7 @@ class _Python:
         return self._call_text(node, steps) if isinstance(node, ast.Call) else None
 
     def _call_text(self, node: ast.Call, steps: int) -> Argument:
-        dotted = _dotted(node.func)
+        dotted = self._called(node.func)
         texts = [self._text(argument, steps - 1) for argument in node.args]
         if dotted == "str" and len(texts) == 1:
             return texts[0]
@@ -269,11 +301,24 @@ class _Python:
         return None
 
     def _is_environ(self, node: ast.expr) -> bool:
-        return _dotted(self._resolved(node)) in _ENVIRON
+        return self._called(self._resolved(node)) in _ENVIRON
+
+    def _called(self, node: ast.expr) -> str:
+        """``a.b.c`` of an attribute, by the names that modules have themselves."""
+        head, dot, rest = _dotted(node).partition(".")
+        return f"{self.aliases.get(head, head)}{dot}{rest}"
 
     def _variable(self, name: Argument) -> Argument:
         ways = self.scope.look(name or "")
         return known(ways[0].text) if len(ways) == 1 else None
+
+
+def _each(target: ast.expr | None, value: ast.expr | None) -> list[tuple[ast.expr | None, ast.expr | None]]:
+    """The targets of an assignment with their values; None for one that is not known."""
+    if not isinstance(target, ast.Tuple | ast.List):
+        return [(target, value)]
+    values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+    return [*zip(target.elts, values if len(values) == len(target.elts) else [None] * len(target.elts), strict=True)]
 
 
 def _dotted(node: ast.expr) -> str:

@@ -14,8 +14,18 @@ from pathlib import Path
 
 from patcher.errors import Kind, Problem
 from patcher.launches.builtins import Shell
-from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known
-from patcher.launches.program import ELSEWHERE, LAUNCHERS, QUIET, SHELLS, is_python, is_script, is_started, name_of
+from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known, quoted
+from patcher.launches.program import (
+    ELSEWHERE,
+    LAUNCHERS,
+    QUIET,
+    SHELLS,
+    TEXTS,
+    is_python,
+    is_script,
+    is_started,
+    name_of,
+)
 from patcher.launches.pyscript import read_python
 from patcher.launches.scope import ASSIGNMENT, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
 from patcher.launches.wrappers import options, unwrapped
@@ -177,6 +187,11 @@ class Reading:
         if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(path)):
             child = scope.child(tuple(words[1:]), program)
             return self.file(path, child, named=place.named and "/" in program)
+        for word in words[1:] if name in TEXTS else ():
+            if re.search(r"\s", word) or word[:1] == RUN_TIME:
+                shell = [Placed("sh", word.where), Placed("-c", word.where), word]
+                self.command(shell, scope.copy(), place._replace(fed=None, named=False))
+                return True
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
             gives = name_of(word) == "env" and len(rest) > 1 and ASSIGNMENT.match(rest[1])
@@ -207,6 +222,8 @@ class Reading:
                 child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
                 return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
         if fed is None or RUN_TIME in fed.text:
+            if fed:
+                scope.anything(place.where, quoted(arguments(words)))
             return False
         name = place.where.rpartition(":")[0] if fed.line else place.where
         self.text(

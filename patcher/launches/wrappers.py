@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
-from patcher.launches.program import CONTAINERS, name_of
+from patcher.launches.program import CONTAINERS, is_started, name_of
 from patcher.launches.scope import ASSIGNMENT, MANY, Scope, arguments
 
 # Programs that start another: which of their options take a word, and how many words follow before its name.
@@ -37,6 +37,11 @@ _CONTAINER = f"-[itdqPT]*[^itdqPT-]|--(?!({_FLAGS})$).+"
 # The long options of env that count, as it has them, too.
 _SHORT = {"-": "-i", "--ignore-environment": "-i", "--unset": "-u", "--chdir": "-C", "--split-string": "-S"}
 _VERBS = frozenset({"run", "exec", "container", "compose", "create"})
+# Launchers with options that give variables to what they start, as NAME=VALUE in one word or in a list of those.
+_GIVES = {
+    "mpirun": "-x", "mpiexec": "-x", "srun": "--export", "nsys": "-e|--env-var", "apptainer": "--env",
+    "singularity": "--env",
+}  # fmt: skip
 _JOB = "--(?!(no-wait|verbose|help)$).+"
 _PATIENCE_S = 20
 # The folder that a command is typed in may hold a yaml.py, which nobody asked to run.
@@ -81,8 +86,12 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
     head = name_of(words[0]) if words else ""
     if head in CONTAINERS:
         _contained(words, scope, where)
-    elif head in {"ssh", "kubectl"}:
+    elif head in {"ssh", "kubectl"} or (head == "su" and not {"-", "-l", "--login"}.isdisjoint(words)):
         scope.variables.clear()
+    elif head == "tmux":
+        scope.anything(where, "tmux, whose server may have been started elsewhere")
+    elif head in _GIVES:
+        _launched(head, words, scope, where)
     elif head == "ray" and list(words[1:3]) == ["job", "submit"]:
         _submitted(words, scope, where, pythons)
     elif head == "uv" and any(word.startswith("--env-file") for word in words):
@@ -147,6 +156,31 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
             scope.variables[name] = outside.get(name) or outside[ANY]
     if rest and rest[0][:1] == RUN_TIME:  # perhaps an image, perhaps options
         scope.anything(where, quoted(arguments(words)))
+
+
+def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:
+    """What ``mpirun -x``, ``srun --export`` and ``apptainer --env`` give to the program that they start."""
+    for name in [name for name in scope.variables if name.startswith(("APPTAINERENV_", "SINGULARITYENV_"))]:
+        if head in {"apptainer", "singularity"}:
+            scope.variables[name.partition("_")[2]] = scope.variables[name]
+    for at, word in enumerate(words[1:], 2):
+        if is_started(name_of(word)):
+            break
+        option, equals, value = word.partition("=") if word[:2] == "--" else (str(word), "", "")
+        value = value if equals else next(iter(words[at:]), "")
+        if option in {"-genv", "-env"} and len(words) > at + 1:  # of MPICH
+            _give(scope, words[at], words[at + 1], where, f"{option} {words[at]} {words[at + 1]}")
+        elif re.fullmatch(_GIVES[head], option):
+            for one in value.split(","):
+                name, equals, text = one.partition("=")
+                if RUN_TIME in name:
+                    scope.anything(where, f"{option} {one}".replace(RUN_TIME, "…"))
+                elif equals:
+                    _give(scope, name, text, where, f"{option} {one}")
+                elif head == "srun" and name in {"NONE", "NIL"}:
+                    scope.variables.clear()
+        elif word[:1] == RUN_TIME or option == "--env-file":
+            scope.anything(where, quoted(arguments(words)))
 
 
 # --- jobs of Ray ---
