@@ -23,9 +23,10 @@ _ENVIRON = frozenset({"os.environ", "environ"})
 _TALK = frozenset({
     "print", "info", "warning", "warn", "error", "debug", "exception", "add_argument", "getenv", "get", "Exception", "",
 })  # fmt: skip
-_TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|(subprocess\.)?get(status)?output")
-_LISTS = re.compile(r"(subprocess\.)?(run|Popen|call|check_call|check_output)|os\.execvp?e?")
+_TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|subprocess\.get(status)?output")
+_LISTS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.execvp?e?")
 _WORDS = re.compile(r"(asyncio\.)?create_subprocess_exec|os\.execlp?")
+_MODULES = frozenset({"os", "subprocess"})
 _CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear"})
 
 
@@ -53,8 +54,8 @@ class _Python:
         self.changed = set[str]()
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
-                self.aliases |= {one.asname: one.name for one in node.names if one.asname}
-            elif isinstance(node, ast.ImportFrom) and node.module in {"os", "subprocess"}:
+                self.aliases |= {one.asname: one.name for one in node.names if one.asname and one.name in _MODULES}
+            elif isinstance(node, ast.ImportFrom) and node.module in _MODULES:
                 self.aliases |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
             elif isinstance(node, ast.Attribute) and node.attr in _CHANGES:
                 self.changed.add(_dotted(node.value))
