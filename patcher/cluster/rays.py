@@ -8,7 +8,6 @@ import os
 import pickle
 import re
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -174,7 +173,7 @@ def _heard() -> Iterator[IO[str]]:
 
     There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
     """
-    with tempfile.TemporaryFile("w+", errors="replace") as heard:
+    with os.fdopen(os.memfd_create("heard"), "w+", encoding="utf-8", errors="replace") as heard:
         try:
             kept = os.dup(2)
         except OSError:  # this process was started without one
