@@ -17,10 +17,10 @@ CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 ELSEWHERE = CONTAINERS | {"ray", "ssh", "kubectl", "apptainer", "singularity"}
 LAUNCHERS = ELSEWHERE | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
-    "msprof", "nsys", "ncu", "strace", "perf", "coverage",
+    "msprof", "nsys", "ncu", "strace", "perf", "coverage", "sbatch", "runuser", "tmux", "screen",
 }  # fmt: skip
-# These take what they start as one word, a text for a shell.
-TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen"})
+# These take what they start as a text for a shell.
+TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch"})
 # Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
 QUIET = frozenset({
     "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",
@@ -44,7 +44,7 @@ def is_python(name: str) -> bool:
 
 def is_script(name: str) -> bool:
     """Whether a file of that name is a program in the language of a shell."""
-    return name.endswith((".sh", ".bash"))
+    return name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
 
 
 def is_started(name: str) -> bool:

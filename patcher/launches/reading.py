@@ -28,7 +28,7 @@ from patcher.launches.program import (
 )
 from patcher.launches.pyscript import read_python
 from patcher.launches.scope import ASSIGNMENT, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
-from patcher.launches.wrappers import options, unwrapped
+from patcher.launches.wrappers import options, texts, unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -184,14 +184,15 @@ class Reading:
         if RUN_TIME in program:
             return False
         path = self.beside(program, scope, place.folder)
-        if name.endswith((".sh", ".bash", ".py")) or ("/" in program and _is_script(path)):
+        if is_script(name) or name.endswith(".py") or ("/" in program and _is_script(path)):
             child = scope.child(tuple(words[1:]), program)
             return self.file(path, child, named=place.named and "/" in program)
-        for word in words[1:] if name in TEXTS else ():
-            if re.search(r"\s", word) or word[:1] == RUN_TIME:
-                shell = [Placed("sh", word.where), Placed("-c", word.where), word]
-                self.command(shell, scope.copy(), place._replace(fed=None, named=False))
-                return True
+        found = texts(words) if name in TEXTS else []
+        for text in found:
+            shell = [Placed("sh", text.where), Placed("-c", text.where), text]
+            self.command(shell, scope.copy(), place._replace(fed=None, named=False))
+        if found:
+            return True
         for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
             rest = words[at + 1 :] if word == "--" else words[at:]
             gives = name_of(word) == "env" and len(rest) > 1 and ASSIGNMENT.match(rest[1])
@@ -200,7 +201,8 @@ class Reading:
                 before = len(self.invocations)
                 self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
                 return len(self.invocations) > before
-        return False
+        fed = name == "sbatch" and place.fed is not None
+        return fed and self._interpreter([Placed("sh", place.where)], scope, place)
 
     def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         python, rest, fed, program = name_of(words[0]) not in SHELLS, words[1:], place.fed, str(words[0])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
@@ -39,9 +40,15 @@ _SHORT = {"-": "-i", "--ignore-environment": "-i", "--unset": "-u", "--chdir": "
 _VERBS = frozenset({"run", "exec", "container", "compose", "create"})
 # Launchers with options that give variables to what they start, as NAME=VALUE in one word or in a list of those.
 _GIVES = {
-    "mpirun": "-x", "mpiexec": "-x", "srun": "--export", "nsys": "-e|--env-var", "apptainer": "--env",
-    "singularity": "--env",
+    "mpirun": "-x", "mpiexec": "-x", "srun": "--export", "sbatch": "--export", "nsys": "-e|--env-var",
+    "apptainer": "--env", "singularity": "--env",
 }  # fmt: skip
+# Of their options these take a word, whatever it is: how many there are, where, and where it is written.
+_COUNTED = r"-(np?|[NcGHwptJo])|--(np|host(file)?|machinefile|n(tasks|odes|odelist|num)(-per-\w+)?|output|trace|gpus)"
+# Programs that start a text as a shell does: the option that it follows, or how options are told from it.
+_TEXT_OPTIONS = {"su": "-[lmp]*c|--(session-)?command", "runuser": "-[lmp]*c|--(session-)?command", "sbatch": "--wrap"}
+_SSH = "-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw]"
+_TERMINAL = "-[dmDRP]*[tsncFSLfxye]"
 _JOB = "--(?!(no-wait|verbose|help)$).+"
 _PATIENCE_S = 20
 # The folder that a command is typed in may hold a yaml.py, which nobody asked to run.
@@ -171,16 +178,45 @@ def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> N
         if option in {"-genv", "-env"} and len(words) > at + 1:  # of MPICH
             _give(scope, words[at], words[at + 1], where, f"{option} {words[at]} {words[at + 1]}")
         elif re.fullmatch(_GIVES[head], option):
-            for one in value.split(","):
+            given = [value] if head.startswith("mpi") else value.split(",")
+            if head in {"srun", "sbatch"} and "ALL" not in given and RUN_TIME not in value:
+                scope.variables = {name: scope.look(name) for name in given if name in scope.variables | {ANY: ()}}
+            for one in given:
                 name, equals, text = one.partition("=")
                 if RUN_TIME in name:
                     scope.anything(where, f"{option} {one}".replace(RUN_TIME, "…"))
                 elif equals:
                     _give(scope, name, text, where, f"{option} {one}")
-                elif head == "srun" and name in {"NONE", "NIL"}:
-                    scope.variables.clear()
-        elif word[:1] == RUN_TIME or option == "--env-file":
+        elif option == "--env-file" or (MANY in word and not re.fullmatch(_COUNTED, words[at - 2])):
             scope.anything(where, quoted(arguments(words)))
+
+
+def texts(words: Sequence[Placed]) -> list[Placed]:
+    """What ``ssh``, ``su``, ``tmux`` and their kin give to a shell, as far as it is among these words."""
+    head, rest = name_of(words[0]), words[1:]
+    if head == "ssh":
+        for *_, behind in options(rest, _SSH):
+            rest = behind
+        hosts = 1 + (len(rest) > 2 and MANY in rest[0])  # what is not known may be options, and the host follows
+        found = []
+        for behind in (rest[at:] for at in range(1, 1 + hosts)):
+            for *_, after in options(behind, _SSH):
+                behind = after
+            found += [Placed(" ".join(behind), behind[0].where)] if behind else []
+        return found
+    if head in _TEXT_OPTIONS:
+        pairs = ((*word.partition("="), behind) for word, behind in pairwise([*rest, Placed(RUN_TIME, "")]))
+        return [
+            Placed(value if equals else behind, words[0].where)
+            for option, equals, value, behind in pairs
+            if re.fullmatch(_TEXT_OPTIONS[head], option)
+        ]
+    behind_option = [re.fullmatch(_TERMINAL, word) for word in words]
+    return [
+        word
+        for word, valued in zip(rest, behind_option, strict=False)
+        if not valued and (re.search(r"\s", word) or word[:1] == RUN_TIME)
+    ]
 
 
 # --- jobs of Ray ---
