@@ -33,6 +33,7 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     "/start_profile or LLM.start_profile()",
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
 )
+_VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+"
 ENGINE_OPTION = Switch(
     profiler=ENGINE,
     form=Form.OPTION,
@@ -43,6 +44,7 @@ ENGINE_OPTION = Switch(
     why="the worker may build a profiler, and records from /start_profile or LLM.start_profile() on",
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
+    programs=_VLLM,
     asked_by=START_PROFILE,
 )
 
@@ -88,6 +90,7 @@ DAEMON_OPTION = Switch(
     "it overrides the variable",
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off="leave msmonitor_use_daemon out of --additional-config",
+    programs=_VLLM,
     releases=">=0.20.2rc1",
     asked_by=_DAEMON_ASKED,
     code=("msmonitor_use_daemon",),

@@ -6,12 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.guards.release import Release
 from patcher.launches import ANY, Argument, Assignment, Invocation, known, name_of, quoted, read
 from patcher.switches import Form, State, Switch
+
+_LOST = "some of its words are only known when it runs"
 
 
 class Finding(NamedTuple):
@@ -75,7 +78,7 @@ def detect(
     found: list[Finding] = []
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
         own = [one for one in declared if one.profiler == profiler]
-        hits = [(one, [hit for invocation in invocations for hit in _hits(one, invocation)]) for one in own]
+        hits = [(one, _seen(hit for invocation in invocations for hit in _hits(one, invocation))) for one in own]
         there = [(_asked(one, invocations), listed) for one, listed in hits if listed and release.has(one)]
         seen = severest(_if_asked(hit, asked) for asked, listed in there for hit in listed)
         if seen:
@@ -99,6 +102,12 @@ def detect(
         if not severe and finding.profiler not in {other.profiler for other in on}:
             off.setdefault(finding.profiler, finding)
     return tuple(sorted([*on, *off.values()], key=lambda finding: -finding.state.severity))
+
+
+def _seen(hits: Iterable[Finding]) -> list[Finding]:
+    """The hits of a switch; where it is seen, it does not matter where else it may be."""
+    found = list(hits)
+    return [one for one in found if one.reason != _LOST] or found
 
 
 def severest(findings: Iterable[Finding]) -> list[Finding]:
@@ -137,7 +146,10 @@ def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
 def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
     if switch.form is Form.VARIABLE:
         variables = invocation.variables.get(switch.name) or invocation.variables.get(ANY, ())
-        return [_variable(switch, variables)] if variables else []
+        finding = _variable(switch, variables) if variables else None
+        if finding and finding.state is State.UNKNOWN and invocation.reason:
+            finding = finding._replace(off=f"see whether it sets {switch.name}", reason=invocation.reason)
+        return [finding] if finding else []
     if switch.form is Form.OPTION:
         return _option(switch, invocation)
     if switch.form is Form.REQUEST:
@@ -197,19 +209,29 @@ def _option(switch: Switch, invocation: Invocation) -> list[Finding]:
         words += [word] if equals else [word, following]
         where = getattr(word if equals or following is None else following, "where", where)
         texts.update({key: text and known(text)} if key else _object(switch, text))
+    reason = ""
+    if not words and _may_hold(switch, invocation):
+        words, texts = list(invocation.argv), dict.fromkeys(switch.keys)
+        reason = _LOST
     states = [switch.state(texts[key]) for key in switch.keys if key in texts]
     # A key that is known to arm decides, whatever the others may turn out to be.
     decided = [one for one in states if one is not State.UNKNOWN]
     state = max(decided, key=lambda one: one.severity, default=State.OFF)
     if state is State.OFF and State.UNKNOWN in states:
         state = State.UNKNOWN
-    reason = ""
     if state is State.UNKNOWN:
-        reason = "the value is no JSON object, or only known when it runs"
+        reason = reason or "the value is no JSON object, or only known when it runs"
     elif not invocation.sure and state is not State.OFF:
         reason = "it stands in a branch, a loop or a function that may not run"
     found = quoted(words)[:300]
     return [_finding(switch, _at_most(state, invocation.sure), where, found, reason)] if words else []
+
+
+def _may_hold(switch: Switch, invocation: Invocation) -> bool:
+    """Whether an option may be among the words that only the run tells; one behind another option is its value."""
+    started = any(switch.programs and re.fullmatch(switch.programs, word or "") for word in invocation.argv)
+    pairs = pairwise(invocation.argv)
+    return started and any(word is None and not re.fullmatch("-[^=]*", before or "") for before, word in pairs)
 
 
 def _object(switch: Switch, text: Argument) -> dict[str, Argument]:

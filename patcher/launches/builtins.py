@@ -180,7 +180,7 @@ class Shell(Commands):
 
     def _prefix(self, argv: Words, node: Node, scope: Scope) -> Answer:
         """``command``, ``builtin`` and ``time`` before another command, a function only behind the last."""
-        rest = argv[1:]
+        rest = argv[2:] if argv[:2] == ("time", "-p") else argv[1:]
         if argv[0] == "command" and rest and rest[0] in {"-v", "-V"}:
             scope.hoped = False
             scope.prints(RUN_TIME)

@@ -17,10 +17,10 @@ CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 ELSEWHERE = CONTAINERS | {"ray", "ssh", "kubectl", "apptainer", "singularity"}
 LAUNCHERS = ELSEWHERE | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
-    "msprof", "nsys", "ncu", "strace", "perf", "coverage", "sbatch", "runuser", "tmux", "screen",
+    "msprof", "nsys", "ncu", "strace", "perf", "coverage", "sbatch", "runuser", "tmux", "screen", "parallel",
 }  # fmt: skip
 # These take what they start as a text for a shell.
-TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch"})
+TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch", "parallel"})
 # Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
 QUIET = frozenset({
     "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",

@@ -174,6 +174,8 @@ class Reading:
         if inside or name not in QUIET:
             runs = is_script(name) or (name in SHELLS and (len(words) > 1 or place.fed is not None))
             reason = "the script that it runs is not here, or only known when it runs" if runs and not inside else ""
+            if reason:
+                scope.anything(place.where, quoted(arguments(words)))
             self.invocation(place.where, arguments(words), None if inside else scope, reason=reason)
 
     def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:

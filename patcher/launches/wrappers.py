@@ -92,7 +92,7 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
         scope.anything(where, quoted(arguments(words)))
     head = name_of(words[0]) if words else ""
     if head in CONTAINERS:
-        _contained(words, scope, where)
+        words = _contained(words, scope, where)
     elif head in {"ssh", "kubectl"} or (head == "su" and not {"-", "-l", "--login"}.isdisjoint(words)):
         scope.variables.clear()
     elif head == "tmux":
@@ -143,9 +143,12 @@ def _split(text: str, where: str) -> list[Placed]:
     return [Placed(MANY, where)]
 
 
-def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
-    """What ``docker run -e`` gives to a container, which inherits nothing of the command that starts it."""
-    outside, rest = dict(scope.variables), words[1:]
+def _contained(words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Placed]:
+    """What ``docker run -e`` gives to a container, which inherits nothing of the command that starts it.
+
+    Returns the words with what the container runs in the place of its image, if an option says what that is.
+    """
+    outside, rest, entry = dict(scope.variables), words[1:], ""
     scope.variables.clear()
     scope.folder = None
     for option, given, behind in options(rest, _CONTAINER, _VERBS):
@@ -153,6 +156,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
         value = (short[1] if short else "") or given
         name, equals, text = value.partition("=")
         variable = short or option == "--env"
+        entry = value if option == "--entrypoint" else entry
         if option == "--env-host":
             scope.variables = outside | scope.variables
         elif option == "--env-file" or (variable and RUN_TIME in name):
@@ -163,6 +167,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> None:
             scope.variables[name] = outside.get(name) or outside[ANY]
     if rest and rest[0][:1] == RUN_TIME:  # perhaps an image, perhaps options
         scope.anything(where, quoted(arguments(words)))
+    return [words[0], Placed(entry, words[0].where), *rest[1:]] if entry else words
 
 
 def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:

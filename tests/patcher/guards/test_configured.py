@@ -244,7 +244,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         (PPO + "--config-path=$(pwd)/config --config-name=mine", UNSET),
         ("python3 -m recipe.dapo.main_dapo " + ON_061, {VERL: ON}),
         ("python3 train.py", UNSET),
-        ("bash /not/here.sh", UNSET),
+        ("bash /not/here.sh", UNSET | dict.fromkeys((one.profiler for one in VARIABLES), UNKNOWN)),
         # branches and loops
         ("if x; then " + PPO + ON_061 + "; fi", {VERL: UNKNOWN}),
         ("for i in $X; do " + PPO + ON_061 + "; done", {VERL: UNKNOWN}),

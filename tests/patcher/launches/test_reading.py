@@ -15,7 +15,7 @@ from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.launches import RUN_TIME, Placed, grammar, quoted, read, statements
 from patcher.switches import State
-from patches.switches import MSPROF
+from patches.switches import ENGINE_OPTION, MSPROF
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
@@ -23,12 +23,15 @@ P = "export PROFILING_MODE=true\n"
 
 
 def state(
-    script: Path | None = None, environ: dict[str, str] | None = None, command: tuple[str, ...] = ()
+    script: Path | None = None,
+    environ: dict[str, str] | None = None,
+    command: tuple[str, ...] = (),
+    lines: int = 1,
 ) -> tuple[State, str]:
-    """The state of msprof, whose variable is on as soon as it is set, and the place."""
+    """The state of msprof, whose variable is on as soon as it is set, and the place: the severest of so many lines."""
     findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ=environ or {}, script=script, command=command)
     found = [one for one in findings if one.profiler == MSPROF]
-    assert len(found) == 1, found
+    assert len(found) == lines, found
     where = found[0].where
     return found[0].state, where.rpartition("/")[2] if found[0].found else ""
 
@@ -209,6 +212,12 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ("su --command='PROFILING_MODE=true python a' u\n", ON, "run.sh:1"),
         ("runuser -u u -- env PROFILING_MODE=true python a\n", ON, "run.sh:1"),
         ("tmux new -s \"$S\" 'PROFILING_MODE=true python a'\n", ON, "run.sh:1"),
+        ("docker run --entrypoint bash image -c 'PROFILING_MODE=true python a'\n", ON, "run.sh:1"),
+        ("docker run --entrypoint=/bin/sh image -c 'python a'\n", OFF, ""),
+        (P + "docker run --entrypoint python image a\n", OFF, ""),
+        ("parallel -j 2 'PROFILING_MODE=true python {}' ::: a b\n", ON, "run.sh:1"),
+        ("ls | parallel python a {}\n", OFF, ""),
+        (P + "time -p python a\n", ON, "run.sh:1"),
         ("tmux send-keys -t s 'PROFILING_MODE=true python a' Enter\n", ON, "run.sh:1"),
         ('bash -c "A=$(b) python a"\n', UNKNOWN, "run.sh:1"),
         (P + "su - u -c 'python a'\n", OFF, ""),
@@ -410,7 +419,7 @@ def test_a_child_script_does_not_change_its_parent(tmp_path: Path) -> None:
 
 def test_scripts_that_call_each_other_end(tmp_path: Path) -> None:
     write(tmp_path, "b.sh", "source a.sh\nbash a.sh\nbash b.sh\n" + P + "python a\n")
-    assert state(write(tmp_path, "a.sh", "bash b.sh\nsource a.sh\n"))[0] is ON
+    assert state(write(tmp_path, "a.sh", "bash b.sh\nsource a.sh\n"), lines=3)[0] is ON
 
 
 def test_arrays_and_split_words_become_options(tmp_path: Path) -> None:
@@ -447,6 +456,22 @@ def test_options_that_may_be_given_are_unknown(tmp_path: Path, text: str) -> Non
     findings = detect(VLLM_ASCEND, version="0.14.0rc1", environ={}, script=write(tmp_path, "run.sh", text + "\n"))
     (found,) = [one for one in findings if one.state is not OFF]
     assert (found.state, found.found[:17]) == (UNKNOWN, "--profiler-config")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("vllm serve m $(args)", UNKNOWN), ("vllm serve m --port 1 $ARGS", UNKNOWN), ('vllm serve "${A[@]}" $B', UNKNOWN),
+        ("python -m vllm.entrypoints.openai.api_server $ARGS", UNKNOWN), ("vllm serve m --port $PORT --seed $S", OFF),
+        ('MODEL=m; vllm serve "$MODEL" --port 1', OFF), ("vllm serve m --port=$P", OFF), ("python train.py $ARGS", OFF),
+        ("vllm serve m $ARGS --profiler-config.profiler=torch", State.ARMED),
+    ],
+)  # fmt: skip
+def test_options_among_words_that_only_the_run_tells(tmp_path: Path, text: str, expected: State) -> None:
+    script = write(tmp_path, "run.sh", text + "\n")
+    findings = detect([ENGINE_OPTION], version="0.20.2rc1", environ={}, script=script)
+    assert [one.state for one in findings] == [expected]
+    assert "some of its words" in findings[0].reason or expected is not UNKNOWN
 
 
 def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
@@ -556,7 +581,18 @@ def test_a_script_called_by_a_script_may_be_missing(tmp_path: Path) -> None:
         "run.sh",
         "source /usr/local/Ascend/gone.sh\nbash gone.sh\npython gone.py\n" + P + "python a\n",
     )
-    assert state(script) == (ON, "run.sh:4")
+    assert state(script, lines=2) == (ON, "run.sh:4")
+
+
+@pytest.mark.parametrize("call", ["bash gone.sh", "./gone.sh a", "bash $X/gone.sh", "srun bash gone.sh"])
+def test_what_a_script_that_is_not_here_sets_is_unknown(tmp_path: Path, call: str) -> None:
+    script = write(tmp_path, "run.sh", f"{call}\npython a\n")
+    assert state(script) == (UNKNOWN, "run.sh:1")
+    found = [
+        one for one in detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=script) if one.profiler == MSPROF
+    ]
+    assert "script" in found[0].reason
+    assert found[0].off == "see whether it sets PROFILING_MODE"
 
 
 def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
