@@ -32,8 +32,8 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
             missing.append(name)
         findings = _look(report, upstream, version, target, launch, severe=False)
         report.lines.append(f"{name} {version}".rstrip())
-        for number, finding in enumerate(findings):
-            report.lines += _lines(finding, findings[number + 1 :])
+        for alike in _grouped(findings):
+            report.lines += _lines(alike)
         entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
         report.data[name] = {"version": version or None, "profilers": entries}
         report.problems += [
@@ -111,7 +111,8 @@ def _warning(alike: Sequence[Finding]) -> Note:
     """One note on profilers of which the same is known; what to type stands on its line where there is room."""
     first = alike[0]
     if first.state is State.UNKNOWN:
-        who = first.profiler if len(alike) == 1 else f"{len(alike)} profilers"
+        names = _names(alike)
+        who = first.profiler if len(names) == 1 else f"{len(names)} profilers"
         text = f"{who} may be on: {first.reason or first.where}"
     else:
         text = f"{first.profiler} is {first.state.value} ({first.where})"
@@ -162,18 +163,36 @@ def _look(
     )
 
 
-def _lines(finding: Finding, following: Sequence[Finding]) -> list[str]:
-    """The state, and what the reader can do; a reason that one of ``following`` has, too, is given there."""
-    lines = [f"  {finding.state.value} {finding.profiler} ({finding.where})"]
-    if finding.state is State.OFF:
+def _grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """The findings; those of which nothing is known for the same reason stand together."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in findings:
+        unknown = finding.state is State.UNKNOWN and finding.reason
+        groups.setdefault(finding.reason if unknown else finding, []).append(finding)
+    return [*groups.values()]
+
+
+def _lines(alike: Sequence[Finding]) -> list[str]:
+    """The state, and what the reader can do; the reason once for findings that have the same."""
+    first = alike[0]
+    places = [*dict.fromkeys(finding.where for finding in alike)]
+    where = places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"
+    lines = [f"  {first.state.value} {', '.join(_names(alike))} ({where})"]
+    if first.state is State.OFF:
         return lines
-    *seen, off = _reasons(finding)
-    told = finding.state is State.UNKNOWN and finding.reason
-    lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
+    told = first.state is State.UNKNOWN and first.reason
+    for finding in alike:
+        *seen, off = _reasons(finding)
+        lines += [Detail(f"    {finding.profiler} ({finding.where})")] * (len(alike) > 1)
+        lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
     if not told:
-        return [*lines, f"    {off}"] if finding.off else lines
-    again = finding.reason in {other.reason for other in following}
-    return lines if again or finding.reason == finding.where else [*lines, f"    {finding.reason}"]
+        return [*lines, f"    to switch it off: {first.off}"] if first.off else lines
+    return lines if first.reason == first.where else [*lines, f"    {first.reason}"]
+
+
+def _names(findings: Sequence[Finding]) -> list[str]:
+    """The profilers that are found, each once."""
+    return [*dict.fromkeys(finding.profiler for finding in findings)]
 
 
 def _problem(upstream: Upstream, finding: Finding, hint: str) -> Problem:

@@ -77,6 +77,23 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 
+def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path) -> None:
+    from patches.switches import ENGINE_VARIABLE
+
+    (root / "run.sh").write_text("bash gone.sh\nbash gone.sh\n")
+    upstream: Any = SimpleNamespace(
+        project=Project("toy", "toy", ("toy",)), switches=(ENGINE_VARIABLE,), application=None
+    )
+    found = Report("apply")
+    guard(found, upstream, "1.0", LaunchOptions({}, root / "run.sh", (), None), force=False)
+    (note,) = found.notes
+    assert (
+        note.text
+        == f"{ENGINE_VARIABLE.profiler} may be on: the script that it runs is not here, or only known when it runs"
+    )
+    assert all(f"run.sh:{line})" in note.detail for line in (1, 2))
+
+
 def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root: Path) -> None:
     switches = (APPLICATION.switches[0], APPLICATION.switches[0]._replace(profiler="another profiler"))
     found = report(root, "mode=record", application=APPLICATION._replace(switches=switches), profiler="toy's profiler")
