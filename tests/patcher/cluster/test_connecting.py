@@ -174,6 +174,16 @@ def test_what_only_the_libraries_of_ray_say_is_told_and_not_printed(
     assert capfd.readouterr().err == "and now"
 
 
+@pytest.mark.parametrize("closed", [(), (2,), (0, 2), (0, 1, 2)])
+def test_a_process_without_standard_streams_connects_like_others(closed: tuple[int, ...]) -> None:
+    code = (
+        f"import os\nfor stream in {closed}: os.close(stream)\n"
+        "from patcher.cluster.rays import _heard\nwith _heard(): pass\nwith _heard(): pass\nos._exit(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False)
+    assert done.returncode == 7
+
+
 @pytest.mark.parametrize("address", ["ray://head:10001", "http://head:8265", "local"])
 def test_an_address_in_the_environment_is_refused_by_its_name(
     ray: Callable[[FakeRay | None], None], monkeypatch: pytest.MonkeyPatch, address: str
