@@ -1,0 +1,302 @@
+"""Which line goes in where: every line of ours with its method, and with the line of upstream's before which it stands.
+
+A test on an engine notices a line that is gone; of one that stands elsewhere, or says less, it may see nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fixtures import releases
+from fixtures.mindspeed_rl import trees
+from patcher import engine
+from patcher.change import PatchId
+from patches.projects import upstream
+
+LINES = {
+    "vllm-ascend 0.9.1 rollout decode": """
+vllm_ascend/worker/worker_v1.py
+    sleep: self._rlpatch_stage("end_rollout", "sleep()")
+        NPUPlatform.set_device(self.device)
+    execute_model: self._rlpatch_stage("step", scheduler_output)
+        output = self.model_runner.execute_model(scheduler_output)
+    profile: self._rlpatch_stage("yield_to", is_start)
+        if is_start:
+vllm_ascend/worker/worker.py
+    sleep: self._rlpatch_stage("end_rollout", "sleep()")
+        NPUPlatform.set_device(self.device)
+    start_profile: self._rlpatch_stage("yield_to", True)
+        self.profiler.start()
+    stop_profile: self._rlpatch_stage("yield_to", False)
+        self.profiler.stop()
+    execute_worker: self._rlpatch_stage("step", worker_input)
+        if self.enable_dummy_run:
+""",
+    "vllm-ascend 0.30.0rc2 rollout decode": """
+vllm_ascend/worker/worker.py
+    sleep: self._rlpatch_stage("end_rollout", "sleep()")
+        free_bytes_before_sleep = torch.npu.mem_get_info()[0]
+    execute_model: self._rlpatch_stage("step", scheduler_output)
+        output = self.model_runner.execute_model(scheduler_output, intermediate_tensors)
+    profile: self._rlpatch_stage("yield_to", is_start)
+        if is_start:
+""",
+    "vllm-ascend 0.30.0rc2 graph-capture whole": """
+vllm_ascend/worker/worker.py
+    compile_or_warm_up_model: self._rlpatch_stage("enter", "capture_model")
+        npugraph_memory_bytes = self.model_runner.capture_model()
+    compile_or_warm_up_model: self._rlpatch_stage("leave")
+        # Suggest an optimal --kv-cache-memory value for future runs.
+""",
+    "vllm 0.33.0 rollout decode": """
+vllm/v1/worker/gpu_worker.py
+    sleep: self._rlpatch_stage("end_rollout", "sleep()")
+        torch.accelerator.synchronize()
+    execute_model: self._rlpatch_stage("step", scheduler_output)
+        if self._pp_send_work:
+    profile: self._rlpatch_stage("yield_to", is_start)
+        if is_start:
+""",
+    "vllm 0.33.0 graph-capture whole": """
+vllm/v1/worker/gpu_worker.py
+    _compile_or_warm_up_model: self._rlpatch_stage("enter", "capture_model")
+        cuda_graph_memory_bytes = self.model_runner.capture_model()
+    _compile_or_warm_up_model: self._rlpatch_stage("leave")
+        # Compare actual vs estimated CUDA graph memory (if we did profiling)
+vllm/v1/worker/cpu_worker.py
+    determine_available_memory: self._rlpatch_stage("enter", "warming_up_model")
+        self.model_runner.warming_up_model()
+    determine_available_memory: self._rlpatch_stage("leave")
+        allowed_cpu_list = get_allowed_cpu_list()
+""",
+    "verl 0.6.1 update-policy micro-batch": """
+verl/workers/actor/dp_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        self.actor_module.train()
+    update_policy: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for batch_idx, mini_batch in enumerate(mini_batches):
+    update_policy: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch in micro_batches:
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+""",
+    "verl 0.6.1 update-policy mini-batch": """
+verl/workers/actor/dp_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        self.actor_module.train()
+    update_policy: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for batch_idx, mini_batch in enumerate(mini_batches):
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/actor/megatron_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        metrics = {}
+    update_policy: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
+""",
+    "verl 0.6.1 compute-log-prob micro-batch": """
+verl/workers/actor/dp_actor.py
+    compute_log_prob: self._rlpatch_stage("enter")
+        self.actor_module.eval()
+    compute_log_prob: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch in micro_batches:
+""",
+    "verl 0.6.1 compute-values micro-batch": """
+verl/workers/critic/dp_critic.py
+    compute_values: self._rlpatch_stage("enter")
+        self.critic_module.eval()
+    compute_values: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch in micro_batches:
+""",
+    "verl 0.6.1 update-critic micro-batch": """
+verl/workers/critic/dp_critic.py
+    update_critic: self._rlpatch_stage("enter")
+        self.critic_module.train()
+    update_critic: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for batch_idx, mini_batch in enumerate(mini_batches):
+    update_critic: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch in micro_batches:
+    update_critic: self._rlpatch_stage("leave")
+        return metrics
+""",
+    "verl 0.6.1 update-critic mini-batch": """
+verl/workers/critic/dp_critic.py
+    update_critic: self._rlpatch_stage("enter")
+        self.critic_module.train()
+    update_critic: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for batch_idx, mini_batch in enumerate(mini_batches):
+    update_critic: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/critic/megatron_critic.py
+    update_critic: self._rlpatch_stage("enter")
+        metrics = {}
+    update_critic: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
+""",
+    "verl 0.7.1 update-policy mini-batch": """
+verl/workers/actor/dp_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        self.actor_module.train()
+    update_policy: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for batch_idx, mini_batch in enumerate(mini_batches):
+    update_policy: self._rlpatch_stage("leave")
+        return metrics
+verl/workers/actor/megatron_actor.py
+    update_policy: self._rlpatch_stage("enter")
+        metrics = {}
+    update_policy: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for data in dataloader:
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+""",
+    "verl 0.9.1 update-policy micro-batch": """
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+    train_mini_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+verl/workers/engine/fsdp/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/veomni/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch in micro_batches:
+verl/workers/engine/torchtitan/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/automodel/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for i, micro_batch in enumerate(micro_batches):
+""",
+    "verl 0.9.1 update-policy mini-batch": """
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+""",
+    "verl 0.9.1 compute-log-prob micro-batch": """
+verl/workers/engine_workers.py
+    infer_batch: self._rlpatch_stage("enter", data)
+    infer_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        global_token_num = tu.get(data, key="global_token_num")
+verl/workers/engine/fsdp/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/veomni/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch in micro_batches:
+verl/workers/engine/torchtitan/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/automodel/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for i, micro_batch in enumerate(micro_batches):
+""",
+    "verl 0.9.1 update-critic micro-batch": """
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+    train_mini_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+verl/workers/engine/fsdp/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/veomni/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches)
+        for micro_batch in micro_batches:
+""",
+    "verl 0.9.1 update-critic mini-batch": """
+verl/workers/engine_workers.py
+    train_mini_batch: self._rlpatch_stage("enter", data)
+        maybe_fix_3d_position_ids(data)
+    train_mini_batch: dataloader = self._rlpatch_stage_units("mini-batch", dataloader, last=True)
+        for batch_idx, mini_batch_td in enumerate(dataloader):
+""",
+    "verl 0.9.1 compute-values micro-batch": """
+verl/workers/engine_workers.py
+    infer_batch: self._rlpatch_stage("enter", data)
+    infer_batch: self.engine._rlpatch_stage_units = self._rlpatch_stage_units
+        global_token_num = tu.get(data, key="global_token_num")
+verl/workers/engine/fsdp/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch_idx, micro_batch in enumerate(micro_batches):
+verl/workers/engine/veomni/transformer_impl.py
+    forward_backward_batch: micro_batches = self._rlpatch_stage_units("micro-batch", micro_batches, last=True)
+        for micro_batch in micro_batches:
+""",
+    "mindspeed-rl 2.3.0 update-policy micro-batch": """
+mindspeed_rl/workers/actor_hybrid_worker.py
+    update: self._rlpatch_stage("enter", "actor")
+        self.sharding_manager.enter_train_mode()
+    update: self._rlpatch_stage("leave")
+        profiler_step(actor_update_profiler)
+mindspeed_rl/models/base/base_training_engine.py
+    _forward_backward_batch: batches = self._rlpatch_stage_units("micro-batch", batches)
+        data_iter = iter(batches)
+    _forward_backward_batch: self._rlpatch_stage_ended(data_iter)
+        if self.use_dynamic_bsz and forward_only and post_process:
+    update: mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)
+        for mini_batch in mini_batches:
+""",
+    "mindspeed-rl 2.3.0 compute-values micro-batch": """
+mindspeed_rl/workers/critic_worker.py
+    compute_values: self._rlpatch_stage("enter", "critic")
+        critic_compute_values_profiler = profiler_start(self.profiler_config, role="critic_compute_values")
+    compute_values: self._rlpatch_stage("leave")
+        profiler_step(critic_compute_values_profiler)
+mindspeed_rl/models/base/base_training_engine.py
+    _forward_backward_batch: batches = self._rlpatch_stage_units("micro-batch", batches)
+        data_iter = iter(batches)
+    _forward_backward_batch: self._rlpatch_stage_ended(data_iter)
+        if self.use_dynamic_bsz and forward_only and post_process:
+""",
+    "mindspeed-rl 2.3.0 rollout decode": """
+mindspeed_rl/models/rollout/vllm_engine.py
+    __init__: self._rlpatch_stage_attend(self.llm.llm_engine.model_executor.driver_worker.worker)
+        self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()
+    free_cache_engine: self._rlpatch_stage("end_rollout", "free_cache_engine()")
+        self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.kv_caches = []
+""",
+}
+
+
+@pytest.mark.parametrize("asked", LINES)
+def test_every_line_stands_in_its_method(asked: str, tmp_path: Path) -> None:
+    assert [*lines(asked, tmp_path)] == LINES[asked].strip("\n").split("\n")
+
+
+def lines(asked: str, scratch: Path) -> Iterator[str]:
+    """File by file: each line of ours with its method, and deeper the line of upstream's that comes next."""
+    name, version, stage, unit = asked.split()
+    root = trees.checkout(version, scratch / "tree") if name == "mindspeed-rl" else releases.release(version, name)
+    for recipe in upstream(name).recipes:
+        structure = recipe.structure(version)
+        if structure and recipe.stage == stage and unit in recipe.windows:
+            source = (root / structure.file).read_bytes()
+            block = PatchId(name, stage), ["pass"]  # what the probe is made of has tests of its own
+            after = engine.insert(source, recipe, [block], "0.1.0", units=(unit,), where=structure.file)
+            yield structure.file
+            yield from _lines(after.decode(), f"_rlpatch_{stage.replace('-', '_')}")
+
+
+def _lines(source: str, name: str) -> Iterator[str]:
+    method, ours = "", False
+    for line in filter(None, map(str.rstrip, source.splitlines())):
+        if found := re.match(r"    def (\w+)", line):
+            method = found[1]
+        code, _, mark = line.strip().partition("  # rlpatch: ")
+        if mark:
+            yield f"    {method}: {code.replace(name, '_rlpatch_stage')}"
+        elif ours:
+            yield f"        {code}"
+        ours = bool(mark)
