@@ -11,14 +11,22 @@ from pathlib import Path
 import pytest
 
 from patcher import processes
-from patcher.processes import Processes, running
+from patcher.processes import running
+from patcher.recipe import Upstream
+from patches.projects import upstreams
 
-KNOWN = (
-    Processes(modules=("vllm",), scripts=("vllm",), titles=("VLLM::",)),
-    Processes(modules=("verl.trainer",), titles=("ray::WorkerDict",)),
-    Processes(modules=("sglang",), scripts=("sglang",), titles=("sglang::",)),
-    Processes(scripts=("train_grpo.py",)),
-)
+KNOWN = tuple(upstream.processes for upstream in upstreams())
+VLLM = ("python3 -m vllm.entrypoints.cli.main", "/usr/bin/python3 /usr/local/bin/vllm serve m", "VLLM::EngineCore")
+OWN = {
+    "vllm": VLLM,
+    "vllm-ascend": VLLM,
+    "verl": ("python3 -m verl.trainer.main_ppo", "ray::WorkerDict.actor_rollout_update_actor"),
+    "sglang": ("python3 -m sglang.launch_server", "/usr/bin/python3 /usr/bin/sglang serve", "sglang::scheduler_TP0"),
+    "mindspeed-rl": (
+        *(f"python3 cli/train_{name}.py --config-name {name}" for name in ("grpo", "dapo", "ppo")),
+        *("ray::IntegratedWorker.update", "ray::ActorHybridWorker.update"),
+    ),
+}
 ENGINES = (
     "python3 -m vllm.entrypoints.openai.api_server",
     "/opt/venv/bin/python3.11 -u -m vllm",
@@ -77,6 +85,13 @@ def test_what_a_process_is_decides(tmp_path: Path) -> None:
     assert running(KNOWN, proc=tmp_path) == tuple(f"{pid} {command}" for pid, command in enumerate(ENGINES, 100))
     assert running((), proc=tmp_path) == ()
     assert running(KNOWN, proc=tmp_path / "nowhere") == ()
+
+
+@pytest.mark.parametrize("upstream", upstreams(), ids=lambda upstream: upstream.project.name)
+def test_every_project_knows_its_own(upstream: Upstream, tmp_path: Path) -> None:
+    for pid, command in enumerate([*OWN[upstream.project.name], *OTHERS]):
+        process(tmp_path, pid, command)
+    assert len(running((upstream.processes,), proc=tmp_path)) == len(OWN[upstream.project.name])
 
 
 @pytest.mark.parametrize(
