@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from patcher.recipe import Recipe
 from patches.verl import recipes as verl
 from tests.matrix import of_releases
 from tests.patches.test_releases import install, run
@@ -64,3 +65,49 @@ def test_a_strategy_whose_only_place_is_lone_is_refused(tmp_path: Path) -> None:
     said = run("apply", "verl", "--micro-batch", "0:2", "--strategy", "fsdp", "--path", root, code=3)
     assert "no place for --micro-batch in update-policy under --strategy fsdp" in said.stderr
     assert "left out: FSDPEngine: nothing is recorded there without TrainingWorker" in said.stderr
+
+
+ENGINES = "fsdp veomni torchtitan automodel"
+NAMES = {
+    "0.6.1 update-policy micro-batch": {"FSDP worker": "fsdp"},
+    "0.6.1 update-critic mini-batch": {"FSDP worker": "fsdp", "Megatron worker": "megatron"},
+    "0.7.0 update-policy micro-batch": {
+        "FSDP worker": "fsdp", "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+    },
+    "0.7.1 update-policy micro-batch": {
+        "FSDP worker": "fsdp", "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+        "TorchTitanEngine": "torchtitan",
+    },
+    "0.7.1 compute-values micro-batch": {
+        "FSDP worker": "fsdp", "engine worker, micro-batches": "fsdp veomni", "FSDPEngine": "fsdp",
+    },
+    "0.8.0 compute-log-prob micro-batch": {
+        "engine worker, micro-batches": ENGINES, "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+        "TorchTitanEngine": "torchtitan", "AutomodelEngine": "automodel",
+    },
+    "0.8.0 compute-values micro-batch": {
+        "engine worker, micro-batches": "fsdp veomni", "FSDPEngine": "fsdp", "VeOmniEngine": "veomni",
+    },
+    "0.8.0 update-critic mini-batch": {"engine worker, mini-batches": f"{ENGINES} megatron mindspeed"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", NAMES)
+def test_which_classes_have_a_window_and_for_which_strategies(asked: str) -> None:
+    version, stage, unit = asked.split()
+    fitting = [one for one in verl.UPSTREAM.recipes if one.stage == stage and unit in one.windows]
+    assert {one.name: " ".join(one.strategies) for one in fitting if one.structure(version)} == NAMES[asked]
+
+
+@pytest.mark.parametrize("recipe", verl.UPSTREAM.recipes, ids=lambda recipe: f"{recipe.stage} {recipe.name}")
+def test_what_is_said_of_micro_batches_is_said_where_their_loop_is(recipe: Recipe) -> None:
+    assert bool(recipe.notes) == any('"micro-batch"' in site.line for site in recipe.sites)
+    assert bool(recipe.marks) == (recipe.name.endswith("Engine") and recipe.stage in FSDP)
+
+
+@pytest.mark.parametrize(
+    ("version", "strategies"),
+    [("0.7.1", ["megatron"]), ("0.8.0", ["megatron", "mindspeed"]), ("main", ["megatron", "mindspeed"])],
+)
+def test_the_strategies_without_micro_batches(version: str, strategies: list[str]) -> None:
+    assert [gap.strategy for gap in verl.UPSTREAM.gaps if gap.exists(version)] == strategies

@@ -56,6 +56,24 @@ def test_what_is_settled_of_a_release_stands_in_its_sources(release: str) -> Non
     assert "data_parallel_rank" in parallel
 
 
+@pytest.mark.parametrize(
+    ("candidate", "settled"),
+    [
+        ("0.9.1", "objects"),
+        ("0.9.2rc1", "lists"),
+        ("0.10.2rc1", "lists"),
+        ("0.11.0rc0", "lists EMBEDS"),
+        ("0.12.0rc1", "ids EMBEDS PREFILL_TOKENS"),
+        ("0.14.0rc1", "ids EMBEDS PREFILL_TOKENS DATA_PARALLEL_INDEX"),
+        ("0.17.0rc1", "ids EMBEDS PREFILL_TOKENS WARMS_UP DATA_PARALLEL_INDEX"),
+    ],
+)
+def test_a_candidate_of_vllm_ascend_has_what_the_release_of_vllm_has(candidate: str, settled: str) -> None:
+    found = vllm_engine.worker(candidate)
+    assert " ".join([str(found["RESUMED"]), *(name for name in found if found[name] is True)]) == settled
+    assert vllm_engine.worker("") == {}
+
+
 def fields(file: Path) -> dict[str, dict[str, str]]:
     """The classes of a file with their fields and the types of those; nothing if there is no file."""
     classes = [
