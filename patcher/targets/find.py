@@ -29,7 +29,7 @@ def parse(
     if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise _syntax(text, names)
     known = names.get(versions.normalise(name))
-    if equals and (known or not names) and versions.understood(version) is None:
+    if equals and (known or not names) and not versions.valid(version):
         like = _release_like(version, releases(known) if known else ())
         hint = f"one release: {known or name}==VERSION"
         hint = f"one release, such as {known}=={like}, or {known} for the one that is there" if like else hint
