@@ -124,6 +124,20 @@ def tree(source: bytes) -> ast.Module | None:
     return found if isinstance(found, ast.Module) else None
 
 
+def valid(source: bytes) -> bool:
+    """Whether the Python that runs rlpatch can read ``source``; most of what :func:`tree` takes is to make a tree."""
+    import symtable
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return False
+    return True
+
+
 def too_deep(source: bytes) -> bool:
     """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
     found = _read(source)

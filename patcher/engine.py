@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from patcher import anchors, markers
+from patcher import anchors, excerpt, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
+from patcher.excerpt import Excerpt
 from patcher.recipe import Recipe, Site
 
 Block = tuple[PatchId, Sequence[str]]
@@ -50,8 +52,22 @@ def insert(
     STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
     it can't be reproduced to the byte.
     """
-    module, search = parse(source, where), anchors.Search(recipe, source, where)
-    patch = blocks[-1][0]
+    readable(source, where)
+    search, names = anchors.Search(recipe, source, where), {name for _, text in blocks for name in _defined(text)}
+    tree = anchors.tree(source)  # None where the file is for a later Python than the one that runs rlpatch
+    if tree and not any(name.encode() in source for name in names):
+        part = excerpt.of(source, tree, recipe.class_name, [site.method for site in recipe.sites])
+        with contextlib.suppress(Problem):  # what does not fit is told of the whole file, which has all names
+            return _inserted(part, search, blocks, tool, units)
+    return _inserted(excerpt.whole(source), search, blocks, tool, units)
+
+
+def _inserted(
+    part: Excerpt, search: anchors.Search, blocks: Sequence[Block], tool: str, units: Collection[str]
+) -> bytes:
+    """As :func:`insert`, where LibCST reads and writes ``part`` of the file."""
+    recipe, source, where = search
+    module, patch = parse(part.text, where), blocks[-1][0]
     defined = [(name, at) for name, at in anchors.names(module.body) if isinstance(module.body[at], cst.ClassDef)]
     index = search.only_class(defined)
     target = cst.ensure_type(module.body[index], cst.ClassDef)
@@ -84,7 +100,7 @@ def insert(
     footer = [*body.footer[:earlier], *marks, *body.footer[earlier:]]
     changed = list(module.body)
     changed[index] = target.with_changes(body=body.with_changes(body=statements, footer=footer))
-    after = module.with_changes(body=changed).bytes
+    after = part.put_back(module.with_changes(body=changed).bytes)
     for owner, text in blocks:
         after = markers.seal(_filled(after, owner, text, module.default_indent), owner)
     _verify(source, after, [owner for owner, _ in blocks], where)
@@ -124,15 +140,15 @@ def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str)
             "reinstall the package, or let an editor remove the white space",
         )
     # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
-    if anchors.tree(after) is None and anchors.tree(source) is not None:
+    if not anchors.valid(after) and anchors.valid(source):
         raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
 
 
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"
 
 
-def parse(source: bytes, where: str) -> cst.Module:
-    """The module of ``source``; :class:`Problem` (STRUCTURE) where it is not Python, or has odd line ends."""
+def readable(source: bytes, where: str) -> None:
+    """Raise :class:`Problem` (STRUCTURE) where ``source`` has odd line ends, or is nested too deeply for a parser."""
     if b"\0" in source:
         raise Problem(Kind.STRUCTURE, "the file holds a NUL byte", where, "reinstall the package")
     if b"\r" in source.replace(b"\r\n", b""):
@@ -140,6 +156,10 @@ def parse(source: bytes, where: str) -> cst.Module:
         raise Problem(Kind.STRUCTURE, cause, where, "convert the file's line ends, or reinstall the package")
     if anchors.too_deep(source):  # LibCST would take the whole process down, or not come back
         raise deep(where)
+
+
+def parse(source: bytes, where: str) -> cst.Module:
+    """The module of ``source``, which is :func:`readable`; :class:`Problem` (STRUCTURE) where it is not Python."""
     try:
         module = _read(source)
     except cst.ParserSyntaxError as error:

@@ -241,6 +241,5 @@ class Upstream(NamedTuple):
     @property
     def releases(self) -> tuple[str, ...]:
         """Every published release that a recipe knows, oldest first."""
-        from packaging.version import Version
-
-        return tuple(sorted({release for recipe in self.recipes for release in recipe.releases}, key=Version))
+        known = {release for recipe in self.recipes for release in recipe.releases}
+        return tuple(release for release in self.project.releases if release in known)

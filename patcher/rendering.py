@@ -95,14 +95,22 @@ class _Source(NamedTuple):
 
 @cache
 def _source(kind: type) -> _Source:
-    text, classes = _module(kind.__module__)
-    return _Source(text, classes[kind.__name__])
+    text = _class(_module(kind.__module__), kind.__name__)
+    (node,) = ast.parse(text).body
+    return _Source(text, cast(ast.ClassDef, node))
 
 
 @cache
-def _module(name: str) -> tuple[str, dict[str, ast.ClassDef]]:
-    text = Path(sys.modules[name].__file__ or "").read_text("utf-8")
-    return text, {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}
+def _module(name: str) -> list[str]:
+    return Path(sys.modules[name].__file__ or "").read_text("utf-8").split("\n")
+
+
+def _class(lines: Sequence[str], name: str) -> str:
+    """The lines of a class at the top level; to parse all others would take as long again in some modules."""
+    heads = (f"class {name}:", f"class {name}(")
+    start = next(at for at, line in enumerate(lines) if line.startswith(heads))
+    end = next((at for at in range(start + 1, len(lines)) if lines[at][:1].strip()), len(lines))
+    return "\n".join(lines[start:end])
 
 
 def _about(kind: type) -> str:

@@ -91,6 +91,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
 
 def _read(source: bytes, where: str) -> tuple[ast.Module, bytes, str]:
     """The tree, the text in the encoding in which the tree counts columns, and the file's own encoding."""
+    engine.readable(source, where)
     engine.parse(source, where)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     text = source.decode(encoding)

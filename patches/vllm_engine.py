@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-
-from packaging.version import Version
 
 
 def scheduler(release: str) -> Mapping[str, object]:
@@ -14,21 +13,25 @@ def scheduler(release: str) -> Mapping[str, object]:
     """
     if not release:
         return {}
-    version = Version(release)
-    by_object, by_list = version < Version("0.9.2rc0"), version < Version("0.11.1rc0")
+    number = _number(release)
     return {
-        "RESUMED": "objects" if by_object else "lists" if by_list else "ids",
-        "EMBEDS": version >= Version("0.11.0rc0"),
-        "PREFILL_TOKENS": version >= Version("0.12.0rc0"),
-        "WARMS_UP": version >= Version("0.17.0rc0"),
+        "RESUMED": "objects" if number < (0, 9, 2) else "lists" if number < (0, 11, 1) else "ids",
+        "EMBEDS": number >= (0, 11, 0),
+        "PREFILL_TOKENS": number >= (0, 12, 0),
+        "WARMS_UP": number >= (0, 17, 0),
     }
 
 
 def parallel(release: str) -> Mapping[str, object]:
     """What is settled of ``probes.rollout.VllmWorker`` (vllm/config/parallel.py)."""
-    return {"DATA_PARALLEL_INDEX": Version(release) >= Version("0.14.0rc0")} if release else {}
+    return {"DATA_PARALLEL_INDEX": _number(release) >= (0, 14, 0)} if release else {}
 
 
 def worker(release: str) -> Mapping[str, object]:
     """What is settled of a worker of the V1 engine."""
     return {**scheduler(release), **parallel(release)}
+
+
+def _number(release: str) -> tuple[int, ...]:
+    """The three numbers of a release; its candidates have them, too, and what it hands over."""
+    return tuple(int(text) for text in re.findall(r"\d+", release)[:3])

@@ -7,6 +7,7 @@ or nowhere: there a claim is needed, too, a name that only one process can creat
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import errno
 import json
@@ -14,7 +15,6 @@ import os
 import stat
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -223,7 +223,7 @@ def _inherit(path: Path, dead: str, ours: str) -> bool:
     right is a name that only one can create. It is called after the dead claim, and when its owner dies before the
     deed it is inherited in the same way. They are swept up by whoever holds the lock next.
     """
-    will = path.with_name(f"{CLAIM}.{zlib.crc32(os.fsencode(dead)):08x}")
+    will = path.with_name(f"{CLAIM}.{binascii.crc32(os.fsencode(dead)):08x}")
     other = _make(will, ours)
     return not other or (_dead(other) and _inherit(path, other, ours))
 

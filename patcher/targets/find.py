@@ -26,10 +26,10 @@ def parse(
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
     names = {versions.normalise(p.name): p.name for p in projects}
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise _syntax(text, names)
     known = names.get(versions.normalise(name))
-    if equals and (known or not names) and versions.understood(version) is None:
+    if known is None and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
+        raise _syntax(text, names)
+    if equals and (known or not names) and not versions.valid(version):
         like = _release_like(version, releases(known) if known else ())
         hint = f"one release: {known or name}==VERSION"
         hint = f"one release, such as {known}=={like}, or {known} for the one that is there" if like else hint

@@ -29,12 +29,13 @@ def _recorded(target: Target, path: PurePosixPath) -> str:
         text = (target.root / target.version_from / "RECORD").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    lines = (line.split(",") for line in text.splitlines())
-    return next((fields[1] for fields in lines if len(fields) > 1 and fields[0] == str(path)), "")
+    fields = (line.split(",") for line in text.splitlines() if line.startswith(f"{path},"))
+    return next((found[1] for found in fields), "")
 
 
 def _hash(content: bytes) -> str:
-    import base64
+    import binascii  # which is there; base64 would be one more to load
     import hashlib
 
-    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    code = binascii.b2a_base64(hashlib.sha256(content).digest(), newline=False).rstrip(b"=")
+    return f"sha256={code.decode().replace('+', '-').replace('/', '_')}"

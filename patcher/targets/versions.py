@@ -27,6 +27,10 @@ _ATTRIBUTES = {
 }
 
 
+_PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?")
+"""Most versions: what they are can be told without packaging, which takes a third of the time of `rlpatch status`."""
+
+
 class Source(NamedTuple):
     """A version, as written, and what says so: ``vllm_ascend/_version.py``."""
 
@@ -70,18 +74,24 @@ def understood(text: str) -> Version | None:
         return None
 
 
+def valid(text: str) -> bool:
+    """Whether ``text`` is a version, as far as anybody here can tell."""
+    return _PLAIN.fullmatch(text) is not None or understood(text) is not None
+
+
 def holds(present: str, wanted: str) -> bool:
     """Whether ``==wanted`` holds: ``0.11.0rc1+gabc`` is 0.11.0rc1, ``0.11.0rc1.dev3`` is not."""
+    if present == wanted:
+        return True
     have, want = understood(present), understood(wanted)
     if have is None or want is None:
-        return present == wanted
+        return False
     return have == want or understood(have.public) == want
 
 
 def lies(version: str) -> bool:
     """Whether a version names no release: not a version, 0.0.0, a build without tags, ``+empty``."""
-    # Most are plain releases, and telling so without packaging saves `rlpatch status` a third of its time.
-    if re.fullmatch(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", version) and re.search(r"^[\d.]*[1-9]", version):
+    if _PLAIN.fullmatch(version) and re.search(r"^[\d.]*[1-9]", version):
         return False
     have = understood(version)
     if have is None:

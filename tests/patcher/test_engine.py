@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import symtable
 from typing import Any
 
 import pytest
@@ -393,17 +394,25 @@ def test_a_file_that_cannot_be_read_or_written_back_is_refused(source: bytes) ->
 def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyPatch) -> None:
     source = f"{SOURCE}\n# of this test alone".encode()
     parsed: list[object] = []
-    parse = ast.parse
 
-    def counted(text: str | bytes, *words: Any, **options: Any) -> ast.AST:
-        parsed.extend([text] if isinstance(text, bytes) else [])
-        tree: ast.AST = parse(text, *words, **options)
-        return tree
+    def counted(read: Any) -> Any:
+        def reading(text: str | bytes, *words: Any, **options: Any) -> Any:
+            parsed.extend([text] if isinstance(text, bytes) else [])
+            return read(text, *words, **options)
 
-    monkeypatch.setattr(ast, "parse", counted)
+        return reading
+
+    monkeypatch.setattr(ast, "parse", counted(ast.parse))
+    monkeypatch.setattr(symtable, "symtable", counted(symtable.symtable))
     after = insert(source)
     engine.fingerprint(source, "Worker", "run")
     assert parsed == [source, after]
+
+
+def test_what_would_not_be_python_is_not_written() -> None:
+    broken = [(PATCH, ["def _probe(self):", "    return ="])]
+    with pytest.raises(Problem, match="the patched file is not valid Python"):
+        engine.insert(SOURCE.encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:

@@ -17,7 +17,7 @@ from patches import training
 from tests.choices import capture as recorded
 from tests.choices import typed
 
-PROJECT = Project("toy", "toy", ("toy",))
+PROJECT = Project("toy", "toy", ("toy",), releases=("1.0", "2.0"))
 WORKER = (
     "class Worker:\n    def run(self, data):\n        for batch in batches:\n            use(batch)\n        return 1\n"
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pkgutil
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,8 @@ from hypothesis import strategies as st
 
 from patcher.capture import BACKENDS, WHOLE, Capture
 from patcher.change import SHARED, PatchId
-from patcher.rendering import Rendered, render
+from patcher.rendering import Rendered, _source, render
+from patches import probes
 from patches.projects import upstreams
 from patches.vllm_ascend.recipes import V1
 from tests.choices import capture as recorded
@@ -255,3 +259,11 @@ def test_what_recorders_that_another_rlpatch_wrote_ask_each_other_for_stays(reci
         "profiler._rlpatch_recording = self",
     ):
         assert words in code
+
+
+def test_a_class_of_a_probe_is_cut_out_of_its_module_as_it_stands() -> None:
+    for found in pkgutil.iter_modules(probes.__path__, f"{probes.__name__}."):
+        module = importlib.import_module(found.name)
+        for node in ast.parse(Path(str(module.__file__)).read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                assert ast.dump(_source(getattr(module, node.name)).node) == ast.dump(node)

@@ -54,6 +54,19 @@ def test_a_foreign_package_patches_ends_with_both_paths(
     assert str(tmp_path) in capsys.readouterr().err
 
 
+def test_apply_of_a_plain_release_loads_no_more_than_it_needs(site: Path) -> None:
+    (site / "vllm_ascend-0.11.0rc1.dist-info" / "RECORD").write_text(f"{WORKER},sha256=other,1\n")
+    program = (
+        "import atexit, sys\natexit.register(lambda: print(*sys.modules))\nfrom patcher.cli import rlpatch\nrlpatch()"
+    )
+    command = [sys.executable, "-c", program, "apply", "vllm-ascend==0.11.0rc1", *APPLY[2:]]
+    repository = Path(entry.__file__).parents[1]
+    done = subprocess.run(command, env={"PATH": "/usr/bin", "PYTHONPATH": str(repository)}, capture_output=True)
+    loaded = done.stdout.decode().splitlines()[-1].split()
+    assert "libcst" in loaded
+    assert {"packaging", "base64", "zlib", "rich", "git", "tree_sitter", "tempfile"}.isdisjoint(loaded)
+
+
 @pytest.fixture
 def killed(site: Path) -> Path:
     """A package whose apply was killed in the middle."""
