@@ -66,7 +66,7 @@ def report(count: int, address: str, site: Path) -> None:
         ray.kill(actor)
     crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
     started = time.perf_counter()
-    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply"))
+    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
     ours = time.perf_counter() - started
     ping = timed(lambda: crew.ask("ping", all_of(crew.names)))
     started = time.perf_counter()

@@ -25,7 +25,7 @@ def ask(question, *arguments):
     if problem:
         raise problem
     return value
-survey = ask("survey", ["vllm-ascend"], "apply")
+survey = ask("survey", ["vllm-ascend"], "apply", {{}})
 import patcher
 print(json.dumps([patcher.__file__, survey.asked["vllm-ascend"].version, sorted(survey.files), ask("status", []).lines,
                   ask("check", ["vllm-ascend"]).lines[0]]))
