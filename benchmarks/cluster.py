@@ -1,21 +1,24 @@
-"""What `--ray` costs above Ray itself: seconds over a no-op on every node, and rounds against rounds of no-ops.
+"""What `--ray` costs above Ray itself: over a no-op on every node, and rounds against rounds of no-ops.
 
     python benchmarks/cluster.py [NODES...]
 
 For each number of nodes (default 1, 8 and 32) it starts Ray's nodes on this machine, with one folder of packages
-for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor), the same with rlpatch's
-survey, a round of questions against a round of no-ops by actors that are there, and all phases of a change. All nodes
-share the cores of this machine, so the floor is what it needs to start the processes. Needs the extra `ray`.
+for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor, before and after ours),
+the same with rlpatch's survey, a round of questions against a round of no-ops by actors that are there, and all phases
+of a change. All nodes share the cores of this machine, so the floor is what it needs to start the processes, and the
+seconds of their CPU say more than those that pass. The nodes look into a folder (`--path`); where they do not, each
+starts a Python once, to ask it. Needs the extra `ray`.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,10 +28,13 @@ from benchmarks.ratios import tell
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.cluster.crew import all_of
 from patcher.cluster.phases import transact
-from patcher.cluster.rays import RayCrew, connect
+from patcher.cluster.rays import RayCrew, RayNode, connect
 from patcher.commands.finding import SearchOptions
 
 ROUNDS = 5
+REST_S = 2.0
+"""Until the processes have gone that were started before."""
+STAT = "/proc/self/stat"
 WORKER = "vllm_ascend/worker/worker_v1.py"
 
 
@@ -57,29 +63,32 @@ def measure(count: int) -> None:
 def report(count: int, address: str, site: Path) -> None:
     began = time.perf_counter()
     ray, nodes = connect(address)
-    connected = time.perf_counter()
-    plain = [_noop(ray, node.identity) for node in nodes]
-    ray.get([actor.noop.remote() for actor in plain])
-    floor = time.perf_counter() - connected
-    noop = timed(lambda: ray.get([actor.noop.remote() for actor in plain]))
-    for actor in plain:
-        ray.kill(actor)
-    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
+    connected = time.perf_counter() - began
+    noops(ray, nodes)  # takes the processes that Ray has started already, which nobody waits for
+    before = noops(ray, nodes)
+    time.sleep(REST_S)
     started = time.perf_counter()
-    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply"))
+    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
+    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
     ours = time.perf_counter() - started
+    stats: list[Any] = [answer.value for answer in crew.ask("contents", all_of(crew.names, [STAT])).values()]
+    cpu = statistics.mean(cpu_seconds(stat[STAT]) for stat in stats)
     ping = timed(lambda: crew.ask("ping", all_of(crew.names)))
     started = time.perf_counter()
     # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
     transact(crew, {name: [edit(site)] for name in crew.names}, lambda _phase: None)
     phases = time.perf_counter() - started
+    for name in crew.names:
+        ray.kill(crew._actor(name))
+    floor, noop, noop_cpu = map(statistics.mean, zip(before, noops(ray, nodes), strict=True))
     crew.close()
     print(
-        f"{count} nodes: ray.init {connected - began:.1f} s; an actor and a no-op on each {floor:.1f} s,"
+        f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
         f" with rlpatch's survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
         f" of ours {ping * 1000:.0f} ms; all phases of a change {phases * 1000:.0f} ms",
         flush=True,
     )
+    print(f"  CPU of a node's actor: with a no-op {noop_cpu:.3f} s, with rlpatch's survey {cpu - noop_cpu:+.3f} s")
     tell(f"{count} nodes: a round of ours / of no-ops", ping / noop, 3)
 
 
@@ -94,10 +103,33 @@ def timed(work: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
+def noops(ray: Any, nodes: Sequence[RayNode]) -> tuple[float, float, float]:
+    """Seconds until an actor on each node has answered, of a round of such answers, and of an actor's CPU."""
+    time.sleep(REST_S)
+    started = time.perf_counter()
+    actors = [_noop(ray, node.identity) for node in nodes]
+    ray.get([actor.noop.remote() for actor in actors])
+    passed = time.perf_counter() - started
+    cpu = statistics.mean(map(cpu_seconds, ray.get([actor.stat.remote() for actor in actors])))
+    answered = timed(lambda: ray.get([actor.noop.remote() for actor in actors]))
+    for actor in actors:
+        ray.kill(actor)
+    return passed, answered, cpu
+
+
+def cpu_seconds(stat: bytes) -> float:
+    """What a process and the children that it waited for have used, by its /proc/PID/stat."""
+    fields = stat.rpartition(b")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def _noop(ray: Any, identity: str) -> Any:
     class Plain:
         def noop(self) -> None:
             pass
+
+        def stat(self) -> bytes:
+            return Path(STAT).read_bytes()
 
     strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(identity, soft=False)
     return ray.remote(num_cpus=0)(Plain).options(scheduling_strategy=strategy).remote()

@@ -7,9 +7,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from patcher import processes
 from patcher.change import Edit, Record
 from patcher.cluster.values import Found, Standing, Survey
 from patcher.commands.finding import LaunchOptions, SearchOptions
@@ -24,7 +26,6 @@ from patcher.store.folder import STATE
 from patcher.store.lock import silent
 from patcher.store.transaction import Recovered, Share
 from patcher.targets.target import Discovery, Target
-from patches import projects
 
 
 class Agent:
@@ -35,27 +36,38 @@ class Agent:
     """
 
     def __init__(self, search: SearchOptions, option: str = "", wait: float = 20) -> None:
-        self._search = search
+        self._given = search
         self._option = option
-        self._here = Here(search, silent)
         self._wait = wait
         self._held = contextlib.ExitStack()
+
+    @cached_property
+    def _search(self) -> SearchOptions:
+        """Where it looks. What the interpreter imports it is asked once: an answer takes longer than all else here."""
+        return self._given.asked()
+
+    @property
+    def _here(self) -> Here:
+        return Here(self._search, silent)
 
     def ping(self) -> str:
         """Say that it lives."""
         return os.uname().nodename
 
-    def survey(self, words: Sequence[str], command: str) -> Survey:
-        """What is here; nothing is written."""
+    def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> Survey:
+        """What is here; nothing is written. ``packages`` are to be looked for beside a project, by its name.
+
+        No recipe is imported for it: what they know of a project the driver sends.
+        """
         asked: dict[str, Found | Problem] = {}
         targets: dict[tuple[str, Path], Target] = {}
         for word in words:
             try:
-                target = self._search.find(word, command)[1]
+                target = self._search.target(word, command)
             except Problem as problem:
                 asked[word] = problem
             else:
-                asked[word] = self._found(target)
+                asked[word] = self._found(target, packages)
                 targets[target.project.name, target.root] = target
         discovered = self._search.discover()
         for target in discovered.targets:
@@ -73,14 +85,13 @@ class Agent:
                 files |= {str(root / file): digest(data) for file in named if (data := _bytes(root / file)) is not None}
         return Survey(
             asked=asked,
-            found=tuple(map(self._found, discovered.targets)),
+            found=tuple(self._found(target, packages) for target in discovered.targets),
             stores=tuple(map(str, discovered.stores)),
             roots=tuple(map(str, roots)),
             searched=discovered.searched,
             files=files,
             records=records,
             unfinished=tuple(str(root) for root in roots if store.pending(root)),
-            running=tuple(self._here.running((projects.upstream(name), root) for name, root in targets)),
             free=shutil.disk_usage(next(iter(roots))).free if roots else None,
         )
 
@@ -177,19 +188,17 @@ class Agent:
             path for path, wanted in files.items() if (data := _bytes(Path(path))) is None or digest(data) != wanted
         ]
 
-    def running(self, patched: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-        """The processes that may hold the code of these projects, below these roots, as it was."""
-        return tuple(self._here.running((projects.upstream(name), Path(root)) for name, root in patched))
+    def running(self, known: Sequence[processes.Processes], packages: Sequence[str]) -> tuple[str, ...]:
+        """See `patcher.processes`."""
+        return processes.running(known, map(Path, packages))
 
-    def _found(self, target: Target) -> Found:
-        upstream = projects.upstream(target.project.name)
-        wanted = dict.fromkeys((*upstream.neighbours, *upstream.runs_on))
-        packages = tuple(package for package in wanted if target.beside(package))
+    def _found(self, target: Target, packages: Mapping[str, Collection[str]]) -> Found:
+        beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         root, installed_as, version_from, found_by, notes = target[2:7]
         if self._search.python and " --python " not in self._option:
             found_by = f"the Python of Ray's workers, {self._search.python}"
         return Found(
-            target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, packages
+            target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, beside
         )
 
     def _standing(self, roots: Iterable[Path]) -> tuple[Standing, ...]:

@@ -69,7 +69,7 @@ class Mirror:
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
         """Write the files of the nodes, and the folders that only have to be there."""
-        found = (*self.survey.found, *(one for one in self.survey.asked.values() if isinstance(one, Found)))
+        found = self.survey.targets
         for one in found:
             for package in one.packages:
                 (self._inside(one.root) / package).mkdir(parents=True, exist_ok=True)

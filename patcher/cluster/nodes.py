@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -11,12 +12,14 @@ from patcher.cluster.crew import Crew, all_of, listed, problems, unreachable
 from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import Ended, recover
-from patcher.cluster.values import Found, Survey
+from patcher.cluster.values import Answer, Found, Survey
+from patcher.commands.finding import parse_target
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
+from patches import projects
 
 if TYPE_CHECKING:
     from patcher.change import Edit
@@ -132,12 +135,12 @@ class Nodes:
 
     def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
-        asked: dict[str, list[tuple[str, str]]] = {}
+        places: dict[str, list[tuple[Upstream, str]]] = {}
         for upstream, root in patched:
             mirror = self._mirrors.of(root)
             for node in mirror.nodes:
-                asked.setdefault(node, []).append((upstream.project.name, mirror.place(root, node)))
-        answers = self.crew.ask("running", {node: (mine,) for node, mine in asked.items()})
+                places.setdefault(node, []).append((upstream, mirror.place(root, node)))
+        answers = self._running(places)
         return [
             f"{node}: {process}" for node, one in answers.items() for process in cast("tuple[str]", one.value or ())
         ]
@@ -155,9 +158,11 @@ class Nodes:
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
-        surveys = self.crew.ask("survey", all_of(self.crew.names, words, "status"))
+        surveys = self.crew.ask("survey", all_of(self.crew.names, words, "status", {}))
         reports = self.crew.ask("status", all_of(self.crew.names, words))
-        return telling.status(surveys, reports)
+        there = {node: cast("Survey", answer.value).targets for node, answer in surveys.items() if answer.good}
+        found = {node: [(projects.upstream(one.project), one.root) for one in mine] for node, mine in there.items()}
+        return telling.status(surveys, reports, self._running(found))
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
@@ -172,7 +177,7 @@ class Nodes:
 
     def _surveyed(self, report: Report, words: Sequence[str], command: str) -> dict[str, Survey]:
         self._tell("probe")
-        answers = self.crew.ask("survey", all_of(self.crew.names, words, command))
+        answers = self.crew.ask("survey", all_of(self.crew.names, words, command, _beside(words)))
         report.problems += problems(answers, unreachable)
         return {node: cast("Survey", answer.value) for node, answer in answers.items() if answer.good}
 
@@ -187,6 +192,17 @@ class Nodes:
         if not kept:
             report.problems.append(Problem(Kind.NO_TARGET, "no node has one of the targets", listed(left)))
         return kept
+
+    def _running(self, places: Mapping[str, Iterable[tuple[Upstream, str]]]) -> dict[str, Answer]:
+        """The processes that each node names, for its upstreams and their roots."""
+        asked = {
+            node: (
+                list(dict.fromkeys(upstream.processes for upstream, _ in mine)),
+                [f"{root}/{upstream.project.package}" for upstream, root in mine],
+            )
+            for node, mine in places.items()
+        }
+        return self.crew.ask("running", asked)
 
     def _contents(self, node: str, paths: Iterable[str]) -> Mapping[str, bytes]:
         answers = self.crew.ask("contents", {node: (list(paths),)})
@@ -212,6 +228,16 @@ class Nodes:
         if ended.unreached:
             report.warn(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
         return ended
+
+
+def _beside(words: Sequence[str]) -> dict[str, list[str]]:
+    """The packages that the recipes of ``words`` ask for, by their projects."""
+    found = {}
+    for word in words:
+        with contextlib.suppress(Problem):  # the nodes say what is wrong with a word
+            upstream, _ = parse_target(word)
+            found[upstream.project.name] = list(dict.fromkeys((*upstream.neighbours, *upstream.runs_on)))
+    return found
 
 
 def _releases(surveys: Mapping[str, Survey], words: Sequence[str]) -> list[Problem]:

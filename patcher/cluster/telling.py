@@ -33,11 +33,11 @@ def merge(report: Report, told: Mapping[str, Report]) -> None:
     report.problems += [on(found[key], nodes) for key, nodes in said.items()]
 
 
-def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer]) -> Report:
+def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running: Mapping[str, Answer]) -> Report:
     """The table of all nodes, and below it what is patched, once for all that are alike."""
     from patcher.tables import nodes as table
 
-    entries = [_entry(node, surveys[node], reports[node]) for node in surveys]
+    entries = [_entry(node, surveys[node], reports[node], running.get(node, Answer())) for node in surveys]
     report = Report("status", data={"nodes": entries})
     report.lines += table(report.data)
     told = {node: cast("Report", answer.value) for node, answer in reports.items() if answer.good}
@@ -57,10 +57,11 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer]) -> Repo
     return report
 
 
-def _entry(node: str, surveyed: Answer, reported: Answer) -> dict[str, Any]:
+def _entry(node: str, surveyed: Answer, reported: Answer, running: Answer) -> dict[str, Any]:
     survey = cast("Survey | None", surveyed.value)
     report = cast("Report | None", reported.value)
     patches = cast("list[dict[str, Any]]", report.data["patches"]) if report else []
+    cause = reported.problem and reported.problem.cause
     return {
         "node": node,
         "state": _state(survey, report, patches),
@@ -68,9 +69,9 @@ def _entry(node: str, surveyed: Answer, reported: Answer) -> dict[str, Any]:
         "roots": sorted({one.root for one in survey.found}) if survey else [],
         "patches": patches,
         "unfinished": list(survey.unfinished) if survey else [],
-        "running": list(survey.running) if survey else [],
+        "running": list(cast("tuple[str, ...]", running.value or ())),
         "free": survey.free if survey else None,
-        "problem": reported.lost or (reported.problem and reported.problem.cause) or surveyed.lost or None,
+        "problem": reported.lost or cause or surveyed.lost or running.lost or None,
     }
 
 

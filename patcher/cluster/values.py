@@ -13,7 +13,7 @@ from patcher.notes import Note
 class Found(NamedTuple):
     """A target on a node; the fields are those of `patcher.targets.target.Target`.
 
-    ``packages`` are those beside it that recipes ask for.
+    ``packages`` are those beside it that its recipes ask for, where they were asked for.
     """
 
     project: str
@@ -32,7 +32,7 @@ class Survey(NamedTuple):
     ``asked`` are the words of the command and what they lead to, ``found`` is all that is there, ``roots`` are
     those of all, and of stores without a target, in one order. ``files`` has the
     digest of every file that planning reads, ``records`` what is applied below each root. ``unfinished`` are roots with
-    an interrupted run, ``running`` the processes of engines, ``free`` is the space in bytes where the first root lies.
+    an interrupted run, ``free`` is the space in bytes where the first root lies.
     """
 
     asked: Mapping[str, Found | Problem]
@@ -43,8 +43,13 @@ class Survey(NamedTuple):
     files: Mapping[str, str]
     records: Mapping[str, tuple[Record, ...]]
     unfinished: tuple[str, ...]
-    running: tuple[str, ...]
     free: int | None
+
+    @property
+    def targets(self) -> tuple[Found, ...]:
+        """All that is here, what was asked for first."""
+        asked = (one for one in self.asked.values() if isinstance(one, Found))
+        return tuple({(one.project, one.root): one for one in (*asked, *self.found)}.values())
 
 
 class Standing(NamedTuple):

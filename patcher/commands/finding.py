@@ -11,6 +11,7 @@ from patches import projects
 
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
+    from patcher.targets.interpreters import Environment
     from patcher.targets.target import Discovery, Target
 
 
@@ -39,30 +40,48 @@ class Search(Protocol):
 
 
 class SearchOptions(NamedTuple):
-    """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line."""
+    """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line.
+
+    ``environment`` is what ``python`` has answered, if it need not be asked for each word.
+    """
 
     path: Path | None = None
     python: str | None = None
     typed: tuple[str, ...] = ()
+    environment: Environment | None = None
+
+    def asked(self) -> SearchOptions:
+        """The same search with the answer of ``python``; :class:`Problem` where it has none."""
+        if self.python is None:
+            return self
+        return self._replace(environment=targets.asked(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """As every search."""
-        upstream, version = parse_target(word)
-        found = targets.find(
-            upstream.project,
+        target = self.target(word, command)
+        return projects.upstream(target.project.name), target
+
+    def target(self, word: str, command: str) -> Target:
+        """The same without the recipes, which take as long to import as all the rest."""
+        name, version = _parsed(word)
+        known = projects.projects()
+        return targets.find(
+            next(project for project in known if project.name == name),
             path=self.path,
             python=self.python,
             version=version,
-            known=projects.projects(),
+            known=known,
             command=command,
             again=lambda text: self.again(word, text),
+            environment=self.environment,
         )
-        return upstream, found
 
     def discover(self) -> Discovery:
         """As every search."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
-        return targets.discover(projects.projects(), path=self.path, python=self.python, git=False)
+        return targets.discover(
+            projects.projects(), path=self.path, python=self.python, git=False, environment=self.environment
+        )
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -114,5 +133,9 @@ def parse_target(word: str) -> tuple[Upstream, str | None]:
 
     The recipes of other projects are not imported: that takes as long as all that `status` does.
     """
-    name, version = targets.parse(word, projects.projects(), lambda name: projects.upstream(name).releases)
+    name, version = _parsed(word)
     return projects.upstream(name), version
+
+
+def _parsed(word: str) -> tuple[str, str | None]:
+    return targets.parse(word, projects.projects(), lambda name: projects.upstream(name).releases)

@@ -50,13 +50,15 @@ def find(
     known: Sequence[Project] = (),
     command: str = "apply",
     again: Callable[[str], str] | None = None,
+    environment: Environment | None = None,
 ) -> Target:
     """The target of a project.
 
     In: ``path``, a folder that holds the package, or ``python``, an interpreter; without both, the
     interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
-    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed, and
-    ``again`` gives the whole command line with another ``TARGET==VERSION``.
+    release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed,
+    ``again`` gives the whole command line with another ``TARGET==VERSION``, and ``environment`` is what ``python`` has
+    answered before (`asked`).
     Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
     """
     option = _option(path, python)
@@ -66,7 +68,7 @@ def find(
         if target is None:
             raise _absent(project, [_folder(path)], [p.name for p in known if _there(p, path)])
     elif python is not None:
-        environment = interpreters.ask(python, [p.package for p in everyone], f"--python {python}")
+        environment = environment or asked(python, everyone)
         target = _imported(project, environment)
         if target is None:
             there = [p.name for p in known if p.package in environment.found]
@@ -79,8 +81,18 @@ def find(
     return target
 
 
+def asked(python: str, projects: Iterable[Project]) -> Environment:
+    """What ``python`` would import of ``projects``. Raises: Problem ENVIRONMENT or USAGE."""
+    return interpreters.ask(python, [project.package for project in projects], f"--python {python}")
+
+
 def discover(
-    projects: Sequence[Project], *, path: Path | None = None, python: str | None = None, git: bool = True
+    projects: Sequence[Project],
+    *,
+    path: Path | None = None,
+    python: str | None = None,
+    git: bool = True,
+    environment: Environment | None = None,
 ) -> Discovery:
     """Every one of ``projects`` that `find` would find, and every root that holds a store of ours.
 
@@ -111,11 +123,12 @@ def discover(
         folders += _editable_roots(projects, [str(folder)])
         collect(partial(_at, path=path, git=git))
     else:
-        for environment in _environments(projects, python, searched, only_if_traces=True):
-            searched.append(environment.name)
-            folders += [Path(entry) for entry in environment.path]
-            folders += _editable_roots(projects, environment.path)
-            collect(partial(_imported, environment=environment, git=git))
+        known = [environment or asked(python, projects)] if python is not None else _environments(projects, searched)
+        for one in known:
+            searched.append(one.name)
+            folders += [Path(entry) for entry in one.path]
+            folders += _editable_roots(projects, one.path)
+            collect(partial(_imported, environment=one, git=git))
     folders += [target.root for target in targets]
     stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
     return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))
@@ -123,7 +136,7 @@ def discover(
 
 def _first(project: Project, command: str) -> Target:
     searched: list[str] = []
-    for environment in _environments([project], None, searched):
+    for environment in _environments([project], searched, always=True):
         try:
             target = _imported(project, environment)
         except Problem as problem:
@@ -143,22 +156,17 @@ def _first(project: Project, command: str) -> Target:
     )
 
 
-def _environments(
-    projects: Sequence[Project], python: str | None, searched: list[str], *, only_if_traces: bool = False
-) -> Iterator[Environment]:
+def _environments(projects: Sequence[Project], searched: list[str], *, always: bool = False) -> Iterator[Environment]:
     """The environments to look at, one after the other; ``searched`` is told of those that did not answer.
 
-    ``only_if_traces`` does not start an interpreter whose folders hold nothing of ``projects``.
+    An interpreter whose folders hold nothing of ``projects`` is started ``always``, or never.
     """
     packages = [project.package for project in projects]
-    if python is not None:
-        yield interpreters.ask(python, packages, f"--python {python}")
-        return
     environment = interpreters.running(packages)
     yield environment
     seen = {os.path.realpath(environment.prefix)}
     for name, exe in interpreters.others():
-        if only_if_traces and not _traces(projects, interpreters.site_folders(exe)):
+        if not always and not _traces(projects, interpreters.site_folders(exe)):
             searched.append(f"{name}: nothing that rlpatch knows")
             continue
         try:

@@ -13,9 +13,10 @@ from patcher.cluster.mirror import Mirrors
 from patcher.cluster.values import Survey
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
+from patcher.report import Report
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
-from tests.patcher.cluster.processes import Processes
+from tests.patcher.cluster.processes import Processes, nodes
 from tests.patcher.store.tree import picture
 
 Sites = dict[str, Path]
@@ -162,6 +163,24 @@ def test_engines_that_run_are_told_with_their_nodes(ray: Ray, monkeypatch: pytes
     monkeypatch.setattr("patcher.processes.running", lambda *_known: ("17 vllm serve",))
     said = ray(*APPLY, "--nodes", "n1,n2").stdout
     assert "restart them:\n  n1: 17 vllm serve\n  n2: 17 vllm serve\n" in said
+    assert "engines run on 2 of 2 nodes" in ray("status", "--nodes", "n1,n2").stderr
+
+
+def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_nodes(
+    crew: Processes, sites: Sites
+) -> None:
+    for site in sites.values():
+        for package in ("vllm", "torch"):
+            (site / package).mkdir()
+            (site / package / "__init__.py").touch()
+    machines = nodes(crew)
+    try:
+        (search,) = machines.searches(Report("apply"), ["vllm"], "apply", writes=False)
+        _, target = search.find("vllm", "apply")
+        packages = ("torch", "torch_npu", "vllm_ascend")
+        assert [package for package in packages if target.beside(package)] == ["torch", "vllm_ascend"]
+    finally:
+        machines.within(lambda: Report("apply"))
 
 
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +247,7 @@ def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> Non
 
 
 def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
-    survey = Survey({}, (), (), (), (), {}, {}, (), (), None)
+    survey = Survey({}, (), (), (), (), {}, {}, (), None)
     kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
     mirrors = Mirrors()
     try:

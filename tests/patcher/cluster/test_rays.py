@@ -65,7 +65,7 @@ def test_names_stand_in_the_order_of_their_numbers(names: list[str], said: str) 
 def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
     found = Found("vllm-ascend", "0.11.0rc1", "/site", "unpacked", "", "--path", (), ())
     absent = Problem(Kind.NO_TARGET, "verl is not there")
-    survey = Survey({}, (), (), (), (), {}, {}, (), (), None)
+    survey = Survey({}, (), (), (), (), {}, {}, (), None)
     surveys = {
         "one": survey._replace(asked={"vllm-ascend": found, "verl": absent}),
         "none": survey._replace(asked={"vllm-ascend": absent, "verl": absent}),

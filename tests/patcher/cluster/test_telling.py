@@ -14,7 +14,7 @@ from patcher.errors import Kind, Problem
 from patcher.report import Report
 
 FOUND = Found("vllm-ascend", "0.11.0rc1", "/site", "unpacked", "", "--path", (), ())
-SURVEY = Survey({}, (FOUND,), (), ("/site",), (), {}, {}, (), (), 1 << 40)
+SURVEY = Survey({}, (FOUND,), (), ("/site",), (), {}, {}, (), 1 << 40)
 ROLLOUT = {"target": "vllm-ascend", "stage": "rollout", "role": None}
 BARE = SURVEY._replace(found=(), roots=())
 
@@ -53,7 +53,7 @@ STATES = {
 @pytest.mark.parametrize("case", STATES)
 def test_one_word_for_a_node(case: str) -> None:
     surveyed, answered, state = STATES[case]
-    report = telling.status({"n1": surveyed}, {"n1": answered})
+    report = telling.status({"n1": surveyed}, {"n1": answered}, {})
     (entry,) = entries(report)
     assert entry["state"] == state
     assert entry["problem"] == (surveyed.lost or answered.lost or None)
@@ -62,8 +62,9 @@ def test_one_word_for_a_node(case: str) -> None:
 
 def test_the_entry_of_a_node() -> None:
     other = FOUND._replace(project="verl", version="0.6.1", root="/other")
-    survey = SURVEY._replace(found=(FOUND, other), unfinished=("/other",), running=("17 vllm",))
-    (entry,) = entries(telling.status({"n1": Answer(survey)}, {"n1": Answer(reported("intact"))}))
+    survey = SURVEY._replace(found=(FOUND, other), unfinished=("/other",))
+    there = {"n1": Answer(survey)}
+    (entry,) = entries(telling.status(there, {"n1": Answer(reported("intact"))}, {"n1": Answer(("17 vllm",))}))
     assert entry == {
         "node": "n1",
         "state": "interrupted",
@@ -76,8 +77,11 @@ def test_the_entry_of_a_node() -> None:
         "problem": None,
     }
     failed = Answer(problem=Problem(Kind.ENVIRONMENT, "damaged"))
-    (entry,) = entries(telling.status({"n1": failed}, {"n1": failed}))
+    (entry,) = entries(telling.status({"n1": failed}, {"n1": failed}, {}))
     assert [entry[key] for key in ("state", "targets", "free", "problem")] == ["no answer", {}, None, "damaged"]
+    late = Answer(lost="it died")
+    (entry,) = entries(telling.status(there, {"n1": Answer(reported("intact"))}, {"n1": late}))
+    assert (entry["running"], entry["problem"]) == ([], "it died")
 
 
 @pytest.mark.parametrize(
@@ -96,15 +100,16 @@ def test_the_entry_of_a_node() -> None:
 def test_engines_that_run_beside_a_patch_are_counted(
     running: tuple[str, ...], states: tuple[str, ...], said: str | None
 ) -> None:
-    surveys = {"n1": Answer(SURVEY._replace(running=running)), "n2": Answer(SURVEY)}
-    report = telling.status(surveys, {name: Answer(reported(*states)) for name in surveys})
+    surveys = {"n1": Answer(SURVEY), "n2": Answer(SURVEY)}
+    told = {name: Answer(reported(*states)) for name in surveys}
+    report = telling.status(surveys, told, {"n1": Answer(running), "n2": Answer(())})
     assert [note[1] for note in report.notes] == ([said] if said else [])
 
 
 def test_who_is_alike_stands_together() -> None:
     reports = {"n1": reported("intact"), "n2": reported("edited"), "n3": reported("intact"), "n4": reported()}
     lines = telling.status(
-        dict.fromkeys(reports, Answer(SURVEY)), {name: Answer(one) for name, one in reports.items()}
+        dict.fromkeys(reports, Answer(SURVEY)), {name: Answer(one) for name, one in reports.items()}, {}
     ).lines
     assert list(map(str, lines[-4:])) == [
         "on n1, n3:", "  vllm-ascend rollout intact", "on n2:", "  vllm-ascend rollout edited"
