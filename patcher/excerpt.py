@@ -1,7 +1,7 @@
 """The part of a file that an insertion is about: LibCST takes its time over each line, and the others stay as they are.
 
 Of a class and of the module those statements are kept that something goes into, and the last one, behind which the
-class ends, and the file. The lines between statements, comments and blank ones, all stay.
+class ends, and the file. What is left out takes along the comments and blank lines behind it.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ def _gone(block: Sequence[ast.stmt], names: Collection[str]) -> Iterator[int]:
     ]
     if any(end >= start for (_, end), (start, _) in pairwise(spans)):
         return  # two statements on one line
-    for node, (start, end) in zip(block[:-1], spans, strict=False):
+    for node, ((start, _), (following, _)) in zip(block, pairwise(spans), strict=False):
         if getattr(node, "name", "") not in names:
-            yield from range(start - 1, end)
+            # With the comments behind it: those as deep as what is kept LibCST would take for a part of that.
+            yield from range(start - 1, following - 1)

@@ -67,12 +67,10 @@ after = 1
 end = 2  # of the file'''
 PART = """\
 
-# about it
 
 
 class Worker(Base):
 
-    # in front
     @timed(
         deep=True,
     )
@@ -82,7 +80,6 @@ class Worker(Base):
         return output
 
 
-    # a last one
     last = (
         1,
     )  # behind it
@@ -155,6 +152,13 @@ def test_what_does_not_fit_is_told_of_the_whole_file() -> None:
     assert caught.value.cause.endswith("found 0 methods run; the class has: first, walk, sleep")
     with pytest.raises(Problem, match="_probe in the class already"):
         insert(SOURCE.replace("def first", "def _probe").encode())
+
+
+def test_a_comment_as_deep_as_the_class_behind_another_one_does_not_draw_the_block_there() -> None:
+    source = SOURCE.replace("def run(self): return 0\n", "def run(self):\n        return 0\n        # deep\n").encode()
+    after = insert(source)
+    assert after == insert(source, whole=True)
+    assert after.index(b"_probe") < after.index(b"class Other")
 
 
 def insert(source: bytes, *, whole: bool = False) -> bytes:
