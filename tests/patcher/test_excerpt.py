@@ -155,7 +155,11 @@ def test_what_does_not_fit_is_told_of_the_whole_file() -> None:
 
 
 def test_a_comment_as_deep_as_the_class_behind_another_one_does_not_draw_the_block_there() -> None:
-    source = SOURCE.replace("def run(self): return 0\n", "def run(self):\n        return 0\n        # deep\n").encode()
+    head, _, rest = SOURCE.partition("    def sleep")
+    other = "def run(self):\n        return 0\n        # deep\n"
+    source = (
+        head.rstrip() + "\n\n\n" + rest[rest.index("@late") :].replace("def run(self): return 0\n", other)
+    ).encode()
     after = insert(source)
     assert after == insert(source, whole=True)
     assert after.index(b"_probe") < after.index(b"class Other")
