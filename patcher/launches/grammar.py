@@ -26,22 +26,25 @@ def parsed(source: bytes) -> Node:
     parser = Parser(Language(tree_sitter_bash.language()))
     for _ in range(3):
         root = parser.parse(source).root_node
-        # The grammar takes a line of several assignments for those of the command on the next one.
-        ends = [at for at in _unended(root) if source[at : at + 1] in b" \t\n"]
-        if not ends:
-            break
         mended = bytearray(source)
-        for at in ends:
-            mended[at] = ord(";")
+        for at, sign in _faults(root, source):
+            mended[at] = ord(sign)
+        if mended == source:
+            break
         source = bytes(mended)
     return root
 
 
-def _unended(node: Node) -> Iterable[int]:
+def _faults(node: Node, source: bytes) -> Iterable[tuple[int, str]]:
+    """Where the grammar goes wrong behind assignments, and what sign keeps it from that."""
     if node.type == "command":
         for child, following in itertools.pairwise(node.children):
-            between = (node.text or b"")[child.end_byte - node.start_byte : following.start_byte - node.start_byte]
-            if child.type == "variable_assignment" and b"\n" in between.replace(b"\\\n", b""):
-                yield child.end_byte
+            start, end = child.end_byte, following.start_byte
+            if child.type != "variable_assignment":
+                continue
+            if b"\n" in source[start:end].replace(b"\\\n", b"") and source[start : start + 1] in b" \t\n":
+                yield start, ";"  # it takes a line of several assignments for those of the command on the next one
+            elif start == end and source[start - 1 : start] == b"$":
+                yield start - 1, "_"  # it ends a value before a parameter, which is not known to whoever reads it
     for child in node.children:
-        yield from _unended(child)
+        yield from _faults(child, source)
