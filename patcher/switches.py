@@ -41,7 +41,8 @@ class Switch(NamedTuple):
     ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
     values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
     ``keys`` are those that decide, and ``--name.key value`` is understood as well; it may be among words that only the
-    run tells where one of the others is, as a whole, a name of its ``programs``. ``asked_by`` tells which
+    run tells, or in the file behind one of ``files``, where one of the others is, as a whole, a name of its
+    ``programs``, of whose options ``flags`` take no word. ``asked_by`` tells which
     launches make an armed profiler record: each alternative is a row of regular expressions, each of which
     has to match one whole word of the command. ``code`` are texts that the code of a release with this switch contains
     (behind a ``!``: does not); they decide where a version says little, as of a development tree.
@@ -60,6 +61,8 @@ class Switch(NamedTuple):
     asked_by: tuple[tuple[str, ...], ...] = ()
     code: tuple[str, ...] = ()
     programs: str = ""
+    flags: str = "(?!)"
+    files: str = "(?!)"
 
     def state(self, value: str | None) -> State:
         """The state that a value means; None stands for a value that nobody can know before the run."""

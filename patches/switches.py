@@ -33,7 +33,11 @@ ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     "/start_profile or LLM.start_profile()",
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
 )
-_VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+"
+_VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
+_VLLM_FLAGS = (
+    "--(enforce-eager|trust-remote-code|headless|async-scheduling|multi-step-stream-outputs|fully-sharded-loras"
+    "|(enable|disable|no|skip|use|return|allow|calculate|show|log|optimized)-.+|data-parallel-(hybrid|external)-lb)"
+)
 ENGINE_OPTION = Switch(
     profiler=ENGINE,
     form=Form.OPTION,
@@ -45,6 +49,8 @@ ENGINE_OPTION = Switch(
     source="vllm_ascend/worker/worker.py from 0.14.0rc1, vllm_ascend/profiler/torch_npu_profiler.py from 0.20.2rc1",
     off="leave out --profiler-config and --profiler-config.*",
     programs=_VLLM,
+    flags=_VLLM_FLAGS,
+    files="--config",
     asked_by=START_PROFILE,
 )
 
@@ -91,6 +97,8 @@ DAEMON_OPTION = Switch(
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off="leave msmonitor_use_daemon out of --additional-config",
     programs=_VLLM,
+    flags=_VLLM_FLAGS,
+    files="--config",
     releases=">=0.20.2rc1",
     asked_by=_DAEMON_ASKED,
     code=("msmonitor_use_daemon",),
@@ -112,7 +120,7 @@ _MSPROF_MODE = Switch(
     profiler=MSPROF,
     form=Form.VARIABLE,
     name="PROFILING_MODE",
-    values=(("", State.OFF), ("0", State.OFF), ("false", State.UNKNOWN)),
+    values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
     why="CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise "
     "nothing; they "
@@ -124,7 +132,7 @@ _MSPROF_MODE = Switch(
 )
 _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
-    values=(("", State.OFF), ("0", State.OFF)),
+    values=(("", State.OFF), ("0", State.UNKNOWN)),
     why="msprof hands its settings to the program in this variable and records from the start; newer "
     "torch_npu "
     "profilers then record nothing and raise nothing",

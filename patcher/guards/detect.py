@@ -15,6 +15,7 @@ from patcher.launches import ANY, Argument, Assignment, Invocation, known, name_
 from patcher.switches import Form, State, Switch
 
 _LOST = "some of its words are only known when it runs"
+_FILE = "it may stand in the file that it is given"
 
 
 class Finding(NamedTuple):
@@ -87,8 +88,11 @@ def detect(
             # Not seen anywhere: the reasons of the first switch stand for the profiler.
             why = next((one.why for one in own if release.has(one)), "no switch of it exists in this release")
             found.append(Finding(profiler, State.OFF, ", ".join(searched), "", "nothing to do", why))
-    for guard in guards:
-        found += guard(Subject(release, root, config, invocations, tuple(pythons)))
+    subject = Subject(release, root, config, invocations, tuple(pythons))
+    guarded = [finding for guard in guards for finding in guard(subject)]
+    # What a guard knows of a word is no longer unknown.
+    told = {(one.profiler, one.found) for one in guarded if one.state is not State.UNKNOWN}
+    found = [one for one in found if one.state is not State.UNKNOWN or (one.profiler, one.found) not in told] + guarded
     with suppress(OSError):  # a working directory that is gone
         # Its files are named as they are typed there.
         here = f"{Path.cwd()}/"
@@ -105,9 +109,9 @@ def detect(
 
 
 def _seen(hits: Iterable[Finding]) -> list[Finding]:
-    """The hits of a switch; where it is seen, it does not matter where else it may be."""
+    """The hits of a switch; where it may be on, it does not matter among which words it may be, too."""
     found = list(hits)
-    return [one for one in found if one.reason != _LOST] or found
+    return [one for one in found if one.reason != _LOST and one.state is not State.OFF] or found
 
 
 def severest(findings: Iterable[Finding]) -> list[Finding]:
@@ -148,8 +152,12 @@ def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
         variables = invocation.variables.get(switch.name) or invocation.variables.get(ANY, ())
         finding = _variable(switch, variables) if variables else None
         if finding and finding.state is State.UNKNOWN and invocation.reason:
-            finding = finding._replace(off=f"see whether it sets {switch.name}", reason=invocation.reason)
+            finding = finding._replace(off=f"{switch.off} there, if it is set there", reason=invocation.reason)
         return [finding] if finding else []
+    if invocation.reason:
+        off = f"{switch.off} there, if it is there"
+        found = quoted(invocation.argv)[:300]
+        return [_finding(switch, State.UNKNOWN, invocation.where, found, invocation.reason)._replace(off=off)]
     if switch.form is Form.OPTION:
         return _option(switch, invocation)
     if switch.form is Form.REQUEST:
@@ -177,7 +185,7 @@ def _variable(switch: Switch, variables: Sequence[Assignment]) -> Finding:
     if len(set(states.values())) > 1:
         state, reason = State.UNKNOWN, "it depends on the branch that the script takes"
     elif state is not State.OFF and any(assignment.depth for assignment in variables):
-        state, reason = State.UNKNOWN, "it is set in a branch, a loop or a function that may not run"
+        state, reason = State.UNKNOWN, "it is set where it may not run: in a branch, or in what a program is told"
     elif state is State.UNKNOWN:
         reason = "the value is only known when it runs" if shown.text is None else "nobody documents this value"
     return _finding(switch, state, shown.where, shown.found, reason)
@@ -209,29 +217,38 @@ def _option(switch: Switch, invocation: Invocation) -> list[Finding]:
         words += [word] if equals else [word, following]
         where = getattr(word if equals or following is None else following, "where", where)
         texts.update({key: text and known(text)} if key else _object(switch, text))
-    reason = ""
-    if not words and _may_hold(switch, invocation):
+    reason = "" if words else _hidden(switch, invocation)
+    if reason:
         words, texts = list(invocation.argv), dict.fromkeys(switch.keys)
-        reason = _LOST
     states = [switch.state(texts[key]) for key in switch.keys if key in texts]
     # A key that is known to arm decides, whatever the others may turn out to be.
     decided = [one for one in states if one is not State.UNKNOWN]
     state = max(decided, key=lambda one: one.severity, default=State.OFF)
     if state is State.OFF and State.UNKNOWN in states:
         state = State.UNKNOWN
+    elif state is State.OFF and words:
+        # Later words override, and so does a file.
+        reason = _hidden(switch, invocation)
+        state = State.UNKNOWN if reason else state
     if state is State.UNKNOWN:
         reason = reason or "the value is no JSON object, or only known when it runs"
     elif not invocation.sure and state is not State.OFF:
-        reason = "it stands in a branch, a loop or a function that may not run"
+        reason = "it stands where it may not run: in a branch, or in what a program is told"
     found = quoted(words)[:300]
     return [_finding(switch, _at_most(state, invocation.sure), where, found, reason)] if words else []
 
 
-def _may_hold(switch: Switch, invocation: Invocation) -> bool:
-    """Whether an option may be among the words that only the run tells; one behind another option is its value."""
-    started = any(switch.programs and re.fullmatch(switch.programs, word or "") for word in invocation.argv)
+def _hidden(switch: Switch, invocation: Invocation) -> str:
+    """Why an option may be there that is not seen: in words that only the run tells, or in a file; else empty."""
+    if not any(switch.programs and re.fullmatch(switch.programs, word or "") for word in invocation.argv):
+        return ""
+    if any(re.fullmatch(switch.files, (word or "").partition("=")[0]) for word in invocation.argv):
+        return _FILE
     pairs = pairwise(invocation.argv)
-    return started and any(word is None and not re.fullmatch("-[^=]*", before or "") for before, word in pairs)
+    # What stands behind an option that takes a word is its value.
+    valued = (re.fullmatch("-[^=]*", before or "") and not re.fullmatch(switch.flags, before or "")
+              for before, word in pairs if word is None)  # fmt: skip
+    return "" if all(valued) else _LOST
 
 
 def _object(switch: Switch, text: Argument) -> dict[str, Argument]:

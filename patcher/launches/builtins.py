@@ -15,6 +15,8 @@ from patcher.launches.statements import tested
 
 Answer = list[Scope] | bool | None
 
+# What sets up an environment of the system, of CANN, of conda or of Python: read where it is here, else of no matter.
+_SYSTEM = re.compile(r"/(usr|etc|opt)/|.*/(activate|conda\.sh|set_?env\.(sh|bash)|setvars\.sh|\.bashrc|\.profile)$")
 _SHOPTS = frozenset({
     "-s", "-u", "-q", "-p", "checkwinsize", "cmdhist", "expand_aliases_off", "histappend", "inherit_errexit",
     "huponexit",
@@ -158,7 +160,11 @@ class Shell(Commands):
         ends = self.reading.sourced(str(word), scope, self.folder)
         for end in ends or [scope]:
             end.args = given if len(argv) > 2 else end.args
-        if ends is None and not word.startswith("/") and scope.folder in {self.reading.folder, None}:
+        if (
+            ends is None
+            and not _SYSTEM.match(word)
+            and (word[:1] == "/" or scope.folder in {self.reading.folder, None})
+        ):
             return self.lost(node, [scope], "the file that it sources is not here")
         return ends
 
@@ -183,7 +189,8 @@ class Shell(Commands):
         rest = argv[2:] if argv[:2] == ("time", "-p") else argv[1:]
         if argv[0] == "command" and rest and rest[0] in {"-v", "-V"}:
             scope.hoped = False
-            scope.prints(RUN_TIME)
+            plain = rest[0] == "-v" and len(rest) == 2 and RUN_TIME not in rest[1]
+            scope.prints(f"{RUN_TIME}/{rest[1]}\n" if plain else RUN_TIME)
             return None
         if not rest or rest[0][:1] == "-" or (rest[0] in scope.functions and argv[0] != "time"):
             return self.lost(node, [scope], "which command this is, is only known when it runs") if rest else None

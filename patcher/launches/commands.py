@@ -294,6 +294,8 @@ class Commands(Statements):
         if scope.out is not None:
             if head == "cat" and len(argv) == 1 and reading.fed:
                 scope.out += reading.fed.text
+            elif head == "which" and len(argv) == 2 and RUN_TIME not in argv[1]:
+                scope.out += f"{RUN_TIME}/{argv[1]}\n"
             elif head in {"dirname", "basename", "realpath", "readlink"}:
                 scope.out += path_of(head, argv[1:], scope)
             elif head not in _SILENT:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-Argument = str | None  # None: any number of words that are only known when the script runs
+# None: any number of words that are only known when the script runs; a text with RUN_TIME is one word.
+Argument = str | None
 # What only the run tells, inside a word whose beginning is known; a script with this character is not read.
 RUN_TIME = "\0"
 # The name that stands for every variable that is not named.

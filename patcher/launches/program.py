@@ -17,17 +17,31 @@ CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 ELSEWHERE = CONTAINERS | {"ray", "ssh", "kubectl", "apptainer", "singularity"}
 LAUNCHERS = ELSEWHERE | {
     "torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "msrun", "conda", "uv", "poetry", "xargs",
-    "msprof", "nsys", "ncu", "strace", "perf", "coverage", "sbatch", "runuser", "tmux", "screen", "parallel",
+    "msprof", "nsys", "ncu", "strace", "perf", "coverage", "sbatch", "su", "runuser", "tmux", "screen", "parallel",
+    "flock", "gosu", "chroot",
 }  # fmt: skip
-# These take what they start as a text for a shell.
+# These take what they start as a text for a shell, and some of them from what they are fed.
 TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch", "parallel"})
+LISTENERS = frozenset({"ssh", "su", "runuser", "sbatch", "chroot", "parallel"})
+# These add words to what they start, which stand elsewhere.
+ADDING = frozenset({"xargs", "parallel"})
+# What these start stands in a file of theirs.
+FROM_FILES = re.compile(
+    r"(docker|podman|nerdctl)( --?\S+)* (compose|stack)( .*)? (up|start|restart|create|deploy)( .*)?"
+    r"|(docker|podman)-compose( .*)? (up|start|restart|create)( .*)?|kubectl( .*)? (apply|create|replace)( .*)?"
+    r"|(systemctl|service|supervisorctl)( .*)? (start|restart)( .*)?|(make|just|task|tox|nox|invoke)( .*)?",
+    re.DOTALL,
+)
+# What containers and clusters are told to do, beside starting something.
+_VERBS = frozenset({"cp", "build", "buildx", "pull", "push", "login", "rm", "rmi", "stop", "kill", "ps", "logs", "get"})
 # Programs that neither run an engine nor ask one for anything: what they inherit does not matter.
 QUIET = frozenset({
     "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",
     "chown", "grep", "sed", "awk", "cut", "tr", "head", "tail", "sort", "wc", "find", "dirname", "basename",
     "realpath", "readlink", "touch", "hostname", "ip", "ifconfig", "npu-smi", "nvidia-smi", "pip", "pip3", "git",
     "wget", "tar", "unzip", "disown", "logger", "seq", "uname", "whoami", "id", "apt", "apt-get", "apt-cache",
-    "which", "mktemp", "lsof", "uniq", "expr", "nproc",
+    "which", "mktemp", "lsof", "uniq", "expr", "nproc", "scp", "rsync", "diff", "cmp", "dos2unix", "md5sum",
+    "sha256sum", "stat", "file", "du", "df", "free", "less", "more", "vi", "vim", "nano", "shellcheck",
 })  # fmt: skip
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
@@ -45,6 +59,14 @@ def is_python(name: str) -> bool:
 def is_script(name: str) -> bool:
     """Whether a file of that name is a program in the language of a shell."""
     return name.endswith((".sh", ".bash", ".slurm", ".sbatch"))
+
+
+def is_quiet(words: Sequence[str]) -> bool:
+    """Whether a command neither starts anything that matters nor asks for anything."""
+    name = name_of(words[0])
+    if name in QUIET:
+        return {"-exec", "-execdir", "exec"}.isdisjoint(words)
+    return name in CONTAINERS | {"kubectl"} and len(words) > 1 and words[1] in _VERBS
 
 
 def is_started(name: str) -> bool:

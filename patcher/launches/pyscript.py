@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
-from patcher.launches.program import QUIET, name_of
+from patcher.launches.program import is_quiet
 from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class _Python:
             words += [Placed(MANY, where)] if _dotted(given[0]) in self.changed else []
         elif given and (shell or self._text(given[0]) is not None):
             text = self._part(given[0])
-            if RUN_TIME in text and name_of(text.split()[0]) in QUIET:
+            if RUN_TIME in text and is_quiet(text.split()):
                 return
             words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:

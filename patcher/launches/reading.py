@@ -14,21 +14,25 @@ from pathlib import Path
 
 from patcher.errors import Kind, Problem
 from patcher.launches.builtins import Shell
+from patcher.launches.grammar import parsed
 from patcher.launches.invocation import RUN_TIME, Argument, Invocation, Placed, inherited, known, quoted
 from patcher.launches.program import (
+    ADDING,
     ELSEWHERE,
+    FROM_FILES,
     LAUNCHERS,
-    QUIET,
+    LISTENERS,
     SHELLS,
     TEXTS,
     is_python,
+    is_quiet,
     is_script,
     is_started,
     name_of,
 )
 from patcher.launches.pyscript import read_python
-from patcher.launches.scope import ASSIGNMENT, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
-from patcher.launches.wrappers import options, texts, unwrapped
+from patcher.launches.scope import ASSIGNMENT, MANY, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
+from patcher.launches.wrappers import GIVING, options, texts, unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
 _MOST_BYTES = 4 << 20
@@ -53,6 +57,9 @@ def invocations(
     return tuple(reading.invocations)
 
 
+# A variable of an environment, as it is written, and where a batch system reads its options in a script.
+_NAMED = re.compile(r"(?<![A-Za-z0-9_.])[A-Z_][A-Z0-9_]{2,}(?![A-Za-z0-9_])")
+_SUBMITTED = re.compile(r"(?m)^#(?:SBATCH|PBS|BSUB|PJM) .*")
 _UV_VALUED = re.compile("-p|--(extra|group|with|package|python|project|directory|no-extra|with-editable)")
 
 
@@ -139,19 +146,27 @@ class Reading:
         self.open_files.pop()
         return True
 
-    def text(self, text: str, scope: Scope, name: str, line: int, folder: Path, *, python: bool) -> None:
-        """Read the text of a script; ``name`` and ``line`` say where it stands, 0 that ``name`` says it all."""
+    def text(
+        self, text: str, scope: Scope, name: str, line: int, folder: Path, *, python: bool, fed: Fed | None = None
+    ) -> None:
+        """Read the text of a script, which is ``fed`` something.
+
+        ``name`` and ``line`` say where it stands, 0 that ``name`` says it all.
+        """
         if self.nesting >= MOST_NESTING:
             return
         before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
-        self.sure, self.depth, self.doubt, self.fed = self.certain, 0, 0, None
+        # What is set in a text that may not be run is set in a branch.
+        self.sure, self.depth, self.doubt, self.fed = self.certain, int(not self.certain), 0, fed
         self.nesting, count, opened = nesting + 1, len(self.invocations), len(self.open_files)
         where = f"{name}:{line}" if line else name
         try:
             if python:
                 read_python(self, text, scope, name, line, folder)
             else:
-                scope = merged(Shell(self, text, name, line, folder).run(scope), 0)
+                for row in _SUBMITTED.findall(text):
+                    self.named([Placed(row, where)], scope, where)
+                scope = merged(Shell(self, text, name, line, folder).run(scope), self.depth)
         except RecursionError:
             del self.open_files[opened:]
             scope.anything(where, "")
@@ -166,49 +181,113 @@ class Reading:
 
         The words may hold RUN_TIME; the scope is changed.
         """
+        before, given = dict(scope.variables), words
         words = unwrapped(words, scope, place.where, self.pythons)
-        if not words:
+        if not self.certain:
+            scope.perhaps(before)
+        if not words and place.fed and name_of(given[0]) == "sudo":  # a shell, by one of its options
+            words = [Placed("sh", place.where)]
+        if not words or is_quiet(words):
             return
-        inside = self._inside(words, scope, place)
         name = name_of(words[0])
-        if inside or name not in QUIET:
-            runs = is_script(name) or (name in SHELLS and (len(words) > 1 or place.fed is not None))
-            reason = "the script that it runs is not here, or only known when it runs" if runs and not inside else ""
-            if reason:
-                scope.anything(place.where, quoted(arguments(words)))
-            self.invocation(place.where, arguments(words), None if inside else scope, reason=reason)
+        if self._inside(words, scope, place):
+            self.invocation(place.where, arguments(words), None)
+            return
+        reason = self._unread(words, scope, place)
+        if reason:
+            scope.anything(place.where, quoted(arguments(words)))
+        elif name not in GIVING:
+            fed = [Placed(place.fed.text, place.where)] if place.fed else []
+            self.named([*words[1:], *fed], scope, place.where)
+        if RUN_TIME not in name:
+            words = [Placed(name, words[0].where), *words[1:]] if RUN_TIME in words[0] else words
+        self.invocation(place.where, arguments(words), scope, reason=reason)
+
+    def named(self, words: Sequence[Placed], scope: Scope, where: str) -> None:
+        """Leave to the run what words name that are not followed: their program may give it to what it starts."""
+        for word in words:
+            for name in _NAMED.findall(word):
+                if all(one.where != where for one in scope.look(name)):
+                    scope.forget(name, where, quoted([word])[:200])
+
+    def _unread(self, words: Sequence[Placed], scope: Scope, place: Place) -> str:
+        """Why nothing is known of what a command starts that could not be followed, empty if its words say it."""
+        name, program = name_of(words[0]), str(words[0])
+        known = is_python(name) or is_started(name) or name in LAUNCHERS
+        asks = place.fed is not None or len(words) > 1
+        if is_script(name) or (name in SHELLS and asks) or (name in LISTENERS and place.fed is not None):
+            return "the script that it runs is not here, or only known when it runs"
+        if "/" in program and not known and not self.beside(program, scope, place.folder).is_file():
+            return "the program that it runs is not here"
+        if set(program) == {RUN_TIME} and not any(is_started(name_of(word)) for word in words):
+            return "which program this is, is only known when it runs"
+        return "what it starts stands in a file that is not read" if FROM_FILES.fullmatch(" ".join(words)) else ""
 
     def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         """Read the script that the command names, if there is one; True if something was read."""
         program, name = str(words[0]), name_of(words[0])
         if name in SHELLS or is_python(name):
             return self._interpreter(words, scope, place)
-        if RUN_TIME in program:
-            return False
-        path = self.beside(program, scope, place.folder)
-        if is_script(name) or name.endswith(".py") or ("/" in program and _is_script(path)):
-            child = scope.child(tuple(words[1:]), program)
-            return self.file(path, child, named=place.named and "/" in program)
+        if RUN_TIME not in program:
+            path = self.beside(program, scope, place.folder)
+            if is_script(name) or name.endswith(".py") or ("/" in program and _is_script(path)):
+                if name.endswith(".py"):
+                    self.named(words[1:], scope, place.where)
+                child = scope.child(tuple(words[1:]), program)
+                return self.file(path, child, named=place.named and "/" in program)
         found = texts(words) if name in TEXTS else []
+        if found:
+            self.named([word for word in words[1:] if not any(word in text for text in found)], scope, place.where)
         for text in found:
             shell = [Placed("sh", text.where), Placed("-c", text.where), text]
-            self.command(shell, scope.copy(), place._replace(fed=None, named=False))
+            self.command(shell, scope.copy(), place._replace(named=False))
         if found:
             return True
-        for at, word in enumerate(words[1:], 1) if name in LAUNCHERS else ():
-            rest = words[at + 1 :] if word == "--" else words[at:]
+        if name in LAUNCHERS:
+            if self._launched(words, scope, place):
+                return True
+            fed = place.fed is not None and name in LISTENERS
+            return fed and self._interpreter([Placed("sh", place.where)], scope, place)
+        if not is_started(name):
+            self._perhaps(words, scope, place)
+        return False
+
+    def _launched(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
+        """Follow what a launcher starts: what stands among its words and looks like that."""
+        name = name_of(words[0])
+        for at, word in enumerate(words[1:], 1):
+            rest = list(words[at + 1 :] if word == "--" else words[at:])
             gives = name_of(word) == "env" and len(rest) > 1 and ASSIGNMENT.match(rest[1])
-            starts = word == "--" or gives or is_started(name_of(rest[0]))
+            batch = name == "sbatch" and _is_script(self.beside(word, scope, place.folder))
+            starts = word == "--" or gives or batch or is_started(name_of(rest[0]))
             if rest and starts and not (name == "uv" and _UV_VALUED.fullmatch(words[at - 1])):
-                before = len(self.invocations)
-                self.command(rest, scope.copy(), place._replace(fed=None, named=place.named and name not in ELSEWHERE))
+                before, own = len(self.invocations), scope.copy()
+                if name not in GIVING:
+                    self.named(words[1:at], own, place.where)
+                rest = [Placed("sh", rest[0].where), *rest] if batch else rest
+                rest += [Placed(MANY, place.where)] if name in ADDING else []
+                fed = None if name in ADDING else place.fed
+                self.command(rest, own, place._replace(fed=fed, named=place.named and name not in ELSEWHERE))
                 return len(self.invocations) > before
-        fed = name == "sbatch" and place.fed is not None
-        return fed and self._interpreter([Placed("sh", place.where)], scope, place)
+        return False
+
+    def _perhaps(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
+        """Follow what a program may start of which nobody knows whether it starts others, and what it gives to them."""
+        before, own = self.sure, scope.copy()
+        self.sure = False
+        own.drop_any(place.where, quoted(arguments(words)))
+        if self._launched(words, own, place):
+            scope.drop_any(place.where, quoted(arguments(words)))
+            words = words[:1]
+        told = [*words[1:], *([place.fed.text] if place.fed else [])]
+        for text in (text for text in told if re.search(r"\s", text) and RUN_TIME not in text):
+            if not parsed(text.encode("utf-8", "replace")).has_error:
+                self.text(text, own.child(None), place.where, 0, place.folder or Path(), python=False)
+        self.sure = before
 
     def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         python, rest, fed, program = name_of(words[0]) not in SHELLS, words[1:], place.fed, str(words[0])
-        listens = False  # to what it is fed, though words follow
+        listens, stdin = False, None  # to what it is fed, though words follow; what is left of that
         valued = "-[WX]" if python else "[-+][a-zA-Z]*[oO]|--rcfile|--init-file"
         for option, _, behind in options(rest, valued, signs="-+"):
             rest = behind
@@ -216,13 +295,15 @@ class Reading:
                 return False
             listens = listens or (not python and bool(re.fullmatch(r"-[a-zA-Z]*s[a-zA-Z]*", option)))
             if re.fullmatch(r"-[a-zA-Z]*c", option):
-                fed, rest = Fed(rest[0], 0) if rest else None, rest[1:]
+                fed, stdin, rest = Fed(rest[0], 0) if rest else None, fed, rest[1:]
                 program = str(rest[0]) if rest else program
                 break
         else:
             if listens:
                 rest = [words[0], *rest]
             elif rest and rest[0] != "-":
+                if python:
+                    self.named(rest[1:], scope, place.where)
                 child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
                 return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
         if fed is None or RUN_TIME in fed.text:
@@ -230,9 +311,8 @@ class Reading:
                 scope.anything(place.where, quoted(arguments(words)))
             return False
         name = place.where.rpartition(":")[0] if fed.line else place.where
-        self.text(
-            fed.text, scope.child(tuple(rest[1:]), program), name, fed.line, place.folder or Path(), python=python
-        )
+        child, folder = scope.child(tuple(rest[1:]), program), place.folder or Path()
+        self.text(fed.text, child, name, fed.line, folder, python=python, fed=stdin)
         return True
 
 

@@ -149,6 +149,12 @@ class Scope:
         self.forget(ANY, where, found[:200])
         self.args, self.folder = (Placed(MANY, where),), None
 
+    def perhaps(self, before: Variables) -> None:
+        """Take what was set since the variables were these for set in a branch."""
+        for name, ways in self.variables.items():
+            if before.get(name) is not ways:
+                self.variables[name] = tuple(one._replace(depth=max(one.depth, 1)) for one in ways)
+
     def prints(self, text: str) -> None:
         """Add to what a substitution has printed, if one is looked at."""
         self.out = None if self.out is None else self.out + text
@@ -164,7 +170,10 @@ _OPTION = re.compile(r"(--[\w.-]+)=")
 
 
 def arguments(words: Sequence[Placed]) -> list[Argument]:
-    """Words as those who look at an invocation get them: one that is not known keeps no more than its key or option."""
+    """Words as those who look at an invocation get them.
+
+    One that is not known keeps no more than its key or option; one that surely is one word is RUN_TIME.
+    """
     found: list[Argument] = []
     for word in words:
         option = _OPTION.match(word)
@@ -173,7 +182,7 @@ def arguments(words: Sequence[Placed]) -> list[Argument]:
         elif option:
             found += [Placed(option.group(1), word.where), None]
         else:
-            found.append(None)
+            found.append(word if word == RUN_TIME else None)
     return found
 
 

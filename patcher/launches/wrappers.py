@@ -43,10 +43,21 @@ _GIVES = {
     "mpirun": "-x", "mpiexec": "-x", "srun": "--export", "sbatch": "--export", "nsys": "-e|--env-var",
     "apptainer": "--env", "singularity": "--env",
 }  # fmt: skip
+# What these give to the program that they start is read: of others, whatever they name may be given.
+GIVING = CONTAINERS | {*_GIVES}
 # Of their options these take a word, whatever it is: how many there are, where, and where it is written.
 _COUNTED = r"-(np?|[NcGHwptJo])|--(np|host(file)?|machinefile|n(tasks|odes|odelist|num)(-per-\w+)?|output|trace|gpus)"
 # Programs that start a text as a shell does: the option that it follows, or how options are told from it.
 _TEXT_OPTIONS = {"su": "-[lmp]*c|--(session-)?command", "runuser": "-[lmp]*c|--(session-)?command", "sbatch": "--wrap"}
+_LOGIN = re.compile("-|-[a-zA-Z]*l[a-zA-Z]*|--login")
+# With these options they may keep the environment from what they start.
+_KEEPS = {
+    **dict.fromkeys(("apptainer", "singularity"), re.compile("--(cleanenv|containall)|-[a-zA-Z]*[eC].*")),
+    **dict.fromkeys(("mpirun", "mpiexec"), re.compile("-(genv|env)(none|list)")),
+    "parallel": re.compile("-[a-zA-Z]*S.*|--(sshlogin|slf).*"),
+}
+# These variables say what of the environment they hand on.
+_SAYS = {"srun": ("SLURM_EXPORT_ENV",), "sbatch": ("SBATCH_EXPORT",)}
 _SSH = "-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw]"
 _TERMINAL = "-[dmDRP]*[tsncFSLfxye]"
 _JOB = "--(?!(no-wait|verbose|help)$).+"
@@ -91,9 +102,11 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
         # Perhaps another `NAME=value` behind `env`; at the begin it is taken for a program.
         scope.anything(where, quoted(arguments(words)))
     head = name_of(words[0]) if words else ""
+    if head in _KEEPS and any(map(_KEEPS[head].fullmatch, words)):
+        scope.drop_any(where, quoted(arguments(words)))
     if head in CONTAINERS:
         words = _contained(words, scope, where)
-    elif head in {"ssh", "kubectl"} or (head == "su" and not {"-", "-l", "--login"}.isdisjoint(words)):
+    elif head in {"ssh", "kubectl"} or (head in {"su", "runuser"} and any(map(_LOGIN.fullmatch, words))):
         scope.variables.clear()
     elif head == "tmux":
         scope.anything(where, "tmux, whose server may have been started elsewhere")
@@ -172,6 +185,9 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Pl
 
 def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:
     """What ``mpirun -x``, ``srun --export`` and ``apptainer --env`` give to the program that they start."""
+    for name in _SAYS.get(head, ()):
+        if any(one.present and known(one.text) != "ALL" for one in scope.look(name)):
+            scope.drop_any(where, name)
     for name in [name for name in scope.variables if name.startswith(("APPTAINERENV_", "SINGULARITYENV_"))]:
         if head in {"apptainer", "singularity"}:
             scope.variables[name.partition("_")[2]] = scope.variables[name]

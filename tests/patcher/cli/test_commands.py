@@ -522,7 +522,7 @@ def test_what_is_unknown_for_one_reason_is_told_once(run) -> None:
     ]
     details = run("check", "-v", *command).stdout
     assert "    msMonitor (run.sh:3)\n" in details
-    assert "    to switch it off: see whether it sets PROFILING_MODE\n" in details
+    assert "    to switch it off: unset PROFILING_MODE there, if it is set there\n" in details
 
 
 def test_in_a_place_that_is_named_only_what_is_there_is_checked(run, site: Path) -> None:

@@ -56,7 +56,7 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         (P + "export -n PROFILING_MODE\npython a\n", OFF, "run.sh:1"),
         (P + "unset PROFILING_MODE\npython a\n", OFF, "run.sh:2"),
         (P + "python a\nunset PROFILING_MODE\n", ON, "run.sh:1"),
-        (P + "export PROFILING_MODE=0\npython a\n", OFF, "run.sh:2"),
+        (P + "export PROFILING_MODE=''\npython a\n", OFF, "run.sh:2"),
         ("export PROFILING_MODE=\npython a\n", OFF, "run.sh:1"),
         ("export PROFILING_MODE=''\npython a\n", OFF, "run.sh:1"),
         (P + "env -u PROFILING_MODE python a\n", OFF, "run.sh:2"),
@@ -85,7 +85,7 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ('M="true"; export PROFILING_MODE="$M"\npython a\n', ON, "run.sh:1"),
         ("M='$X'; export PROFILING_MODE=${M}\npython a\n", ON, "run.sh:1"),
         ("export PROFILING_MODE=${M:-true}\npython a\n", ON, "run.sh:1"),
-        ("export PROFILING_MODE=${M:-0}\npython a\n", OFF, "run.sh:1"),
+        ("export PROFILING_MODE=${M:-}\npython a\n", OFF, "run.sh:1"),
         ("M=true\nexport PROFILING_MODE=${M:-0}\npython a\n", ON, "run.sh:2"),
         ("export PROFILING_MODE=${A:-${B:-true}}\npython a\n", ON, "run.sh:1"),
         ("export PROFILING_MODE=$M\npython a\n", UNKNOWN, "run.sh:1"),
@@ -168,7 +168,7 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
             "run.sh:1",
         ),
         (
-            """ray job submit --runtime-env-json '{"env_vars": {"PROFILING_MODE": 0}}' -- python a\n""",
+            """ray job submit --runtime-env-json '{"env_vars": {"PROFILING_MODE": ""}}' -- python a\n""",
             OFF,
             "run.sh:1",
         ),
@@ -176,7 +176,7 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ("ray job submit --runtime-env=gone.yaml -- python a\n", UNKNOWN, "run.sh:1"),
         ("if x; then exit; fi\n" + P + "python a\n", ON, "run.sh:2"),
         ("mpirun -np 2 -x PATH -x PROFILING_MODE=true python a\n", ON, "run.sh:1"),
-        ("mpirun -np 2 -x PATH python a -x PROFILING_MODE=true\n", OFF, ""),
+        ("mpirun -np 2 -x PATH python a -x PROFILING_MODE=true\n", UNKNOWN, "run.sh:1"),
         ("mpirun $(args) python a\n", UNKNOWN, "run.sh:1"),
         ("mpiexec -n 2 -genv PROFILING_MODE true python a\n", ON, "run.sh:1"),
         ("srun --export=ALL,PROFILING_MODE=true python a\n", ON, "run.sh:1"),
@@ -241,7 +241,7 @@ def test_what_has_nothing_to_read_loads_no_reader() -> None:
     ("text", "expected"),
     [
         (b"export PROFILING_MODE=true\r\npython a\r\n", (ON, "run.sh:1")),
-        (b"export PROFILING_MODE=0\r\npython a\r\n", (OFF, "run.sh:1")),
+        (b"export PROFILING_MODE=''\r\npython a\r\n", (OFF, "run.sh:1")),
         (b"export \\\r\n  PROFILING_MODE=true\r\npython a\r\n", (ON, "run.sh:2")),
         (b"\xef\xbb\xbfexport PROFILING_MODE=true\n", (ON, "run.sh:1")),
         ("# 性能\nexport PROFILING_MODE=true\n".encode("gbk"), (ON, "run.sh:2")),
@@ -257,7 +257,7 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
     [
         ("import os\nos.environ['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
         ("from os import environ\nenviron['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
-        ("import os\nos.environ['PROFILING_MODE'] = '0'\n", OFF, "run.py:2"),
+        ("import os\nos.environ['PROFILING_MODE'] = ''\n", OFF, "run.py:2"),
         ("import os\nos.environ.setdefault('PROFILING_MODE', 'true')\n", ON, "run.py:2"),
         ("import os\nos.putenv('PROFILING_MODE', 'true')\n", ON, "run.py:2"),
         ("import os\nos.environ.update({'PROFILING_MODE': 'true'})\n", ON, "run.py:2"),
@@ -267,12 +267,12 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("import os\nfor k, v in x.items():\n    os.environ[k] = v\n", UNKNOWN, "run.py:3"),
         ("import os\nos.environ.update(x)\n", UNKNOWN, "run.py:2"),
         ("import os\nos.environ['PROFILING_MODE'] = 'true'\nos.environ.update(os.environ)\n", ON, "run.py:2"),
-        ("import os\nos.environ |= {**os.environ, 'PROFILING_MODE': '0'}\n", OFF, "run.py:2"),
+        ("import os\nos.environ |= {**os.environ, 'PROFILING_MODE': ''}\n", OFF, "run.py:2"),
         ("import os\nos.environ.update({os.environ: x})\n", UNKNOWN, "run.py:2"),
         ("import os\nos.environ.update(A='1', **x)\n", UNKNOWN, "run.py:2"),
         ("import os\nos.environ.update({**x, 'PROFILING_MODE': 'true'})\n", ON, "run.py:2"),
         ("import os\nos.environ['PROFILING_MODE'] = 'true'\nos.environ.pop(x)\n", UNKNOWN, "run.py:2"),
-        ("import os\nos.environ['PROFILING_MODE'] = '0'\nos.environ.setdefault('PROFILING_MODE', 'true')\n", OFF, "run.py:2"),
+        ("import os\nos.environ['PROFILING_MODE'] = ''\nos.environ.setdefault('PROFILING_MODE', 'true')\n", OFF, "run.py:2"),
         ("import os\nos.environ |= x\n", UNKNOWN, "run.py:2"),
         ("import os\nos.environ |= {'PROFILING_MODE': 'true'}\n", ON, "run.py:2"),
         ("import os\nos.environ.clear()\n", OFF, ""),
@@ -314,7 +314,7 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("load_dotenv()\n", UNKNOWN, "run.py:1"),
         ("subprocess.run(f'PROFILING_MODE={y} python a', shell=True)\n", UNKNOWN, "run.py:1"),
         ("subprocess.run(command, shell=shell)\n", UNKNOWN, "run.py:1"),
-        ("subprocess.run(command)\n", OFF, ""),
+        ("subprocess.run(command)\n", UNKNOWN, "run.py:1"),
         ("cmd = ['env', 'A=1']\ncmd.extend(more)\nsubprocess.run(cmd)\n", UNKNOWN, "run.py:3"),
         ("subprocess.run(args=['env', 'PROFILING_MODE=true', 'python', 'a'])\n", ON, "run.py:1"),
         ("os.execvp('env', ['env', 'PROFILING_MODE=true', 'python', 'a'])\n", ON, "run.py:1"),
@@ -386,7 +386,7 @@ def test_commands_that_name_a_python_script(tmp_path: Path, command: str) -> Non
 
 def test_arguments_of_the_command_reach_the_script(tmp_path: Path) -> None:
     script = write(tmp_path, "run.sh", 'export PROFILING_MODE=$2\npython a "$@"\n')
-    assert state(command=("bash", str(script), "x", "0")) == (OFF, "run.sh:1")
+    assert state(command=("bash", str(script), "x", "")) == (OFF, "run.sh:1")
     assert state(command=("bash", str(script), "x", "true")) == (ON, "run.sh:1")
     assert read({}, command=("bash", str(script), "x", "--y"))[0].argv == ("python", "a", "x", "--y")
 
@@ -465,6 +465,14 @@ def test_options_that_may_be_given_are_unknown(tmp_path: Path, text: str) -> Non
         ("python -m vllm.entrypoints.openai.api_server $ARGS", UNKNOWN), ("vllm serve m --port $PORT --seed $S", OFF),
         ('MODEL=m; vllm serve "$MODEL" --port 1', OFF), ("vllm serve m --port=$P", OFF), ("python train.py $ARGS", OFF),
         ("vllm serve m $ARGS --profiler-config.profiler=torch", State.ARMED),
+        ("vllm serve m --enforce-eager $(flags)", UNKNOWN), ("vllm serve m --no-enable-x $F --port 1", UNKNOWN),
+        ("vllm serve a --profiler-config null; vllm serve b $ARGS", UNKNOWN),
+        ("vllm serve m --profiler-config null $ARGS", UNKNOWN), ("vllm serve m $ARGS --profiler-config null", UNKNOWN),
+        ("xargs vllm serve m < flags", UNKNOWN), ("parallel -a flags vllm serve m", UNKNOWN),
+        ("$(which vllm) serve m $(flags)", UNKNOWN), ("$V/bin/vllm serve m $(flags)", UNKNOWN),
+        ("docker run -p 1:1 vllm/vllm-openai:v0.11 --model m $(flags)", UNKNOWN),
+        ('MODEL=$(ls | head -1); vllm serve "$MODEL"', OFF), ('vllm serve m --port "$(one)"', OFF),
+        ("vllm serve m --profiler-config.profiler=torch --config serve.yaml", State.ARMED),
     ],
 )  # fmt: skip
 def test_options_among_words_that_only_the_run_tells(tmp_path: Path, text: str, expected: State) -> None:
@@ -472,6 +480,99 @@ def test_options_among_words_that_only_the_run_tells(tmp_path: Path, text: str, 
     findings = detect([ENGINE_OPTION], version="0.20.2rc1", environ={}, script=script)
     assert [one.state for one in findings] == [expected]
     assert "some of its words" in findings[0].reason or expected is not UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("vllm serve --config serve.yaml", "in the file"), ("vllm serve --config=serve.yaml m", "in the file"),
+        ("bash gone.sh", "not here"), ("source ./gone.sh; vllm serve m", "not here"), ("./launch m", "not here"),
+        ('eval "$(cat x)"', "only known"), ('bash -c "$(cat x)"', "only known"), ('$PROGRAM serve m', "which program"),
+        ('ssh h "vllm serve m $(cat flags)"', "only known"), ("ssh h < run.sh", "only known"),
+        ("make serve", "stands in a file"), ("docker compose -f a.yml up -d", "stands in a file"),
+        ("kubectl apply -f job.yaml", "stands in a file"),
+        ("pdsh -w h 'vllm serve m --profiler-config.profiler=torch'", "may not run"),
+        ("start <<EOF\nvllm serve m --profiler-config.profiler=torch\nEOF", "may not run"),
+        ("start vllm serve m --profiler-config.profiler=torch", "may not run"),
+    ],
+)  # fmt: skip
+def test_what_starts_elsewhere_may_have_an_option(tmp_path: Path, text: str, reason: str) -> None:
+    script = write(tmp_path, "run.sh", text + "\n")
+    findings = detect([ENGINE_OPTION], version="0.20.2rc1", environ={}, script=script)
+    assert {one.state for one in findings if reason in one.reason} == {UNKNOWN}
+
+
+LATER = [
+    # The text, what holds of the variable, and whether bash says so where the launcher is what its name says.
+    ("if x; then bash p.sh; fi\n", UNKNOWN),
+    ("if x; then bash -c 'export PROFILING_MODE=true; python a'; fi\n", UNKNOWN),
+    ("if x; then env PROFILING_MODE=true python a; fi\n", UNKNOWN),
+    ("if x; then docker run -e PROFILING_MODE=true image python a; fi\n", UNKNOWN),
+    ("for i in $(seq 4); do srun --export=ALL,PROFILING_MODE=true python a; done\n", UNKNOWN),
+    ("[ $X ] && ssh h 'export PROFILING_MODE=true; python a'\n", UNKNOWN),
+    (P + "if x; then bash -c 'python a'; else env A=b python a; fi\n", ON),
+    (P + "if x; then bash q.sh; fi\n", ON),
+    ("ssh h <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("ssh h bash <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("ssh h bash -s <<'EOF'\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("su u <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("sudo -i <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("docker exec -i x bash <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("kubectl exec -i p -- bash <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("bash -c bash <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", ON),
+    ("ssh h < launch.sh\n", UNKNOWN),
+    ("parallel < commands\n", UNKNOWN),
+    ("cat <<EOF | parallel\nPROFILING_MODE=true python a\nEOF\n", ON),
+    ("sbatch job\n", ON),
+    ("su u ./p.sh\n", ON),
+    ("#SBATCH --export=ALL,PROFILING_MODE=true\npython a\n", UNKNOWN),
+    ("ssh -o SetEnv=PROFILING_MODE=true h 'python a'\n", UNKNOWN),
+    ("ssh -o SendEnv=PROFILING_MODE h 'python a'\n", UNKNOWN),
+    (P + "su -w PROFILING_MODE -l u -c 'python a'\n", UNKNOWN),
+    ("parallel PROFILING_MODE=true python {} ::: a\n", UNKNOWN),
+    ("screen -X setenv PROFILING_MODE true\n", UNKNOWN),
+    (P + "su -lc 'python a' u\n", OFF),
+    (P + "runuser -l u -c 'python a'\n", OFF),
+    (P + "apptainer exec --cleanenv i.sif python a\n", UNKNOWN),
+    (P + "mpiexec -genvnone -n 2 python a\n", UNKNOWN),
+    (P + "parallel -S host python a ::: b\n", UNKNOWN),
+    (P + "export SLURM_EXPORT_ENV=NONE\nsrun python a\n", UNKNOWN),
+    (P + "export SBATCH_EXPORT=NONE\nsbatch --wrap 'python a'\n", UNKNOWN),
+    (P + "export SLURM_EXPORT_ENV=ALL\nsrun python a\n", ON),
+    ("docker cp p.sh c:/ && python a\n", OFF),
+    ("find . -name '*.sh' -exec bash p.sh \\;\n", UNKNOWN),
+    ("python a +x.runtime_env=PROFILING_MODE\n", UNKNOWN),
+    # Of a program that nobody knows, what it is told may be a launch.
+    ("pdsh -w h 'export PROFILING_MODE=true; python a'\n", UNKNOWN),
+    ("pdsh -w h bash p.sh\n", UNKNOWN),
+    ("script -c 'bash p.sh' log\n", UNKNOWN),
+    ("sshpass -p x ssh h 'export PROFILING_MODE=true; python a'\n", UNKNOWN),
+    ("salloc -N 2 bash p.sh\n", UNKNOWN),
+    ("start <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", UNKNOWN),
+    ("start PROFILING_MODE=true python a\n", UNKNOWN),
+    (P + "pdsh -w h python a\n", UNKNOWN),
+    (P + "start --port 1\n", ON),
+    ("start --port 1 'a text of words' '{\"a\": [1, 2]}'\n", OFF),
+    ("flock /tmp/l bash p.sh\n", ON),
+    ("./launch a\n", UNKNOWN),
+    ("/opt/gone/launch a\n", UNKNOWN),
+    ("make run\n", UNKNOWN),
+    ("source /home/u/env.sh\npython a\n", UNKNOWN),
+    ("source /usr/local/Ascend/set_env.sh; . /r/c/bin/activate\npython a\n", OFF),
+    # The grammar ends the second value before its second parameter.
+    ("a=x-$b\nc=$D/e/$p/$f\npython a\n", OFF),
+    ("a=x-$b\nc=$D/e/$p/$f\nexport PROFILING_MODE=$c\npython a\n", UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), LATER)
+def test_what_launchers_start_and_what_they_may_start(tmp_path: Path, text: str, expected: State) -> None:
+    write(tmp_path, "p.sh", P + "python a\n")
+    write(tmp_path, "q.sh", "python a\n")
+    write(tmp_path, "job", "#!/bin/bash\n" + P + "srun python a\n")
+    (tmp_path / "job").chmod(0o644)
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
+    assert max((one.state for one in findings if one.profiler == MSPROF), key=lambda one: one.severity) is expected
 
 
 def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
@@ -485,7 +586,7 @@ def test_options_that_every_branch_gives_are_armed(tmp_path: Path) -> None:
     [
         ("env_vars:\n  A: b\n  # PROFILER_SAMPLECONFIG: x\n  PROFILING_MODE: 'true'\n", (ON, "env.yaml:4")),
         ("env_vars: {PROFILING_MODE: 'true'}\n", (ON, "env.yaml:1")),
-        ("env_vars: {PROFILING_MODE: 0, A: {B: c}}\n", (OFF, "env.yaml:1")),
+        ("env_vars: {PROFILING_MODE: '', A: {B: c}}\n", (OFF, "env.yaml:1")),
         ("env_vars:\n  ? PROFILING_MODE\n  : >-\n    true\n", (ON, "env.yaml:2")),
         ("x: &x {PROFILING_MODE: 'true'}\nenv_vars:\n  <<: *x\n", (ON, "env.yaml:1")),
         ("x: &x {PROFILING_MODE: 'true'}\nenv_vars:\n  <<: *x\n  PROFILING_MODE: ''\n", (OFF, "env.yaml:4")),
@@ -592,7 +693,7 @@ def test_what_a_script_that_is_not_here_sets_is_unknown(tmp_path: Path, call: st
         one for one in detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=script) if one.profiler == MSPROF
     ]
     assert "script" in found[0].reason
-    assert found[0].off == "see whether it sets PROFILING_MODE"
+    assert found[0].off == "unset PROFILING_MODE there, if it is set there"
 
 
 def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
@@ -616,6 +717,7 @@ def test_a_script_that_doubles_its_text_stays_small(tmp_path: Path) -> None:
         ("--a=$X", "--a"),
         ("$X", None),
         ("a/$X", None),
+        ('"$X"', RUN_TIME),
     ],
 )
 def test_a_word_keeps_its_key_where_the_value_is_not_known(tmp_path: Path, word: str, argument: str | None) -> None:
