@@ -98,7 +98,8 @@ class _Python:
             self._block(other)
         else:
             self._block(body)
-            self._branches([*ways, []] if ways else [])
+            cases = [ast.unparse(one.pattern) for one in getattr(node, "cases", []) if one.guard is None]
+            self._branches([*ways, *([] if "_" in cases else [[]])] if ways else [])
             self._block([*other, *last] if not isinstance(node, ast.If) else [])
 
     def _branches(self, blocks: Sequence[Sequence[ast.stmt]]) -> None:

@@ -116,9 +116,11 @@ class Statements(Expander):
     def within(self, *runs: tuple[Run, Ways]) -> Ways:
         """Follow branches; if more than one can be taken, only the run tells which one."""
         taken = [(run, scopes) for run, scopes in runs if scopes]
-        self.reading.depth += len(taken) > 1
+        if len(taken) < 2:
+            return bounded([end for run, scopes in taken for end in run(scopes)])
+        self.reading.depth += 1
         ends = [end for run, scopes in taken for end in run(scopes)]
-        self.reading.depth -= len(taken) > 1
+        self.reading.depth -= 1
         for end in ends:
             end.settle(self.reading.depth)
         return bounded(ends)

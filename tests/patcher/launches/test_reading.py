@@ -20,6 +20,7 @@ from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
 
 OFF, UNKNOWN, ON = State.OFF, State.UNKNOWN, State.ON
 P = "export PROFILING_MODE=true\n"
+MATCH = "match x:\n    case 1:\n        os.environ['PROFILING_MODE'] = 'true'\n"
 
 
 def state(
@@ -307,6 +308,9 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("@ray.remote(runtime_env={'env_vars': {'PROFILING_MODE': 'true'}})\ndef f(): ...\nf()\n", ON, "run.py:1"),
         ("# os.environ['PROFILING_MODE'] = 'true'\nprint('PROFILING_MODE=true')\n", OFF, ""),
         ("print 'python two'\nos.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:2"),
+        (MATCH + "    case _:\n        os.environ['PROFILING_MODE'] = 'true'\n", ON, "run.py:5"),
+        (MATCH + "    case _ if y:\n        os.environ['PROFILING_MODE'] = 'true'\n", UNKNOWN, "run.py:5"),
+        (MATCH, UNKNOWN, "run.py:3"),
         ("import os as o\no.environ['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
         ("from os import environ as e\ne['PROFILING_MODE'] = 'true'\n", ON, "run.py:2"),
         ("os.environ['A'], os.environ['PROFILING_MODE'] = '1', 'true'\n", ON, "run.py:1"),
