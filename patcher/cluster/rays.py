@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import re
+import socket
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _AGAIN_S = 30.0
+_LISTENS_S = 2.0
 _REPEATABLE = frozenset(
     ("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "standing", "verify", "running")
 )
@@ -154,17 +156,44 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
             sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
             heard.seek(0)
             raise _not_connected(ray, meant, f"{_said(error)}\n{heard.read()}") from None
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    hosts = [node["NodeManagerHostname"] for node in alive]
-    addresses = [node["NodeManagerAddress"] for node in alive]
+    return ray, named(ray.nodes())
+
+
+def named(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
+    """The nodes that live, of those that ``ray.nodes()`` lists, each with a name of its own.
+
+    A machine that was lost and is back stands there twice, until Ray misses the first one (12 s in Ray 2.60). Both
+    would have other names than before, and what the journals say of the machine would be said of nobody.
+    """
+    places: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for node in listed:
+        if node["Alive"]:
+            places.setdefault((node["NodeManagerHostname"], node["NodeManagerAddress"]), []).append(node)
+    # Where nobody is left, one stands for the machine, so that it is missed.
+    pairs = [
+        (node, place)
+        for place, several in places.items()
+        for node in (several[1:] and [*filter(_listens, several)]) or several[-1:]
+    ]
+    hosts, addresses = [host for _, (host, _) in pairs], [at for _, (_, at) in pairs]
     nodes = []
-    for node in alive:
-        host, at = node["NodeManagerHostname"], node["NodeManagerAddress"]
+    for node, (host, at) in pairs:
         name = host if hosts.count(host) == 1 else f"{host}({at})"
         if name != host and addresses.count(at) > 1:
             name = f"{host}({node['NodeID'][:8]})"
         nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
-    return ray, sorted(nodes, key=lambda node: natural(node.name))
+    return sorted(nodes, key=lambda node: natural(node.name))
+
+
+def _listens(node: Mapping[str, Any]) -> bool:
+    """Whether a raylet may be there: its machine does not say that nobody is at its port."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _LISTENS_S).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextlib.contextmanager

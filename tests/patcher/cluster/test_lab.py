@@ -175,6 +175,14 @@ def test_a_machine_that_joins_late(machines: lab.Lab) -> None:
         machines.machines["n4"].kill()
 
 
+def test_a_machine_that_is_back_before_ray_misses_it(machines: lab.Lab) -> None:
+    machines.rlpatch("n1", *APPLY)
+    machines.machines["n3"].kill()
+    machines.start("n3")
+    assert states(machines) == ["patched"] * 3
+    machines.rlpatch("n1", "revert", "--ray")
+
+
 def test_what_does_not_fit_the_cluster_is_told(machines: lab.Lab) -> None:
     assert "ray://" in machines.rlpatch("n1", "status", "--ray", "ray://n1:10001", code=2).stderr
     if cluster.OLDEST in str(machines.python):  # the other way round Ray tries for two minutes and says nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from patcher.cluster.crew import listed
 from patcher.cluster.nodes import Nodes
-from patcher.cluster.rays import RayCrew
+from patcher.cluster.rays import RayCrew, named
 from patcher.cluster.values import Answer, Found, Survey
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
@@ -47,6 +48,31 @@ def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(crew, "_asked", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
     assert crew.ask("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
     assert crew.asked == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("listed", "names"),
+    [
+        (["a 1 here", "a 1 gone"], ["a"]),  # back, before Ray knows that it was lost
+        (["a 1 here", "a 1 gone", "b 2 gone"], ["a", "b"]),  # nobody asks whether b is there before it is asked
+        (["a 1 here", "a 1 here"], ["a(aaaaaaa0)", "a(aaaaaaa1)"]),
+        (["a 1 gone", "a 1 gone"], ["a"]),  # nobody is, and that is told
+        (["a 1 here", "a 2 gone"], ["a(127.0.0.1)", "a(127.0.0.2)"]),
+        (["a 1 here", "a 1 dead"], ["a"]),
+    ],
+)
+def test_a_machine_that_is_back_has_the_name_that_it_had(listed: list[str], names: list[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as here, socket.create_server(("127.0.0.1", 0)) as gone:
+        ports = {"here": here.getsockname()[1], "gone": gone.getsockname()[1], "dead": 1}
+        gone.close()
+        nodes = [
+            {
+                "NodeManagerHostname": host, "NodeManagerAddress": f"127.0.0.{at}", "NodeManagerPort": ports[state],
+                "NodeID": f"aaaaaaa{number}", "Alive": state != "dead", "Resources": {},
+            }
+            for number, (host, at, state) in enumerate(one.split() for one in listed)
+        ]  # fmt: skip
+        assert [node.name for node in named(nodes)] == names
 
 
 @pytest.mark.parametrize(
