@@ -5,9 +5,9 @@
 For each number of nodes (default 1, 8 and 32) it starts Ray's nodes on this machine, with one folder of packages
 for all, and prints how long `ray.init` takes, an actor with a no-op on every node (the floor, before and after ours),
 the same with rlpatch's survey, a round of questions against a round of no-ops by actors that are there, and all phases
-of a change. All nodes share the cores of this machine, so the floor is what it needs to start the processes, and the
-seconds of their CPU say more than those that pass. The nodes look into a folder (`--path`); where they do not, each
-starts a Python once, to ask it. Needs the extra `ray`.
+of a change. All nodes share the cores of this machine, so the floor is what it needs to start the processes, which
+differs from turn to turn: each of some turns is held against its own floor, and the median counts. The nodes look into
+a folder (`--path`); where they do not, each starts a Python once, to ask it. Needs the extra `ray`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from patcher.cluster.rays import RayCrew, RayNode, connect
 from patcher.commands.finding import SearchOptions
 
 ROUNDS = 5
+TURNS = 5
 REST_S = 2.0
 """Until the processes have gone that were started before."""
 STAT = "/proc/self/stat"
@@ -65,12 +66,10 @@ def report(count: int, address: str, site: Path) -> None:
     ray, nodes = connect(address)
     connected = time.perf_counter() - began
     noops(ray, nodes)  # takes the processes that Ray has started already, which nobody waits for
-    before = noops(ray, nodes)
-    time.sleep(REST_S)
-    started = time.perf_counter()
-    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
-    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
-    ours = time.perf_counter() - started
+    turns = [turn(ray, nodes, site) for _ in range(TURNS)]
+    floor, noop, noop_cpu, ours = map(statistics.median, zip(*turns, strict=True))
+    over = statistics.median(one[3] - one[0] for one in turns)
+    crew = surveyed(ray, nodes, site)
     stats: list[Any] = [answer.value for answer in crew.ask("contents", all_of(crew.names, [STAT])).values()]
     cpu = statistics.mean(cpu_seconds(stat[STAT]) for stat in stats)
     ping = timed(lambda: crew.ask("ping", all_of(crew.names)))
@@ -78,18 +77,35 @@ def report(count: int, address: str, site: Path) -> None:
     # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
     transact(crew, {name: [edit(site)] for name in crew.names}, lambda _phase: None)
     phases = time.perf_counter() - started
-    for name in crew.names:
-        ray.kill(crew._actor(name))
-    floor, noop, noop_cpu = map(statistics.mean, zip(before, noops(ray, nodes), strict=True))
     crew.close()
     print(
         f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
-        f" with rlpatch's survey {ours:.1f} s ({ours - floor:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
+        f" with rlpatch's survey {ours:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
         f" of ours {ping * 1000:.0f} ms; all phases of a change {phases * 1000:.0f} ms",
         flush=True,
     )
     print(f"  CPU of a node's actor: with a no-op {noop_cpu:.3f} s, with rlpatch's survey {cpu - noop_cpu:+.3f} s")
     tell(f"{count} nodes: a round of ours / of no-ops", ping / noop, 3)
+
+
+def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, float, float]:
+    """The floor, by what `noops` says before and after, and the seconds that our survey takes between."""
+    before = noops(ray, nodes)
+    time.sleep(REST_S)
+    started = time.perf_counter()
+    crew = surveyed(ray, nodes, site)
+    ours = time.perf_counter() - started
+    for name in crew.names:
+        ray.kill(crew._actor(name))
+    floor, noop, cpu = map(statistics.mean, zip(before, noops(ray, nodes), strict=True))
+    return floor, noop, cpu, ours
+
+
+def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayCrew:
+    """Our actors, each of which has answered."""
+    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
+    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
+    return crew
 
 
 def timed(work: Callable[[], object]) -> float:
