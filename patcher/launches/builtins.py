@@ -16,7 +16,9 @@ from patcher.launches.statements import tested
 Answer = list[Scope] | bool | None
 
 # What sets up an environment of the system, of CANN, of conda or of Python: read where it is here, else of no matter.
-_SYSTEM = re.compile(r"/(usr|etc|opt)/|.*/(activate|conda\.sh|set_?env\.(sh|bash)|setvars\.sh|\.bashrc|\.profile)$")
+_SYSTEM = re.compile(
+    r"/(usr|etc|opt)/|(.*/)?activate$|.*/(conda\.sh|set_?env\.(sh|bash)|setvars\.sh|\.bashrc|\.profile)$"
+)
 _SHOPTS = frozenset({
     "-s", "-u", "-q", "-p", "checkwinsize", "cmdhist", "expand_aliases_off", "histappend", "inherit_errexit",
     "huponexit",

@@ -57,6 +57,7 @@ def invocations(
     return tuple(reading.invocations)
 
 
+_ABSENT = "the script that it runs is not here, or only known when it runs"
 # A variable of an environment, as it is written, and where a batch system reads its options in a script.
 _NAMED = re.compile(r"(?<![A-Za-z0-9_.])[A-Z_][A-Z0-9_]{2,}(?![A-Za-z0-9_])")
 _SUBMITTED = re.compile(r"(?m)^#(?:SBATCH|PBS|BSUB|PJM) .*")
@@ -190,10 +191,11 @@ class Reading:
         if not words or is_quiet(words):
             return
         name = name_of(words[0])
-        if self._inside(words, scope, place):
+        inside = self._inside(words, scope, place)
+        if inside:
             self.invocation(place.where, arguments(words), None)
             return
-        reason = self._unread(words, scope, place)
+        reason = _ABSENT if inside is None else self._unread(words, scope, place)
         if reason:
             scope.anything(place.where, quoted(arguments(words)))
         elif name not in GIVING:
@@ -216,15 +218,18 @@ class Reading:
         known = is_python(name) or is_started(name) or name in LAUNCHERS
         asks = place.fed is not None or len(words) > 1
         if is_script(name) or (name in SHELLS and asks) or (name in LISTENERS and place.fed is not None):
-            return "the script that it runs is not here, or only known when it runs"
+            return _ABSENT
         if "/" in program and not known and not self.beside(program, scope, place.folder).is_file():
             return "the program that it runs is not here"
         if set(program) == {RUN_TIME} and not any(is_started(name_of(word)) for word in words):
             return "which program this is, is only known when it runs"
         return "what it starts stands in a file that is not read" if FROM_FILES.fullmatch(" ".join(words)) else ""
 
-    def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
-        """Read the script that the command names, if there is one; True if something was read."""
+    def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool | None:
+        """Read the script that the command names, if there is one.
+
+        True if something was read, None if the command has a text that only the run tells.
+        """
         program, name = str(words[0]), name_of(words[0])
         if name in SHELLS or is_python(name):
             return self._interpreter(words, scope, place)
@@ -247,7 +252,7 @@ class Reading:
             if self._launched(words, scope, place):
                 return True
             fed = place.fed is not None and name in LISTENERS
-            return fed and self._interpreter([Placed("sh", place.where)], scope, place)
+            return self._interpreter([Placed("sh", place.where)], scope, place) if fed else False
         if not is_started(name):
             self._perhaps(words, scope, place)
         return False
@@ -282,10 +287,14 @@ class Reading:
         told = [*words[1:], *([place.fed.text] if place.fed else [])]
         for text in (text for text in told if re.search(r"\s", text) and RUN_TIME not in text):
             if not parsed(text.encode("utf-8", "replace")).has_error:
+                count = len(self.invocations)
                 self.text(text, own.child(None), place.where, 0, place.folder or Path(), python=False)
+                # A filter, a prompt or a document is a shell's text, too; but it starts nothing.
+                if not any(one.argv and _starts(one) for one in self.invocations[count:]):
+                    del self.invocations[count:]
         self.sure = before
 
-    def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
+    def _interpreter(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool | None:
         python, rest, fed, program = name_of(words[0]) not in SHELLS, words[1:], place.fed, str(words[0])
         listens, stdin = False, None  # to what it is fed, though words follow; what is left of that
         valued = "-[WX]" if python else "[-+][a-zA-Z]*[oO]|--rcfile|--init-file"
@@ -307,9 +316,7 @@ class Reading:
                 child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
                 return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
         if fed is None or RUN_TIME in fed.text:
-            if fed:
-                scope.anything(place.where, quoted(arguments(words)))
-            return False
+            return None if fed else False
         name = place.where.rpartition(":")[0] if fed.line else place.where
         child, folder = scope.child(tuple(rest[1:]), program), place.folder or Path()
         self.text(fed.text, child, name, fed.line, folder, python=python, fed=stdin)
@@ -323,6 +330,11 @@ def _folder(environ: Mapping[str, str]) -> str | None:
         here = str(Path.cwd())
         return given if given.startswith("/") and os.path.realpath(given) == here else here
     return None
+
+
+def _starts(invocation: Invocation) -> bool:
+    name = name_of(invocation.argv[0])
+    return bool(name) and (bool(invocation.reason) or is_started(name) or name in LAUNCHERS)
 
 
 def _is_script(path: Path) -> bool:
