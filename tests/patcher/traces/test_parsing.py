@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -406,6 +407,25 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     assert content(path) == before
     assert parsers(traces) == []
     assert not (path / BEFORE).exists()
+
+
+@pytest.mark.parametrize("what", ["os.setpgid(0, 0)", "memory = b'x' * 300_000_000"])
+def test_whoever_is_stopped_leaves_nobody(tmp_path: Path, what: str) -> None:
+    """Neither one in another group of its session, nor one that the kernel takes a while to end, which holds locks."""
+    code = f"import os, time\nif os.fork() == 0:\n    {what}\n    open('begun', 'w').close()\ntime.sleep(600)"
+    with (tmp_path / "log").open("w+b") as log, (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        child = parsing.Child([sys.executable, "-c", code, str(tmp_path)], tmp_path, log, [lock.fileno()])
+        lock.close()
+        _until((tmp_path / "begun").exists)
+        assert len(parsers(tmp_path)) == 2
+        child.stop()
+        left = parsers(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> None:
