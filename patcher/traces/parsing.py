@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.traces import npu_folders, offline
 from patcher.traces.names import OUTPUT
@@ -165,17 +166,20 @@ def parse(
 ) -> list[Told]:
     """Parse traces, ``jobs`` at a time, with the interpreter ``program``.
 
-    ``told`` hears how each ended, ``at_work`` from time to time what is being parsed. Raises KeyboardInterrupt, with
-    the traces that were not done as before; Problem (ENVIRONMENT) where one of the folders is locked or read-only.
+    ``told`` hears how each ended, ``at_work`` from time to time what is being parsed. Raises KeyboardInterrupt, for
+    SIGTERM, too, with the traces that were not done as before; Problem (ENVIRONMENT) where one of the folders is locked
+    or read-only.
     """
     import tempfile
 
     source = Path(offline.__file__).read_text(encoding="utf-8")
     waiting, ended = list(paths), list[Told]()
     working: list[Parser] = []
-    with locked(paths) as locks, contextlib.ExitStack() as logs, terminated():
+    # An exception between any two steps would leave a parser that nobody ends, or a folder half moved.
+    with interrupts.deferred(terminated=True), locked(paths) as locks, contextlib.ExitStack() as logs:
         try:
             while waiting or working:
+                interrupts.look()
                 while waiting and len(working) < jobs:
                     path = waiting.pop(0)
                     log = logs.enter_context(tempfile.TemporaryFile())
@@ -190,9 +194,8 @@ def parse(
                         told(how)
                 time.sleep(_PAUSE_S if working else 0)
         finally:
-            with undisturbed():
-                for one in working:
-                    one.stop()
+            for one in working:
+                one.stop()
     return ended
 
 
@@ -223,38 +226,6 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
             stack.callback(file.truncate, 0)  # it stays: who removes it lets two hold it
             descriptors.append(file.fileno())
         yield tuple(descriptors)
-
-
-@contextlib.contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM ends the parsing as the keyboard does."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread: somebody else answers for signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """No second Ctrl-C while the folders are put back."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _files(path: Path) -> tuple[int, int, int]:
