@@ -27,7 +27,7 @@ _ATTRIBUTES = {
 }
 
 
-_PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?")
+_PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
 """Most versions: what they are can be told without packaging, which takes a third of the time of `rlpatch status`."""
 
 
