@@ -125,7 +125,10 @@ def tree(source: bytes) -> ast.Module | None:
 
 
 def valid(source: bytes) -> bool:
-    """Whether the Python that runs rlpatch can read ``source``; most of what :func:`tree` takes is to make a tree."""
+    """Whether the Python that runs rlpatch can compile ``source``; most of what :func:`tree` takes is to make a tree.
+
+    That is more than :func:`tree` asks: what has a ``global`` behind the first use of its name, say, has a tree.
+    """
     import symtable
     import warnings
 

@@ -140,7 +140,7 @@ def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str)
             "reinstall the package, or let an editor remove the white space",
         )
     # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
-    if not anchors.valid(after) and anchors.valid(source):
+    if not anchors.valid(after) and (anchors.valid(source) or (anchors.tree(source) and not anchors.tree(after))):
         raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
 
 

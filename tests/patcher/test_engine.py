@@ -409,10 +409,27 @@ def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyP
     assert parsed == [source, after]
 
 
-def test_what_would_not_be_python_is_not_written() -> None:
+TREE_ALONE = [
+    "",
+    "def late():\n    x = 1\n    global x\n\n\n",
+    "def all():\n    from os import *\n\n\n",
+    "from __future__ import of_tomorrow\n",
+]
+"""In front of a file: nothing, and what Python parses but does not compile."""
+
+
+@pytest.mark.parametrize("head", TREE_ALONE)
+def test_what_would_not_be_python_is_not_written(head: str) -> None:
     broken = [(PATCH, ["def _probe(self):", "    return ="])]
     with pytest.raises(Problem, match="the patched file is not valid Python"):
-        engine.insert(SOURCE.encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+        engine.insert((head + SOURCE).encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+
+
+@pytest.mark.parametrize("head", TREE_ALONE)
+def test_what_python_parses_is_taken(head: str) -> None:
+    after = insert((head + SOURCE).encode())
+    assert ast.parse(after)
+    assert markers.strip(after) == (head + SOURCE).encode()
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:
