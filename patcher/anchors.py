@@ -9,12 +9,15 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import libcst as cst
 
 from patcher.errors import Kind, Problem
 from patcher.recipe import Before, Call, Head, Loop, Recipe, Site
+
+if TYPE_CHECKING:
+    import symtable
 
 T = TypeVar("T")
 Named = Sequence[tuple[str, T]]
@@ -124,18 +127,30 @@ def tree(source: bytes) -> ast.Module | None:
     return found if isinstance(found, ast.Module) else None
 
 
-def valid(source: bytes) -> bool:
-    """Whether the Python that runs rlpatch can read ``source``; most of what :func:`tree` takes is to make a tree."""
+def scopes(source: bytes) -> symtable.SymbolTable | None:
+    """The names of ``source``, scope by scope; most of what :func:`tree` takes is to make a tree.
+
+    None where the Python that runs rlpatch cannot compile it. That is more than :func:`tree` asks: what has a
+    ``global`` behind the first use of its name, say, has a tree.
+    """
     import symtable
     import warnings
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
+            return symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return False
-    return True
+            return None
+
+
+def unbound(module: symtable.SymbolTable, class_name: str, names: Iterable[str]) -> set[str]:
+    """Those of ``names`` that no class of that name outside of functions and classes binds."""
+    left = {*names}
+    for scope in module.get_children():
+        if scope.get_name() == class_name and scope.get_type() == "class":
+            left -= {name for name in left.intersection(scope.get_identifiers()) if scope.lookup(name).is_assigned()}
+    return left
 
 
 def too_deep(source: bytes) -> bool:

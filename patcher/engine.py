@@ -73,7 +73,8 @@ def _inserted(
     target = cst.ensure_type(module.body[index], cst.ClassDef)
     body = _block(target, search, f"class {target.name.value}")
     taken = {name for name, _ in anchors.names(body.body)}
-    if clash := sorted(taken & {name for _, text in blocks for name in _defined(text)}):
+    names = {name for _, text in blocks for name in _defined(text)}
+    if clash := sorted(taken & names):
         raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
     for site in recipe.sites:
@@ -103,7 +104,7 @@ def _inserted(
     after = part.put_back(module.with_changes(body=changed).bytes)
     for owner, text in blocks:
         after = markers.seal(_filled(after, owner, text, module.default_indent), owner)
-    _verify(source, after, [owner for owner, _ in blocks], where)
+    _verify(source, after, [owner for owner, _ in blocks], where, recipe.class_name, names)
     return after
 
 
@@ -131,7 +132,9 @@ def _stepped(line: str, indent: bytes, step: str) -> bytes:
     return indent + (step * ((len(line) - len(bare)) // 4) + bare).encode() if bare else b""
 
 
-def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str) -> None:
+def _verify(
+    source: bytes, after: bytes, patches: Sequence[PatchId], where: str, class_name: str, names: Collection[str]
+) -> None:
     if markers.strip(after, patches, where=where) != source:
         raise Problem(
             Kind.STRUCTURE,
@@ -139,9 +142,14 @@ def _verify(source: bytes, after: bytes, patches: Sequence[PatchId], where: str)
             where,
             "reinstall the package, or let an editor remove the white space",
         )
-    # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
-    if not anchors.valid(after) and anchors.valid(source):
-        raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
+    scopes = anchors.scopes(after)
+    if scopes is None:
+        # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
+        if anchors.scopes(source) or (anchors.tree(source) and not anchors.tree(after)):
+            raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
+    elif left := anchors.unbound(scopes, class_name, names):
+        cause = f"the patch would not go into class {class_name}, which lacks {', '.join(sorted(left))}"
+        raise Problem(Kind.STRUCTURE, cause, where, _REPORT)
 
 
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"

@@ -14,25 +14,33 @@ def _remember(_number: int, _frame: object) -> None:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
-    """Raise KeyboardInterrupt only from `look`, and at the end if nothing else was raised; may be nested."""
+def deferred(*, terminated: bool = False) -> Iterator[None]:
+    """Raise KeyboardInterrupt only from `look`, and at the end if nothing else was raised; may be nested.
+
+    With ``terminated`` SIGTERM is meanwhile taken for Ctrl-C.
+    """
     import signal
     import threading
 
     global _asked
     ours = threading.current_thread() is threading.main_thread()  # no other one gets signals
-    before = signal.getsignal(signal.SIGINT)
-    if not ours or before in (_remember, signal.SIG_IGN):
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)[: 2 if terminated else 1]}
+    before = {number: how for number, how in found.items() if how not in (_remember, signal.SIG_IGN, None)}
+    if not ours or not before:
         yield
         return
-    _asked = False
-    signal.signal(signal.SIGINT, _remember)
+    outermost = _remember not in found.values()
+    if outermost:
+        _asked = False
+    for number in before:
+        signal.signal(number, _remember)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGINT) is _remember:
-            signal.signal(signal.SIGINT, before)
-    if signal.getsignal(signal.SIGINT) is before:
+        for number, how in before.items():
+            if signal.getsignal(number) is _remember:
+                signal.signal(number, how)
+    if outermost and all(signal.getsignal(number) is how for number, how in before.items()):
         look()
 
 

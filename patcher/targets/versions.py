@@ -27,7 +27,7 @@ _ATTRIBUTES = {
 }
 
 
-_PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?")
+_PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
 """Most versions: what they are can be told without packaging, which takes a third of the time of `rlpatch status`."""
 
 
@@ -65,12 +65,12 @@ def normalise(name: str) -> str:
 def understood(text: str) -> Version | None:
     """The version that ``text`` means, None if it is none, or if nobody here can tell."""
     try:
-        from packaging.version import InvalidVersion, Version  # 12 ms, not for --help
+        from packaging.version import Version  # 12 ms, not for --help
     except ImportError:  # a bundle goes without it, and needs versions for words alone
         return None
     try:
         return Version(text)
-    except InvalidVersion:
+    except ValueError:  # none, or with a number of more digits than Python reads
         return None
 
 

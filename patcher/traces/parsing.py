@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.traces import npu_folders, offline
 from patcher.traces.names import OUTPUT
@@ -24,6 +25,8 @@ from patcher.traces.npu_folders import BEFORE, LOCK, STORE
 
 _PAUSE_S = 0.1
 _LOOK_S = 2.0  # between two looks at whether a parser still works
+_GONE_S = 10.0  # a process that waits for a file system that hangs does not even end when it is killed
+_GONE_PAUSE_S = 0.005
 _BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
 
 DONE, KEPT, BACK = "parsed", "not whole", "as before"
@@ -72,10 +75,17 @@ class Child:
         return now - self.worked > patience
 
     def stop(self) -> None:
-        """End it, and all that it started and left."""
+        """End it, and all that it started and left; when this comes back they write no more."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        # The others end when the kernel comes to it: until then they may write, and hold the locks of the folder.
+        end = time.monotonic() + _GONE_S
+        while (left := _session(self.process.pid)) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_GONE_PAUSE_S)
 
     def said(self, telling: tuple[str, ...] = ("[ERROR]", "Error:")) -> tuple[str, ...]:
         """The last lines of its log in which one of ``telling`` stands, or the last ones of all."""
@@ -156,17 +166,20 @@ def parse(
 ) -> list[Told]:
     """Parse traces, ``jobs`` at a time, with the interpreter ``program``.
 
-    ``told`` hears how each ended, ``at_work`` from time to time what is being parsed. Raises KeyboardInterrupt, with
-    the traces that were not done as before; Problem (ENVIRONMENT) where one of the folders is locked or read-only.
+    ``told`` hears how each ended, ``at_work`` from time to time what is being parsed. Raises KeyboardInterrupt, for
+    SIGTERM, too, with the traces that were not done as before; Problem (ENVIRONMENT) where one of the folders is locked
+    or read-only.
     """
     import tempfile
 
     source = Path(offline.__file__).read_text(encoding="utf-8")
     waiting, ended = list(paths), list[Told]()
     working: list[Parser] = []
-    with locked(paths) as locks, contextlib.ExitStack() as logs, terminated():
+    # An exception between any two steps would leave a parser that nobody ends, or a folder half moved.
+    with interrupts.deferred(terminated=True), locked(paths) as locks, contextlib.ExitStack() as logs:
         try:
             while waiting or working:
+                interrupts.look()
                 while waiting and len(working) < jobs:
                     path = waiting.pop(0)
                     log = logs.enter_context(tempfile.TemporaryFile())
@@ -181,9 +194,8 @@ def parse(
                         told(how)
                 time.sleep(_PAUSE_S if working else 0)
         finally:
-            with undisturbed():
-                for one in working:
-                    one.stop()
+            for one in working:
+                one.stop()
     return ended
 
 
@@ -216,38 +228,6 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
         yield tuple(descriptors)
 
 
-@contextlib.contextmanager
-def terminated() -> Iterator[None]:
-    """SIGTERM ends the parsing as the keyboard does."""
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread: somebody else answers for signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """No second Ctrl-C while the folders are put back."""
-    try:
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _files(path: Path) -> tuple[int, int, int]:
     """How many files there are, how large they are together, and when the youngest was written."""
     count = total = youngest = 0
@@ -260,14 +240,22 @@ def _files(path: Path) -> tuple[int, int, int]:
     return count, total, youngest
 
 
+def _session(leader: int) -> list[int]:
+    """The processes of a session that have not ended, whether or not somebody has asked how."""
+    return [pid for pid, state, _ in _stats(leader) if state not in "ZX"]
+
+
 def _cpu(session: int) -> float:
     """Seconds of CPU that the processes of a session have used; those that have ended count with their parents."""
-    ticks = 0
+    return sum(ticks for _, _, ticks in _stats(session)) / os.sysconf("SC_CLK_TCK")
+
+
+def _stats(session: int) -> Iterator[tuple[int, str, int]]:
+    """The number of each process of a session, its state, and the ticks of CPU that it has used."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[3]) == session:
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+            yield int(file.parent.name), fields[0], sum(map(int, fields[11:15]))

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.traces.parsing import Child, terminated, undisturbed
+from patcher.traces.parsing import Child
 
 PROGRAM = "msprof-analyze"
 FOLDER = "msprof_analyze"
@@ -80,9 +81,9 @@ def left(recipe: str, command: Sequence[str], output: Path, *, patience: float) 
     """Run a command that writes into ``output``, empty before. Raises KeyboardInterrupt, with nothing there."""
     import tempfile
 
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
-    with tempfile.TemporaryFile() as log, terminated():
+    with interrupts.deferred(terminated=True), tempfile.TemporaryFile() as log:
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
         child = Child([*command, "-o", str(output)], output, log)
         why = _waited(child, output, patience)
         files = tuple(sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size))
@@ -97,13 +98,13 @@ def _waited(child: Child, output: Path, patience: float) -> str:
 
     try:
         while child.process.poll() is None:
+            interrupts.look()
             if child.idles(output, patience):
                 return f"it neither computed nor wrote anything for {patience:g} s, and was ended"
             time.sleep(_PAUSE_S)
     except BaseException:
-        with undisturbed():
-            child.stop()
-            shutil.rmtree(output)
+        child.stop()
+        shutil.rmtree(output)
         raise
     finally:
         child.stop()

@@ -409,10 +409,42 @@ def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyP
     assert parsed == [source, after]
 
 
-def test_what_would_not_be_python_is_not_written() -> None:
+TREE_ALONE = [
+    "",
+    "def late():\n    x = 1\n    global x\n\n\n",
+    "def all():\n    from os import *\n\n\n",
+    "from __future__ import of_tomorrow\n",
+]
+"""In front of a file: nothing, and what Python parses but does not compile."""
+
+
+@pytest.mark.parametrize("head", TREE_ALONE)
+def test_what_would_not_be_python_is_not_written(head: str) -> None:
     broken = [(PATCH, ["def _probe(self):", "    return ="])]
     with pytest.raises(Problem, match="the patched file is not valid Python"):
-        engine.insert(SOURCE.encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+        engine.insert((head + SOURCE).encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+
+
+def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever draws it elsewhere: into another class, or into a method of ours, where nothing finds it."""
+    filled = engine._filled
+
+    def elsewhere(module: bytes, patch: PatchId, *more: Any) -> bytes:
+        lines = module.splitlines(keepends=True)
+        at = next(at for at, line in enumerate(lines) if markers.begin(patch, "0.1.0").encode() in line)
+        return filled(b"".join([*lines[:3], *lines[at : at + 3], *lines[3:at], *lines[at + 3 :]]), patch, *more)
+
+    monkeypatch.setattr(engine, "_filled", elsewhere)
+    with pytest.raises(Problem, match="would not go into class Worker, which lacks _probe") as caught:
+        insert(SOURCE.replace("return 0", "\n        return 0").encode())
+    assert caught.value.kind is Kind.STRUCTURE
+
+
+@pytest.mark.parametrize("head", TREE_ALONE)
+def test_what_python_parses_is_taken(head: str) -> None:
+    after = insert((head + SOURCE).encode())
+    assert ast.parse(after)
+    assert markers.strip(after) == (head + SOURCE).encode()
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:

@@ -165,10 +165,32 @@ def test_a_comment_as_deep_as_the_class_behind_another_one_does_not_draw_the_blo
     assert after.index(b"_probe") < after.index(b"class Other")
 
 
+def test_a_block_that_another_class_drew_is_put_in_from_the_whole_file() -> None:
+    """As if the excerpt had a flaw: the one that left a comment behind a class that it left out, say."""
+    source = (
+        b"class Worker:\n    def run(self, batch):\n        output = self.runner.run(batch)\n\n\n"
+        b"class Other:\n    def run(self):\n        return 0\n        # deep\n\n\nend = 2\n"
+    )
+    expected, lines = insert(source, whole=True), source.splitlines(keepends=True)
+    flawed = excerpt.Excerpt(lines, [at for at, line in enumerate(lines) if at < 3 or b"deep" in line or at > 8])
+    with mock.patch.object(excerpt, "of", return_value=flawed):
+        assert inserted(source) == expected
+
+
 def insert(source: bytes, *, whole: bool = False) -> bytes:
-    recipe = RECIPE._replace(sites=RECIPE.sites[:1])
     with mock.patch.object(excerpt, "of", (lambda source, *_: excerpt.whole(source)) if whole else excerpt.of):
-        return engine.insert(source, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
+        return inserted(source)
+
+
+def inserted(source: bytes) -> bytes:
+    recipe = RECIPE._replace(sites=RECIPE.sites[:1])
+    return engine.insert(source, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
+
+
+def alike(after: bytes, expected: bytes) -> bool:
+    """But for the steps of our block, which are those of the first block that LibCST was given, and what they give."""
+    ours, theirs = (re.sub(rb"(?m)^[ \t]+|rlpatch .* \w{16}$", b"", text) for text in (after, expected))
+    return ours == theirs
 
 
 @given(st.text(alphabet="abc =()\n\t :;@#'\"\\\x0cé", max_size=60), st.integers(0, len(SOURCE)))
@@ -181,5 +203,52 @@ def test_any_text_anywhere_gives_the_lines_of_the_whole_file(text: str, at: int)
         return
     after = insert(before)
     assert markers.strip(after) == before
-    ours, theirs = (re.sub(rb"(?m)^[ \t]+|rlpatch .* \w{16}$", b"", text) for text in (after, expected))
-    assert ours == theirs
+    assert alike(after, expected)
+
+
+CODE = [
+    "x = 1\n",
+    "class Other:\n    def run(self):\n        return 0\n",
+    "class Other:\n  if 1:\n    def run(self):\n        return 0\n",
+    "class Other: pass\n",
+    "def run():\n    def run():\n            return 0\n",
+    "if x:\n    class Worker:\n        def run(self): return 0\n",
+]
+WORKER = "class Worker:\n"
+METHODS = [
+    "    x = 1\n",
+    "    def walk(self):\n        if self:\n                return 0\n",
+    "    class Worker:\n        def run(self):\n            return 0\n",
+]
+RUN = "    def run(self, batch):\n        output = self.runner.run(batch, None)\n        return output\n"
+comments = st.lists(
+    st.builds(lambda n, end: " " * n + "# odd\n" + end, st.integers(0, 14), st.sampled_from(["", "\n"]))
+)
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> str:
+    """A class to patch between others, with comments of any depth between any two of their parts and at the end."""
+
+    def some(parts: list[str]) -> list[str]:
+        return draw(st.lists(st.sampled_from(parts), max_size=2))
+
+    parts = [*some(CODE), WORKER, *some(METHODS), RUN, *some(METHODS), *some(CODE)]
+    text = "".join(part + "".join(draw(comments)) for part in parts)
+    return text if draw(st.booleans()) else text.rstrip("\n")
+
+
+@given(modules())
+def test_comments_of_any_depth_draw_the_block_nowhere_else(text: str) -> None:
+    before = text.encode()
+    try:
+        expected = insert(before, whole=True)
+    except Problem as problem:  # LibCST does not always write the last line of all back
+        refused = problem.cause
+    else:
+        refused, after = "", insert(before)
+        assert markers.strip(after) == before
+        assert alike(after, expected)
+        (worker,) = (node for node in ast.parse(after).body if isinstance(node, ast.ClassDef) and node.name == "Worker")
+        assert "_probe" in [getattr(node, "name", "") for node in worker.body]
+    assert not refused or "LibCST does not write this file back" in refused

@@ -47,6 +47,21 @@ def test_odd_but_no_lies(version: str) -> None:
     assert not versions.lies(version)
 
 
+def test_a_number_that_python_does_not_read_means_nothing() -> None:
+    endless = f"1.{'9' * 5000}"
+    assert versions.understood(endless) is None
+    assert not versions.holds("1.9", endless)
+
+
+@pytest.mark.parametrize(
+    "version", ["0.11", "0.11.0rc1", "1.2.post3", "1.\u0662", "0.11rc\u0968", "1.2\n", "1.2.post\uff13"]
+)
+def test_what_is_told_without_packaging_is_what_packaging_says(version: str) -> None:
+    understood = versions.understood(version)
+    assert versions.valid(version) == (understood is not None)
+    assert versions.lies(version) == (understood is None)
+
+
 @pytest.mark.parametrize(
     ("entry", "name"),
     [

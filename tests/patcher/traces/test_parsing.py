@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -408,6 +409,73 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     assert not (path / BEFORE).exists()
 
 
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def interrupt(request: pytest.FixtureRequest) -> Iterator[Callable[[], None]]:
+    """Sends this process what stops it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # workers of xdist ignore it
+    yield lambda: os.kill(os.getpid(), request.param)
+    signal.signal(signal.SIGINT, before)
+
+
+def parse_interrupted(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> list[Any]:
+    monkeypatch.setenv("PYTHONPATH", str(standin.install(tmp_path / "packages")))
+    monkeypatch.setenv("STANDIN", how)
+    told: list[Any] = []
+    with pytest.raises(KeyboardInterrupt):
+        parsing.parse([path], sys.executable, "text", jobs=1, patience=600, told=told.append)
+    assert parsers(path.parent) == []
+    assert not (path / BEFORE).exists()
+    return told
+
+
+def test_an_interrupt_at_the_very_start(interrupt, traces: Path, tmp_path: Path, monkeypatch) -> None:
+    path = was_parsed(not_parsed(traces))
+    before, popen = content(path), subprocess.Popen
+
+    def started(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **more)
+        interrupt()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    assert parse_interrupted(path, tmp_path, monkeypatch, "waits") == []
+    assert content(path) == before
+
+
+def test_an_interrupt_while_an_earlier_result_is_removed(interrupt, traces: Path, tmp_path: Path, monkeypatch) -> None:
+    path = was_parsed(not_parsed(traces))
+    rmtree = shutil.rmtree
+
+    def removed(place: Path, **more: Any) -> None:
+        if place.name == BEFORE:
+            (place / "trace_view.json").unlink()
+            interrupt()
+        rmtree(place, **more)
+
+    monkeypatch.setattr(shutil, "rmtree", removed)
+    assert [one.ended for one in parse_interrupted(path, tmp_path, monkeypatch, "whole")] == ["parsed"]
+    assert folders.look(path).state == states.WHOLE
+
+
+@pytest.mark.parametrize("what", ["os.setpgid(0, 0)", "memory = b'x' * 300_000_000"])
+def test_whoever_is_stopped_leaves_nobody(tmp_path: Path, what: str) -> None:
+    """Neither one in another group of its session, nor one that the kernel takes a while to end, which holds locks."""
+    code = f"import os, time\nif os.fork() == 0:\n    {what}\n    open('begun', 'w').close()\ntime.sleep(600)"
+    with (tmp_path / "log").open("w+b") as log, (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        child = parsing.Child([sys.executable, "-c", code, str(tmp_path)], tmp_path, log, [lock.fileno()])
+        lock.close()
+        _until((tmp_path / "begun").exists)
+        assert len(parsers(tmp_path)) == 2
+        child.stop()
+        left = parsers(tmp_path)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> None:
     not_parsed(traces)
     process = started()
@@ -635,6 +703,22 @@ def _works_in(process: Path) -> str:
         return str((process / "cwd").readlink())
     except OSError:
         return ""
+
+
+def test_an_interrupt_at_the_very_start_of_a_recipe(interrupt, traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    popen = subprocess.Popen
+
+    def started(*args: Any, **more: Any) -> subprocess.Popen[bytes]:
+        process = popen(*args, **more)
+        interrupt()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(KeyboardInterrupt):
+        recipes.left("all", command, traces / "all", patience=600)
+    assert not (traces / "all").exists()
+    assert parsers(traces) == []
 
 
 def test_without_a_database_most_recipes_are_left_out(analyse, traces: Path, analyze: Path) -> None:
