@@ -40,9 +40,9 @@ class Switch(NamedTuple):
 
     ``releases`` is a specifier of the target's versions, empty for all. ``values`` gives the state of known
     values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
-    ``keys`` are those that decide, and ``--name.key value`` is understood as well; it may be among words that only the
-    run tells, or in the file behind one of ``files``, where one of the others is, as a whole, a name of its
-    ``programs``, of whose options ``flags`` take no word. ``asked_by`` tells which
+    ``keys`` are those that decide, and ``--name.key value`` is understood as well. Where a word is a name of its
+    ``programs``, the option may also be among words that only the run tells, or in the file behind an option of
+    ``files``; their options ``flags`` take no value. ``asked_by`` tells which
     launches make an armed profiler record: each alternative is a row of regular expressions, each of which
     has to match one whole word of the command. ``code`` are texts that the code of a release with this switch contains
     (behind a ``!``: does not); they decide where a version says little, as of a development tree.

@@ -90,9 +90,10 @@ def detect(
             found.append(Finding(profiler, State.OFF, ", ".join(searched), "", "nothing to do", why))
     subject = Subject(release, root, config, invocations, tuple(pythons))
     guarded = [finding for guard in guards for finding in guard(subject)]
-    # What a guard knows of a word is no longer unknown.
+    # What a guard knows of an override is no longer unknown.
     told = {(one.profiler, one.found) for one in guarded if one.state is not State.UNKNOWN}
-    found = [one for one in found if one.state is not State.UNKNOWN or (one.profiler, one.found) not in told] + guarded
+    lost = [one for one in found if one.state is State.UNKNOWN and (one.profiler, one.found.lstrip("+")) in told]
+    found = [one for one in found if one not in lost] + guarded
     with suppress(OSError):  # a working directory that is gone
         # Its files are named as they are typed there.
         here = f"{Path.cwd()}/"

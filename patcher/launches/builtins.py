@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,7 +24,10 @@ _SHOPTS = frozenset({
     "-s", "-u", "-q", "-p", "checkwinsize", "cmdhist", "expand_aliases_off", "histappend", "inherit_errexit",
     "huponexit",
 })  # fmt: skip
-_SETTINGS = frozenset({"allexport", "pipefail", "errexit", "nounset", "xtrace", "verbose", "errtrace"})
+_SETTINGS = frozenset({
+    "allexport", "pipefail", "errexit", "nounset", "xtrace", "verbose", "errtrace", "noglob", "noclobber", "monitor",
+    "history",
+})  # fmt: skip
 
 
 class Shell(Commands):
@@ -98,11 +102,16 @@ class Shell(Commands):
         scope.prints(RUN_TIME)
 
     def _trap(self, argv: Words, node: Node, scope: Scope) -> None:
-        """Nobody knows when it is run."""
-        if {"DEBUG", "ERR", "RETURN"} & set(argv[2:]):
+        """Nobody knows when it is run; at the latest at the end."""
+        if {"DEBUG", "RETURN"} & set(argv[2:]):
             self._unknown(argv, node, scope)
-        elif len(argv) > 2 and argv[1] != "-":
-            self.within((lambda own: self.evaluate(str(argv[1]), node, own[0]), [scope.copy()]), (list, [scope]))
+        elif len(argv) > 2 and argv[1] not in {"-", ""}:
+            body = partial(self._trapped, str(argv[1]), node)
+            self.within((body, [scope.copy()]), (list, [scope]))
+            scope.traps = (*scope.traps, body)
+
+    def _trapped(self, text: str, node: Node, scopes: list[Scope]) -> list[Scope]:
+        return self.evaluate(text, node, scopes[0])
 
     def _reads(self, argv: Words, node: Node, scope: Scope) -> None:
         """``read`` and others that set the variables that are named among their words."""
@@ -128,7 +137,7 @@ class Shell(Commands):
             at += 1 + bool(named)
             if "a" in letters or named == "allexport":
                 scope.flags = scope.flags | {"allexport"} if word[0] == "-" else scope.flags - {"allexport"}
-            if (named and named not in _SETTINGS) or not set(letters) <= set("aeuxvEThbmBH"):
+            if (named and named not in _SETTINGS) or not set(letters) <= set("aeuxvEThbmBHfC"):
                 self._unknown(argv, node, scope)
         return True
 
@@ -162,11 +171,7 @@ class Shell(Commands):
         ends = self.reading.sourced(str(word), scope, self.folder)
         for end in ends or [scope]:
             end.args = given if len(argv) > 2 else end.args
-        if (
-            ends is None
-            and not _SYSTEM.match(word)
-            and (word[:1] == "/" or scope.folder in {self.reading.folder, None})
-        ):
+        if ends is None and not _SYSTEM.match(word):
             return self.lost(node, [scope], "the file that it sources is not here")
         return ends
 

@@ -37,11 +37,13 @@ class Commands(Statements):
     def _one_redirected_statement(self, node: Node, scope: Scope) -> Ways:
         body = node.child_by_field_name("body")
         redirects = [child for child in node.children if child != body]
-        return self._redirected(redirects, list if body is None else partial(self.statement, body), scope)
+        run = list if body is None else partial(self.statement, body)
+        return self._redirected(redirects, run, scope, copies=body is not None and self.text(body) == "cat")
 
-    def _redirected(self, redirects: Sequence[Node], run: Run, scope: Scope) -> Ways:
+    def _redirected(self, redirects: Sequence[Node], run: Run, scope: Scope, *, copies: bool = False) -> Ways:
         """Run a statement with its redirections; behind a here-document stands the rest of the line."""
         before, out, silent, missing = self.reading.fed, scope.out, False, False
+        targets: dict[str, str] = {}
         tail: list[Node] = []
         for redirect in redirects:
             if redirect.type == "herestring_redirect":
@@ -49,7 +51,9 @@ class Commands(Statements):
             elif redirect.type == "heredoc_redirect":
                 self.reading.fed = self._heredoc(redirect, scope)
                 tail = [one for one in redirect.children if one.type not in _HEREDOC]
-                silent = silent or any(one.type == "file_redirect" for one in tail)
+                behind = [one for one in tail if one.type == "file_redirect"]
+                targets |= {self.scalar(one.children[-1], scope): self.text(one) for one in behind}
+                silent = silent or bool(behind)
             elif redirect.type == "file_redirect":
                 target, number = redirect.children[-1], redirect.child_by_field_name("descriptor")
                 file = self.scalar(target, scope) if target.is_named else RUN_TIME
@@ -59,9 +63,13 @@ class Commands(Statements):
                     wrong = redirect.prev_sibling is not None and redirect.prev_sibling.type == "ERROR"
                     there = RUN_TIME not in file and scope.folder is not None and Path(scope.folder, file).exists()
                     missing = missing or not (wrong or there)
+                targets |= {file: sign} if ">" in sign and sign[-1] != "&" else {}
                 silent = silent or (sign[:1] in {">", "&"} and (number is None or self.text(number) == "1"))
             elif redirect.type != "ERROR":
                 return self.lost(redirect, [scope])
+        for file, sign in targets.items():
+            fed = self.reading.fed if copies and ">>" not in sign and len(targets) == 1 else None
+            self.reading.writes([file], scope, self.folder, fed and fed.text)
         scope.out = None if silent else out
         piped = [child for one in tail if one.type == "pipeline" for child in one.children if child.is_named]
         if piped:
@@ -155,7 +163,7 @@ class Commands(Statements):
                 name = self.text(child.children[0]).partition("[")[0]
                 names.append((name, child, self.evaluated(child, scope, declared=True)))
             elif child.is_named and not child.type.endswith("_redirect"):
-                names += [(word, None, "") for word in self.fields(child, scope)]
+                names += [_quoted(word) for word in self.fields(child, scope)]
         if "f" in options.lower():
             scope.flags |= {f"export {name}" for name, *_ in names} if kind == "export" else set()
             return [scope]
@@ -163,6 +171,9 @@ class Commands(Statements):
         export = (kind == "export" or re.search(r"-[a-zA-Z]*x", options) is not None) and not remove
         odd = kind == "readonly" or re.search("[iulcrAt]" if kind == "export" else "[iulcnrAt]", options)
         for name, assigned, value in names:
+            if assigned is None and value and export and not odd:  # `export "NAME=value"`
+                scope.put(name, str(value)[1:], where, text[:200], export=True, depth=self.reading.depth)
+                continue
             if not NAME.fullmatch(name) or (odd and "n" in options):
                 scope.anything(where, text)
             if scope.hidden is not None and kind not in {"export", "readonly"} and "g" not in options:
@@ -318,6 +329,13 @@ class Commands(Statements):
         ends = type(self)(self.reading, text, self.where(node), 0, self.folder).run(scope)
         self.reading.nesting -= 1
         return ends
+
+
+def _quoted(word: Placed) -> tuple[str, Node | None, str]:
+    """A word of `export`, which may be a whole assignment; its value has the sign before it."""
+    name, sign, value = word.partition("=")
+    lost = RUN_TIME in name or not NAME.fullmatch(name) or not sign or word == MANY
+    return (word, None, "") if lost else (name, None, f"={value}")
 
 
 def restore(scope: Scope, hidden: dict[str, Any]) -> None:

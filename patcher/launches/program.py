@@ -21,16 +21,46 @@ LAUNCHERS = ELSEWHERE | {
     "flock", "gosu", "chroot",
 }  # fmt: skip
 # These take what they start as a text for a shell, and some of them from what they are fed.
-TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch", "parallel"})
+TEXTS = frozenset({"ssh", "su", "runuser", "tmux", "screen", "sbatch", "parallel", "flock", "script"})
 LISTENERS = frozenset({"ssh", "su", "runuser", "sbatch", "chroot", "parallel"})
 # These add words to what they start, which stand elsewhere.
 ADDING = frozenset({"xargs", "parallel"})
-# What these start stands in a file of theirs.
+# What these start, or the variables that they give to it, stands in a file of theirs, or is there already.
 FROM_FILES = re.compile(
-    r"(docker|podman|nerdctl)( --?\S+)* (compose|stack)( .*)? (up|start|restart|create|deploy)( .*)?"
-    r"|(docker|podman)-compose( .*)? (up|start|restart|create)( .*)?|kubectl( .*)? (apply|create|replace)( .*)?"
-    r"|(systemctl|service|supervisorctl)( .*)? (start|restart)( .*)?|(make|just|task|tox|nox|invoke)( .*)?",
+    r"(docker|podman|nerdctl)( -\S+( \S+)?)* (compose|stack)( .*)? (up|start|restart|create|deploy|run|exec)( .*)?"
+    r"|(docker|podman|nerdctl)( -\S+( \S+)?)* (start|restart)( .*)?"
+    r"|(docker|podman)-compose( .*)? (up|start|restart|create|run|exec)( .*)?"
+    r"|(kubectl|oc|k|k3s)( .*)? (apply|create|replace|patch|scale|rollout|set|edit)( .*)?"
+    r"|(helm|kustomize|skaffold|argocd|terraform|ansible|ansible-playbook|snakemake|nextflow|honcho|foreman|pm2)( .*)?"
+    r"|(systemctl|service|supervisorctl|rc-service)( .*)? (start|restart|update|reload|enable)( .*)?|supervisord( .*)?"
+    r"|(make|just|task|tox|nox|invoke|rake|npm|yarn|pnpm|pixi|pipenv|dotenv|op|direnv)( .*)?"
+    r"|(qsub|bsub|condor_submit|crontab|at|batch|batch_submit)( .*)?|ray( .*)? (up|submit|exec)( .*)?"
+    r"|(srun|mpirun|mpiexec|sbatch)( .*)? (--(multi-prog|app|tune|export-file|envfile)|-(envfile|configfile))([ =].*)?",
     re.DOTALL,
+)
+# They may write the files that their words name.
+WRITING = frozenset(
+    {
+        "cp",
+        "mv",
+        "ln",
+        "tee",
+        "sed",
+        "wget",
+        "curl",
+        "git",
+        "rsync",
+        "scp",
+        "install",
+        "dd",
+        "patch",
+        "perl",
+        "awk",
+        "envsubst",
+        "hf",
+        "aws",
+        "gsutil",
+    }
 )
 # What containers and clusters are told to do, beside starting something.
 _VERBS = frozenset({"cp", "build", "buildx", "pull", "push", "login", "rm", "rmi", "stop", "kill", "ps", "logs", "get"})
@@ -39,9 +69,10 @@ QUIET = frozenset({
     "mkdir", "rm", "cp", "mv", "ln", "ls", "cat", "tee", "sleep", "wait", "kill", "pkill", "date", "chmod",
     "chown", "grep", "sed", "awk", "cut", "tr", "head", "tail", "sort", "wc", "find", "dirname", "basename",
     "realpath", "readlink", "touch", "hostname", "ip", "ifconfig", "npu-smi", "nvidia-smi", "pip", "pip3", "git",
-    "wget", "tar", "unzip", "disown", "logger", "seq", "uname", "whoami", "id", "apt", "apt-get", "apt-cache",
+    "tar", "unzip", "disown", "logger", "seq", "uname", "whoami", "id", "apt", "apt-get", "apt-cache",
     "which", "mktemp", "lsof", "uniq", "expr", "nproc", "scp", "rsync", "diff", "cmp", "dos2unix", "md5sum",
     "sha256sum", "stat", "file", "du", "df", "free", "less", "more", "vi", "vim", "nano", "shellcheck",
+    "aws", "hdfs", "gsutil", "ossutil", "hf", "huggingface-cli", "modelscope",
 })  # fmt: skip
 _PYTHON = re.compile(r"(python|pypy)[\d.]*")
 
@@ -65,7 +96,10 @@ def is_quiet(words: Sequence[str]) -> bool:
     """Whether a command neither starts anything that matters nor asks for anything."""
     name = name_of(words[0])
     if name in QUIET:
-        return {"-exec", "-execdir", "exec"}.isdisjoint(words)
+        others = {"-exec", "-execdir", "-ok", "-okdir", "exec", "bisect", "foreach"}
+        return others.isdisjoint(words) and not any("system(" in word for word in words)
+    if name in {"conda", "mamba", "micromamba"}:
+        return "run" not in words
     return name in CONTAINERS | {"kubectl"} and len(words) > 1 and words[1] in _VERBS
 
 

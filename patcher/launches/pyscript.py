@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
 from patcher.launches.program import is_quiet
@@ -27,7 +27,9 @@ _TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|sub
 _LISTS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.execvp?e?")
 _WORDS = re.compile(r"(asyncio\.)?create_subprocess_exec|os\.execlp?")
 _MODULES = frozenset({"os", "subprocess"})
-_CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear"})
+_CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "popitem"})
+# Calls behind which nothing is run.
+_ENDS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 
 
 def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int, folder: Path) -> None:
@@ -61,12 +63,26 @@ class _Python:
                 self.changed.add(_dotted(node.value))
             elif isinstance(node, ast.AugAssign):
                 self.changed.add(_dotted(node.target))
-        self.used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} | {
-            node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-        }
+            elif isinstance(node, ast.Delete):
+                self.changed |= {_dotted(one.value) for one in node.targets if isinstance(one, ast.Subscript)}
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                constant = isinstance(node.slice, ast.Constant)
+                self.changed |= {_dotted(node.value)} if not constant else set()
+        self.called = _surely_called(tree)
+        # The functions, and what was set where they stand: they may be called here, or behind anything that follows.
+        self.later: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, dict[str, Any]]] | None = []
 
     def run(self) -> None:
         self._block(self.tree.body)
+        later, self.later = self.later or [], None
+        for node, before in later:
+            if node.name in self.called:
+                self._block(node.body)
+            elif self.scope.variables != before:
+                after, self.scope = self.scope, self.scope.copy()
+                self.scope.perhaps(before)
+                self._branches([node.body, []])
+                self.scope = after
         last = self.tree.body[-1].lineno if self.tree.body else 1
         self.reading.invocation(self._line(last), (), self.scope)
 
@@ -79,18 +95,35 @@ class _Python:
     # --- statements ---
 
     def _block(self, statements: Sequence[ast.stmt]) -> None:
+        depth, doubts = self.reading.depth, 0
         for node in statements:
             self._assignment(node)
             for child in ast.iter_child_nodes(node):
                 if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                     self._expressions(child)
             self._inside(node)
+            if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue) or self._ends(node):
+                break  # what stands behind is never reached
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                inside = [one for one in ast.walk(node) if one is not node]
+                doubts += any(isinstance(one, ast.Return | ast.Raise) or self._ends(one) for one in inside)
+                self.reading.depth = depth + bool(doubts)
+        self.reading.depth = depth
+
+    def _ends(self, node: ast.AST) -> bool:
+        """Whether the program ends here."""
+        call = node.value if isinstance(node, ast.Expr) else None
+        return isinstance(call, ast.Call) and self._called(call.func) in _ENDS
 
     def _inside(self, node: ast.stmt) -> None:
-        """The statements inside of one: a ``def`` that something in the file names is taken as called."""
+        """The statements inside of one: whether and when a function is called, nobody knows."""
         body, other, last = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
         ways = [one.body for name in ("handlers", "cases") for one in getattr(node, name, [])]
-        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in self.used
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and self.later is not None:
+            self.later.append((node, dict(self.scope.variables)))
+            if node.name in self.called:
+                return
         if isinstance(node, ast.If) and not _is_main(node.test):
             self._branches([body, other])
         elif function or isinstance(node, ast.For | ast.AsyncFor | ast.While):
@@ -206,7 +239,38 @@ class _Python:
             words = [Placed(word, where) for word in ("sh", "-c", text)]
         else:
             words = [Placed(MANY, where)]
-        self.reading.command(words, self.scope.copy(), Place(where, self.folder))
+        self.reading.command(words, self._given(node, dotted), Place(where, self.folder))
+
+    def _given(self, node: ast.Call, dotted: str) -> Scope:
+        """What a program inherits that a call starts: the environment, or what ``env`` is."""
+        given = next((one.value for one in node.keywords if one.arg == "env"), None)
+        if given is None and re.fullmatch(r"os\.exec[lv]p?e", dotted):
+            given = node.args[-1] if node.args else None
+        scope, where = self.scope.copy(), self._where(node)
+        if given is None or (isinstance(given, ast.Constant) and given.value is None):
+            return scope
+        whole = self._resolved(given)
+        if _dotted(given) in self.changed or not (self._copies(whole) or isinstance(whole, ast.Dict)):
+            scope.anything(where, f"env={ast.unparse(given)}"[:200])
+        elif isinstance(whole, ast.Dict):
+            copies = [key is None and self._copies(value) for key, value in zip(whole.keys, whole.values, strict=True)]
+            scope.variables = scope.variables if any(copies) else {}
+            for (name, value), copied in zip(self._pairs(whole), copies, strict=True):
+                if name is None and not copied:
+                    scope.anything(where, f"env={ast.unparse(given)}"[:200])
+                elif name is not None:
+                    found = f"{name}: {ast.unparse(value)[:200]}"
+                    scope.put(name, self._text(value), self._where(value), found, export=True, depth=self.reading.depth)
+        return scope
+
+    def _copies(self, node: ast.expr) -> bool:
+        """Whether this is the environment, or a copy of it."""
+        node = self._resolved(node)
+        if isinstance(node, ast.Call):
+            owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "copy" else None
+            given = [owner] if owner is not None else node.args if _dotted(node.func) in {"dict", "copy"} else []
+            return len(given) == 1 and not node.keywords and self._copies(given[0])
+        return self._is_environ(node)
 
     def _part(self, node: ast.expr) -> str:
         """The text of an expression, in which RUN_TIME stands for what only the run tells."""
@@ -313,6 +377,18 @@ class _Python:
     def _variable(self, name: Argument) -> Argument:
         ways = self.scope.look(name or "")
         return known(ways[0].text) if len(ways) == 1 else None
+
+
+def _surely_called(tree: ast.Module) -> set[str]:
+    """The functions that are called at the end of a module, or behind its ``__name__``, by nothing but statements.
+
+    Of these everything is surely run that stands in no branch; what is set behind the call is not set in them.
+    """
+    last = tree.body[-1:]
+    if last and isinstance(last[0], ast.If) and _is_main(last[0].test):
+        last = last[0].body
+    calls = [one.value for one in last if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
+    return {call.func.id for call in calls[-1:] if isinstance(call.func, ast.Name)}
 
 
 def _each(target: ast.expr | None, value: ast.expr | None) -> list[tuple[ast.expr | None, ast.expr | None]]:

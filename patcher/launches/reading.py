@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from patcher.errors import Kind, Problem
@@ -24,6 +25,7 @@ from patcher.launches.program import (
     LISTENERS,
     SHELLS,
     TEXTS,
+    WRITING,
     is_python,
     is_quiet,
     is_script,
@@ -58,9 +60,18 @@ def invocations(
 
 
 _ABSENT = "the script that it runs is not here, or only known when it runs"
+_DEEP = "it is nested too deeply"
+_MOST_TOLD = 1000  # texts for unknown programs that are read
 # A variable of an environment, as it is written, and where a batch system reads its options in a script.
-_NAMED = re.compile(r"(?<![A-Za-z0-9_.])[A-Z_][A-Z0-9_]{2,}(?![A-Za-z0-9_])")
+_NAMED = re.compile(r"(?<![A-Za-z0-9_])[A-Z_][A-Z0-9_]{2,}(?![A-Za-z0-9_])")
 _SUBMITTED = re.compile(r"(?m)^#(?:SBATCH|PBS|BSUB|PJM) .*")
+# One that is surely set.
+_SET = re.compile(r"(?<![A-Za-z0-9_])([A-Z_][A-Z0-9_]{2,})=")
+# Modules that start another module or file of Python.
+_STARTERS = re.compile(
+    r"torch\.distributed\.(run|launch)|pdb|cProfile|profile|trace|debugpy|coverage|runpy|memray|viztracer|deepspeed.*"
+    r"|accelerate\.commands\.launch"
+)
 _UV_VALUED = re.compile("-p|--(extra|group|with|package|python|project|directory|no-extra|with-editable)")
 
 
@@ -71,7 +82,9 @@ class Reading:
         self.folder, self.pythons = folder, pythons
         self.invocations: list[Invocation] = []
         self.open_files: list[Path] = []
-        self.nesting = self.steps = 0
+        self.nesting = self.steps = self.told = 0
+        # What the launch may write into files, None for what only the run tells.
+        self.written: dict[str, str | None] = {}
         # Where the script is: whether it is surely run, in how many branches and behind how many ways out of a function
         # or a loop, and what its commands are fed.
         self.sure, self.depth, self.doubt = True, 0, 0
@@ -121,17 +134,27 @@ class Reading:
             end.leaves = None if end.leaves and end.leaves[0] == "return" else end.leaves
         return ends
 
+    def writes(self, names: Iterable[str], scope: Scope, folder: Path | None, text: str | None = None) -> None:
+        """Note files that a command writes or may write: what they hold is ``text`` if that is known."""
+        text = text if text is not None and RUN_TIME not in text and self.certain else None
+        folders = [one for one in (scope.folder, folder if scope.folder == self.folder else None) if one is not None]
+        for path in (Path(one, name) for name in names if RUN_TIME not in name for one in folders):
+            self.written[os.path.realpath(path)] = text
+
     def _opened(self, path: Path, *, named: bool) -> str | None:
         """The text of a file that is not being read already; a Problem if it is ``named`` and no script."""
         try:
-            text, resolved = _text(path, named=named), path.resolve()
+            resolved = path.resolve()
+            known = self.written.get(str(resolved))
+            text = _text(path, named=named) if known is None else known
         except (OSError, ValueError) as error:
             if not named:
                 return None
             reason = getattr(error, "strerror", None) or str(error)
             hint = "give the shell or Python script that starts the run"
             raise Problem(Kind.USAGE, f"cannot read the launch script: {reason}", str(path), hint) from error
-        if resolved in self.open_files or len(self.open_files) >= _MOST_FILES:
+        lost = known is None and str(resolved) in self.written
+        if resolved in self.open_files or len(self.open_files) >= _MOST_FILES or lost:
             return None
         self.open_files.append(resolved)
         return text
@@ -155,6 +178,8 @@ class Reading:
         ``name`` and ``line`` say where it stands, 0 that ``name`` says it all.
         """
         if self.nesting >= MOST_NESTING:
+            scope.anything(name, "")
+            self.invocation(name, (None,), scope, False, _DEEP)
             return
         before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
         # What is set in a text that may not be run is set in a branch.
@@ -171,7 +196,7 @@ class Reading:
         except RecursionError:
             del self.open_files[opened:]
             scope.anything(where, "")
-            self.invocation(where, (None,), scope, False, "it is nested too deeply")
+            self.invocation(where, (None,), scope, False, _DEEP)
         if len(self.invocations) == count:
             self.invocation(where, (), scope, self.sure)
         self.sure, self.depth, self.doubt, self.fed = before
@@ -182,15 +207,17 @@ class Reading:
 
         The words may hold RUN_TIME; the scope is changed.
         """
-        before, given = dict(scope.variables), words
+        before, given = {} if self.certain else dict(scope.variables), words
         words = unwrapped(words, scope, place.where, self.pythons)
         if not self.certain:
             scope.perhaps(before)
         if not words and place.fed and name_of(given[0]) == "sudo":  # a shell, by one of its options
             words = [Placed("sh", place.where)]
+        name = name_of(words[0]) if words else ""
+        if name in WRITING:
+            self.writes(words[1:], scope, place.folder)
         if not words or is_quiet(words):
             return
-        name = name_of(words[0])
         inside = self._inside(words, scope, place)
         if inside:
             self.invocation(place.where, arguments(words), None)
@@ -198,32 +225,38 @@ class Reading:
         reason = _ABSENT if inside is None else self._unread(words, scope, place)
         if reason:
             scope.anything(place.where, quoted(arguments(words)))
-        elif name not in GIVING:
+        else:
             fed = [Placed(place.fed.text, place.where)] if place.fed else []
-            self.named([*words[1:], *fed], scope, place.where)
+            self.named([*words[1:], *fed], scope, place.where, read=name in GIVING)
         if RUN_TIME not in name:
             words = [Placed(name, words[0].where), *words[1:]] if RUN_TIME in words[0] else words
         self.invocation(place.where, arguments(words), scope, reason=reason)
 
-    def named(self, words: Sequence[Placed], scope: Scope, where: str) -> None:
-        """Leave to the run what words name that are not followed: their program may give it to what it starts."""
+    def named(self, words: Sequence[Placed], scope: Scope, where: str, *, read: bool = False) -> None:
+        """Leave to the run what words name that are not followed: their program may give it to what it starts.
+
+        Of a program whose options are ``read`` just what is set in words that are no such options.
+        """
         for word in words:
-            for name in _NAMED.findall(word):
+            for name in (_SET if read else _NAMED).findall(word):
                 if all(one.where != where for one in scope.look(name)):
                     scope.forget(name, where, quoted([word])[:200])
 
     def _unread(self, words: Sequence[Placed], scope: Scope, place: Place) -> str:
         """Why nothing is known of what a command starts that could not be followed, empty if its words say it."""
         name, program = name_of(words[0]), str(words[0])
-        known = is_python(name) or is_started(name) or name in LAUNCHERS
+        named, line = is_started(name) or name in LAUNCHERS, " ".join(words)
         asks = place.fed is not None or len(words) > 1
         if is_script(name) or (name in SHELLS and asks) or (name in LISTENERS and place.fed is not None):
             return _ABSENT
-        if "/" in program and not known and not self.beside(program, scope, place.folder).is_file():
+        if "/" in program and not named and not self.beside(program, scope, place.folder).is_file():
             return "the program that it runs is not here"
         if set(program) == {RUN_TIME} and not any(is_started(name_of(word)) for word in words):
             return "which program this is, is only known when it runs"
-        return "what it starts stands in a file that is not read" if FROM_FILES.fullmatch(" ".join(words)) else ""
+        functions = {*words[1:]} & {*scope.functions} if name in ADDING else ()
+        if FROM_FILES.fullmatch(line) or functions or (name == "parallel" and ":::" not in words):
+            return "what it starts stands in a file that is not read"
+        return ""
 
     def _inside(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool | None:
         """Read the script that the command names, if there is one.
@@ -260,15 +293,23 @@ class Reading:
     def _launched(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
         """Follow what a launcher starts: what stands among its words and looks like that."""
         name = name_of(words[0])
+        if name in ADDING:  # it puts other words where a sign stands
+            signs = {"{}", *(word for before, word in pairwise(words) if before in {"-I", "-i", "--replace"})}
+            sign = re.compile("|".join(map(re.escape, filter(None, signs))))
+            words = [words[0], *(Placed(sign.sub(RUN_TIME, word), word.where) for word in words[1:])]
         for at, word in enumerate(words[1:], 1):
             rest = list(words[at + 1 :] if word == "--" else words[at:])
             gives = name_of(word) == "env" and len(rest) > 1 and ASSIGNMENT.match(rest[1])
             batch = name == "sbatch" and _is_script(self.beside(word, scope, place.folder))
-            starts = word == "--" or gives or batch or is_started(name_of(rest[0]))
+            local = word.startswith(("./", "../")) and ":" not in word
+            starts = word == "--" or gives or batch or local or ("://" not in word and is_started(name_of(rest[0])))
+            if word == "-m" and name in {"torchrun", "accelerate", "deepspeed", "coverage"}:
+                inside = self._module("", words[at + 1 :], scope.copy(), place)
+                if inside is not False:
+                    return bool(inside)
             if rest and starts and not (name == "uv" and _UV_VALUED.fullmatch(words[at - 1])):
                 before, own = len(self.invocations), scope.copy()
-                if name not in GIVING:
-                    self.named(words[1:at], own, place.where)
+                self.named(words[1:at], own, place.where, read=name in GIVING)
                 rest = [Placed("sh", rest[0].where), *rest] if batch else rest
                 rest += [Placed(MANY, place.where)] if name in ADDING else []
                 fed = None if name in ADDING else place.fed
@@ -283,10 +324,15 @@ class Reading:
         own.drop_any(place.where, quoted(arguments(words)))
         if self._launched(words, own, place):
             scope.drop_any(place.where, quoted(arguments(words)))
-            words = words[:1]
-        told = [*words[1:], *([place.fed.text] if place.fed else [])]
+            told: list[str] = []
+        else:
+            told = [*words[1:], *([place.fed.text] if place.fed else [])]
         for text in (text for text in told if re.search(r"\s", text) and RUN_TIME not in text):
-            if not parsed(text.encode("utf-8", "replace")).has_error:
+            self.told += 1
+            if self.told > _MOST_TOLD:
+                scope.anything(place.where, "")
+                self.invocation(place.where, (None,), scope, False, "it tells too much to other programs")
+            elif not parsed(text.encode("utf-8", "replace")).has_error:
                 count = len(self.invocations)
                 self.text(text, own.child(None), place.where, 0, place.folder or Path(), python=False)
                 # A filter, a prompt or a document is a shell's text, too; but it starts nothing.
@@ -301,7 +347,7 @@ class Reading:
         for option, _, behind in options(rest, valued, signs="-+"):
             rest = behind
             if python and option.startswith("-m"):
-                return False
+                return self._module(option[2:], rest, scope, place)
             listens = listens or (not python and bool(re.fullmatch(r"-[a-zA-Z]*s[a-zA-Z]*", option)))
             if re.fullmatch(r"-[a-zA-Z]*c", option):
                 fed, stdin, rest = Fed(rest[0], 0) if rest else None, fed, rest[1:]
@@ -314,13 +360,32 @@ class Reading:
                 if python:
                     self.named(rest[1:], scope, place.where)
                 child, path = scope.child(tuple(rest[1:]), str(rest[0])), self.beside(rest[0], scope, place.folder)
-                return RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
+                read = RUN_TIME not in rest[0] and self.file(path, child, named=place.named, python=python)
+                return read or (None if python and self._unreadable(path) else False)
         if fed is None or RUN_TIME in fed.text:
             return None if fed else False
         name = place.where.rpartition(":")[0] if fed.line else place.where
         child, folder = scope.child(tuple(rest[1:]), program), place.folder or Path()
         self.text(fed.text, child, name, fed.line, folder, python=python, fed=stdin)
         return True
+
+    def _module(self, name: str, words: Sequence[Placed], scope: Scope, place: Place) -> bool | None:
+        """``python -m``: a program that starts another one, or one that is a file here."""
+        name, words = (name, words) if name else (str(words[0]) if words else "", words[1:])
+        if _STARTERS.fullmatch(name):
+            return self._launched([Placed("torchrun", place.where), *words], scope, place)
+        for file in (f"{name.replace('.', '/')}.py", f"{name.replace('.', '/')}/__main__.py"):
+            path = self.beside(file, scope, place.folder)
+            if RUN_TIME not in name and self._unreadable(path):
+                self.named(words, scope, place.where)
+                return self.file(path, scope.child(tuple(words), file), python=True) or None
+        return False
+
+    def _unreadable(self, path: Path) -> bool:
+        """Whether a file is here, or will be, so that it matters that it is not read."""
+        with suppress(OSError, ValueError):
+            return path.is_file() or os.path.realpath(path) in self.written
+        return False
 
 
 def _folder(environ: Mapping[str, str]) -> str | None:

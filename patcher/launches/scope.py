@@ -57,7 +57,8 @@ class Scope:
     ``frames`` functions and sourced files and in ``loops`` of the innermost; ``hidden`` is what the local variables of
     its function hide, None in no function. ``status`` says whether the last command succeeded, None if only the run
     tells, ``hoped`` that a person expects it; a way on which that failed is ``feared``. What is ``meant`` by success is
-    a variable and its text. A way that ``leaves`` does so by that word, from so many loops.
+    a variable and its text. A way that ``leaves`` does so by that word, from so many loops; at its end ``traps`` may be
+    run.
     """
 
     variables: dict[str, tuple[Assignment, ...]] = field(default_factory=dict)
@@ -76,6 +77,7 @@ class Scope:
     feared: bool = False
     meant: tuple[str, str] | None = None
     leaves: tuple[str, int] | None = None
+    traps: tuple[Any, ...] = ()
 
     def copy(self, **changes: Any) -> Scope:
         """A scope whose later changes stay its own, as in a child process, with changes to begin with."""

@@ -38,7 +38,13 @@ class Statements(Expander):
         if _CONTROL.search(self.source):
             return self.lost(parsed(b""), [scope], "it holds control characters")
         root = parsed(self.source)
-        return self.lost(root, [scope]) if root.type == "ERROR" else self.block(root.children, [scope])
+        if root.type == "ERROR":
+            return self.lost(root, [scope])
+        ends = self.block(root.children, [scope])
+        for end in ends:
+            for body in end.traps:
+                self.within((body, [end.copy(leaves=None, traps=())]), (list, [end]))
+        return ends
 
     def lost(self, node: Node, scopes: Ways, reason: str = "it cannot be parsed") -> Ways:
         """Something that is not understood: it may have set everything, and have started anything."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from patcher.launches.invocation import ANY, RUN_TIME, Argument, Placed, known, quoted
@@ -48,16 +48,19 @@ GIVING = CONTAINERS | {*_GIVES}
 # Of their options these take a word, whatever it is: how many there are, where, and where it is written.
 _COUNTED = r"-(np?|[NcGHwptJo])|--(np|host(file)?|machinefile|n(tasks|odes|odelist|num)(-per-\w+)?|output|trace|gpus)"
 # Programs that start a text as a shell does: the option that it follows, or how options are told from it.
-_TEXT_OPTIONS = {"su": "-[lmp]*c|--(session-)?command", "runuser": "-[lmp]*c|--(session-)?command", "sbatch": "--wrap"}
+_TEXT_OPTIONS = {
+    "su": "-[lmp]*c|--(session-)?command", "runuser": "-[lmp]*c|--(session-)?command", "sbatch": "--wrap",
+    "flock": "-c|--command", "script": "-[qefa]*c|--command",
+}  # fmt: skip
 _LOGIN = re.compile("-|-[a-zA-Z]*l[a-zA-Z]*|--login")
 # With these options they may keep the environment from what they start.
-_KEEPS = {
+_WITHHOLDS = {
     **dict.fromkeys(("apptainer", "singularity"), re.compile("--(cleanenv|containall)|-[a-zA-Z]*[eC].*")),
     **dict.fromkeys(("mpirun", "mpiexec"), re.compile("-(genv|env)(none|list)")),
     "parallel": re.compile("-[a-zA-Z]*S.*|--(sshlogin|slf).*"),
 }
-# These variables say what of the environment they hand on.
-_SAYS = {"srun": ("SLURM_EXPORT_ENV",), "sbatch": ("SBATCH_EXPORT",)}
+# These variables decide what of the environment they hand on.
+_FILTERS = {"srun": ("SLURM_EXPORT_ENV",), "sbatch": ("SBATCH_EXPORT",)}
 _SSH = "-[46AaCfGgKkMNnqsTtVvXxYy]*[BbcDEeFIiJLlmOoPpQRSWw]"
 _TERMINAL = "-[dmDRP]*[tsncFSLfxye]"
 _JOB = "--(?!(no-wait|verbose|help)$).+"
@@ -102,11 +105,12 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
         # Perhaps another `NAME=value` behind `env`; at the begin it is taken for a program.
         scope.anything(where, quoted(arguments(words)))
     head = name_of(words[0]) if words else ""
-    if head in _KEEPS and any(map(_KEEPS[head].fullmatch, words)):
+    own = [*takewhile(lambda word: word != "--" and not is_started(name_of(word)), words)]
+    if head in _WITHHOLDS and any(map(_WITHHOLDS[head].fullmatch, own)):
         scope.drop_any(where, quoted(arguments(words)))
     if head in CONTAINERS:
         words = _contained(words, scope, where)
-    elif head in {"ssh", "kubectl"} or (head in {"su", "runuser"} and any(map(_LOGIN.fullmatch, words))):
+    elif head in {"ssh", "kubectl"} or (head in {"su", "runuser"} and any(map(_LOGIN.fullmatch, own))):
         scope.variables.clear()
     elif head == "tmux":
         scope.anything(where, "tmux, whose server may have been started elsewhere")
@@ -163,6 +167,8 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Pl
     """
     outside, rest, entry = dict(scope.variables), words[1:], ""
     scope.variables.clear()
+    if "compose" in words:
+        scope.anything(where, quoted(arguments(words)))  # its file may set variables
     scope.folder = None
     for option, given, behind in options(rest, _CONTAINER, _VERBS):
         rest, short = behind, re.match(r"-[itdqPT]*e=?(.*)", option, re.DOTALL)
@@ -185,7 +191,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Pl
 
 def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:
     """What ``mpirun -x``, ``srun --export`` and ``apptainer --env`` give to the program that they start."""
-    for name in _SAYS.get(head, ()):
+    for name in _FILTERS.get(head, ()):
         if any(one.present and known(one.text) != "ALL" for one in scope.look(name)):
             scope.drop_any(where, name)
     for name in [name for name in scope.variables if name.startswith(("APPTAINERENV_", "SINGULARITYENV_"))]:

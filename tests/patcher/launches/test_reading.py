@@ -189,7 +189,7 @@ def write(folder: Path, name: str, text: str | bytes) -> Path:
         ("mpirun -np \"$N\" python a\n", OFF, ""),
         ("mpirun -np $N --hostfile $H python a\n", OFF, ""),
         ("mpirun --oversubscribe $A python a\n", UNKNOWN, "run.sh:1"),
-        ("mpirun -x A=b,PROFILING_MODE=true python a\n", OFF, ""),
+        ("mpirun -x A=b,PROFILING_MODE=true python a\n", UNKNOWN, "run.sh:1"),
         ("nsys profile -o $OUT python a\n", OFF, ""),
         ("sbatch --export=ALL,PROFILING_MODE=true --wrap='python a'\n", ON, "run.sh:1"),
         (P + "sbatch --export NONE --wrap 'python a'\n", OFF, ""),
@@ -507,6 +507,34 @@ def test_what_starts_elsewhere_may_have_an_option(tmp_path: Path, text: str, rea
     assert {one.state for one in findings if reason in one.reason} == {UNKNOWN}
 
 
+# In Python: a function is run when it is called, and nobody knows of most when and whether.
+E = "os.environ['PROFILING_MODE'] = 'true'\n"
+CALLS = [
+    (f"def f():\n    {E}\ndef main():\n    if args.p: f()\nmain()\n", UNKNOWN),
+    (f"def main():\n    if not args.p: return\n    {E}\nmain()\n", UNKNOWN),
+    (f"def f():\n    {E}\nif x: f()\n", UNKNOWN),
+    (f"def main():\n    {E}\nif __name__ == '__main__':\n    main()\n", ON),
+    (f"import sys\nsys.exit()\n{E}", OFF),
+    (f"import sys\nif x: sys.exit()\n{E}", UNKNOWN),
+    (f"def main():\n    subprocess.run(['python', 'a'])\n{E}main()\n", ON),
+    (f"def f():\n    subprocess.run(['python', 'a'])\n{E}f()\nLLM()\n", ON),
+    ("subprocess.run(['a'], env={**os.environ, **extra})\n", UNKNOWN),
+    ("subprocess.run(['a'], env=make())\n", UNKNOWN),
+    ("e = os.environ.copy()\ne.update(extra)\nsubprocess.run(['a'], env=e)\n", UNKNOWN),
+    ("e = os.environ.copy()\ne[x] = 'true'\nsubprocess.run(['a'], env=e)\n", UNKNOWN),
+    ("e = os.environ.copy()\nsubprocess.run(['a'], env=e)\n", OFF),
+    ("subprocess.run(['a'], env={**os.environ, 'PROFILING_MODE': 'true'})\n", ON),
+    ("os.execve('/bin/python', ['python', 'a'], env)\n", UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CALLS)
+def test_when_python_runs_something(tmp_path: Path, text: str, expected: State) -> None:
+    script = write(tmp_path, "run.py", "import os, subprocess\n" + text)
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=script)
+    assert max((one.state for one in findings if one.profiler == MSPROF), key=lambda one: one.severity) is expected
+
+
 LATER = [
     # The text, what holds of the variable, and whether bash says so where the launcher is what its name says.
     ("if x; then bash p.sh; fi\n", UNKNOWN),
@@ -550,7 +578,7 @@ LATER = [
     # Of a program that nobody knows, what it is told may be a launch.
     ("pdsh -w h 'export PROFILING_MODE=true; python a'\n", UNKNOWN),
     ("pdsh -w h bash p.sh\n", UNKNOWN),
-    ("script -c 'bash p.sh' log\n", UNKNOWN),
+    ("script -c 'bash p.sh' log\n", ON),
     ("sshpass -p x ssh h 'export PROFILING_MODE=true; python a'\n", UNKNOWN),
     ("salloc -N 2 bash p.sh\n", UNKNOWN),
     ("start <<EOF\nexport PROFILING_MODE=true\npython a\nEOF\n", UNKNOWN),
@@ -567,6 +595,55 @@ LATER = [
     ("make run\n", UNKNOWN),
     ("source /home/u/env.sh\npython a\n", UNKNOWN),
     ("source /usr/local/Ascend/set_env.sh; . /r/c/bin/activate; source activate e\npython a\n", OFF),
+    # A file that the launch writes is not the one that is here.
+    ("cp p.sh q.sh\nbash q.sh\n", UNKNOWN),
+    ("cat > q.sh <<EOF\n" + P + "python a\nEOF\nbash q.sh\n", ON),
+    ("cat <<EOF > new.sh\n" + P + "python a\nEOF\nbash new.sh\n", ON),
+    ("cat > p.sh <<EOF\npython a\nEOF\nbash p.sh\n", OFF),
+    ("cat > new.py <<EOF\nprint(1)\nEOF\npython new.py\n", OFF),
+    ("cat >> q.sh <<EOF\n" + P + "EOF\nbash q.sh\n", UNKNOWN),
+    ("if x; then cat > q.sh <<EOF\n" + P + "EOF\nfi\nbash q.sh\n", UNKNOWN),
+    ("cat > q.sh <<EOF\n$(x)\nEOF\nbash q.sh\n", UNKNOWN),
+    ("tee q.sh < x; bash q.sh\n", UNKNOWN),
+    ("echo 'export A=b' >> q.sh; source ./q.sh\npython a\n", UNKNOWN),
+    ("sed -i s/a/b/ q.sh\nsource ./q.sh\n", UNKNOWN),
+    ("python gen.py > gen2.py; python gen2.py\n", UNKNOWN),
+    ("chmod +x q.sh; bash q.sh > log 2>&1\n", OFF),
+    ("srun ./launch2\n", ON),
+    ("uv run ./launch2\n", ON),
+    ("srun ./gone\n", UNKNOWN),
+    ("python -m prof\n", ON),
+    ("torchrun -m prof\n", ON),
+    ("python -m torch.distributed.run --nproc_per_node 8 prof.py\n", ON),
+    ("cd /workspace && source env2.sh && python a\n", UNKNOWN),
+    ("trap 'python a' EXIT\n" + P, ON),
+    ("trap cleanup EXIT\ncleanup() { python a; }\n" + P, ON),
+    (P + "runuser -u u -- python a -lr 1\n", ON),
+    (P + "apptainer exec i.sif python a -epochs 3\n", ON),
+    ("python3 -m m +env_vars.PROFILING_MODE=true\n", UNKNOWN),
+    ("helm install x c --set env.PROFILING_MODE=true\n", UNKNOWN),
+    ("docker service create --env PROFILING_MODE=true i\n", UNKNOWN),
+    ("mpirun --mca mca_base_env_list 'PROFILING_MODE=true' python a\n", UNKNOWN),
+    ("xargs -I{} sh -c '{}' < c.txt\n", UNKNOWN),
+    ("xargs -I CMD bash -c CMD < c.txt\n", UNKNOWN),
+    ("parallel :::: c.txt\n", UNKNOWN),
+    ("f() { " + P + "python a; }; export -f f; parallel f ::: 1\n", UNKNOWN),
+    ("flock /tmp/l -c 'PROFILING_MODE=true python a'\n", ON),
+    ("docker compose run box python a\n", UNKNOWN),
+    ("docker restart x\n", UNKNOWN),
+    ("systemctl enable --now x\n", UNKNOWN),
+    ("qsub job.pbs\n", UNKNOWN),
+    ("ansible-playbook p.yml\n", UNKNOWN),
+    ("srun --multi-prog f\n", UNKNOWN),
+    ("find . -ok bash p.sh \\;\n", UNKNOWN),
+    # What people write, and what is known of it.
+    ('export "A=b" "C=$X"\npython a\n', OFF),
+    ('export "PROFILING_MODE=true"\npython a\n', ON),
+    ('declare -x "PROFILING_MODE=true"\npython a\n', ON),
+    ('export "A_$i=1"\npython a\n', UNKNOWN),
+    ('eval "$(conda shell.bash hook)"\nconda activate e\npython a\n', OFF),
+    ("curl -O https://h/x.sh; aws s3 cp x.sh s3://b/\npython a\n", OFF),
+    ("set -fC -o monitor +o history\ntrap 'echo failed' ERR INT\npython a\n", OFF),
     # The grammar ends the second value before its second parameter.
     ("a=x-$b\nc=$D/e/$p/$f\npython a\n", OFF),
     ("a=x-$b\nc=$D/e/$p/$f\nexport PROFILING_MODE=$c\npython a\n", UNKNOWN),
@@ -579,6 +656,8 @@ def test_what_launchers_start_and_what_they_may_start(tmp_path: Path, text: str,
     write(tmp_path, "q.sh", "python a\n")
     write(tmp_path, "job", "#!/bin/bash\n" + P + "srun python a\n")
     (tmp_path / "job").chmod(0o644)
+    write(tmp_path, "launch2", "#!/bin/bash\n" + P + "python a\n")
+    write(tmp_path, "prof.py", "import os\nos.environ['PROFILING_MODE'] = 'true'\n")
     findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=write(tmp_path, "run.sh", text))
     assert max((one.state for one in findings if one.profiler == MSPROF), key=lambda one: one.severity) is expected
 
