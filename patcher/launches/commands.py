@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from patcher.launches.grammar import Node
 from patcher.launches.invocation import RUN_TIME, Placed
 from patcher.launches.pieces import joined, path_of
-from patcher.launches.scope import MANY, MOST_NESTING, NAME, Fed, Place, Scope, Ways, Words
+from patcher.launches.scope import DEEP, MANY, MOST_NESTING, NAME, Fed, Place, Scope, Ways, Words
 from patcher.launches.statements import Run, Statements
 from patcher.launches.words import braced
 
@@ -280,6 +280,7 @@ class Commands(Statements):
         """Run a function."""
         if self.reading.nesting >= MOST_NESTING:
             scope.anything(self.name, name)
+            self.reading.invocation(self.name, (None,), scope, False, DEEP)
             scope.status = None
             return [scope]
         owner, body = scope.functions[name]

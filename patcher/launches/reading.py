@@ -33,7 +33,7 @@ from patcher.launches.program import (
     name_of,
 )
 from patcher.launches.pyscript import read_python
-from patcher.launches.scope import ASSIGNMENT, MANY, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
+from patcher.launches.scope import ASSIGNMENT, DEEP, MANY, MOST_NESTING, Fed, Place, Scope, Ways, arguments, merged
 from patcher.launches.wrappers import GIVING, options, texts, unwrapped
 
 _MOST_FILES = 3  # the named script, one that it calls, and the Python program behind that
@@ -60,7 +60,6 @@ def invocations(
 
 
 _ABSENT = "the script that it runs is not here, or only known when it runs"
-_DEEP = "it is nested too deeply"
 _MOST_TOLD = 1000  # texts for unknown programs that are read
 # A variable of an environment, as it is written, and where a batch system reads its options in a script.
 _NAMED = re.compile(r"(?<![A-Za-z0-9_])[A-Z_][A-Z0-9_]{2,}(?![A-Za-z0-9_])")
@@ -179,7 +178,7 @@ class Reading:
         """
         if self.nesting >= MOST_NESTING:
             scope.anything(name, "")
-            self.invocation(name, (None,), scope, False, _DEEP)
+            self.invocation(name, (None,), scope, False, DEEP)
             return
         before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
         # What is set in a text that may not be run is set in a branch.
@@ -196,7 +195,7 @@ class Reading:
         except RecursionError:
             del self.open_files[opened:]
             scope.anything(where, "")
-            self.invocation(where, (None,), scope, False, _DEEP)
+            self.invocation(where, (None,), scope, False, DEEP)
         if len(self.invocations) == count:
             self.invocation(where, (), scope, self.sure)
         self.sure, self.depth, self.doubt, self.fed = before
@@ -287,7 +286,7 @@ class Reading:
             fed = place.fed is not None and name in LISTENERS
             return self._interpreter([Placed("sh", place.where)], scope, place) if fed else False
         if not is_started(name):
-            self._perhaps(words, scope, place)
+            self._may_start(words, scope, place)
         return False
 
     def _launched(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
@@ -317,7 +316,7 @@ class Reading:
                 return len(self.invocations) > before
         return False
 
-    def _perhaps(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
+    def _may_start(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
         """Follow what a program may start of which nobody knows whether it starts others, and what it gives to them."""
         before, own = self.sure, scope.copy()
         self.sure = False

@@ -16,6 +16,7 @@ from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, Inv
 
 # Bounds that no written script comes near; without them a generated one could exhaust the time and the memory.
 MOST_NESTING = 12
+DEEP = "it is nested too deeply"
 MOST_WAYS = 8
 MOST_WORDS = 2000
 MOST_TEXT = 1 << 16
@@ -168,13 +169,15 @@ class Scope:
                 self.variables[name] = tuple(one._replace(depth=min(one.depth, depth)) for one in ways)
 
 
+_ADDRESS = re.compile(f"[a-z]+://|{RUN_TIME}/[^{RUN_TIME}]*$|[^{RUN_TIME}]*{RUN_TIME}:[^{RUN_TIME}]*/[^{RUN_TIME}]*$")
 _OPTION = re.compile(r"(--[\w.-]+)=")
 
 
 def arguments(words: Sequence[Placed]) -> list[Argument]:
     """Words as those who look at an invocation get them.
 
-    One that is not known keeps no more than its key or option; one that surely is one word is RUN_TIME.
+    One that is not known keeps no more than its key or option, unless it is an address; what surely is one word is
+    RUN_TIME.
     """
     found: list[Argument] = []
     for word in words:
@@ -184,7 +187,7 @@ def arguments(words: Sequence[Placed]) -> list[Argument]:
         elif option:
             found += [Placed(option.group(1), word.where), None]
         else:
-            found.append(word if word == RUN_TIME else None)
+            found.append(word if word == RUN_TIME or _ADDRESS.match(word) else None)
     return found
 
 

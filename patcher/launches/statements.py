@@ -13,7 +13,19 @@ from functools import partial
 
 from patcher.launches.grammar import Node, parsed
 from patcher.launches.invocation import RUN_TIME
-from patcher.launches.scope import MANY, MOST_NESTING, MOST_WAYS, Scope, Ways, bounded, divided, left, merged, started
+from patcher.launches.scope import (
+    DEEP,
+    MANY,
+    MOST_NESTING,
+    MOST_WAYS,
+    Scope,
+    Ways,
+    bounded,
+    divided,
+    left,
+    merged,
+    started,
+)
 from patcher.launches.words import NUMBER, Expander
 
 # From the ways on which something is reached to those behind it.
@@ -151,6 +163,8 @@ class Statements(Expander):
     def captured(self, node: Node, scope: Scope) -> str:
         """What the statements of a substitution print, without the line ends at its end."""
         if self.reading.nesting >= MOST_NESTING or node.has_error:
+            reason = "it cannot be parsed" if node.has_error else DEEP
+            self.reading.invocation(self.where(node), (None,), scope, False, reason)
             return RUN_TIME
         self.reading.nesting += 1
         before = scope.status, scope.hoped

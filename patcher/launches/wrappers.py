@@ -115,7 +115,7 @@ def unwrapped(words: Sequence[Placed], scope: Scope, where: str, pythons: Sequen
     elif head == "tmux":
         scope.anything(where, "tmux, whose server may have been started elsewhere")
     elif head in _GIVES:
-        _launched(head, words, scope, where)
+        _handed_on(head, words, scope, where)
     elif head == "ray" and list(words[1:3]) == ["job", "submit"]:
         _submitted(words, scope, where, pythons)
     elif head == "uv" and any(word.startswith("--env-file") for word in words):
@@ -189,7 +189,7 @@ def _contained(words: Sequence[Placed], scope: Scope, where: str) -> Sequence[Pl
     return [words[0], Placed(entry, words[0].where), *rest[1:]] if entry else words
 
 
-def _launched(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:
+def _handed_on(head: str, words: Sequence[Placed], scope: Scope, where: str) -> None:
     """What ``mpirun -x``, ``srun --export`` and ``apptainer --env`` give to the program that they start."""
     for name in _FILTERS.get(head, ()):
         if any(one.present and known(one.text) != "ALL" for one in scope.look(name)):

@@ -595,6 +595,16 @@ LATER = [
     ("make run\n", UNKNOWN),
     ("source /home/u/env.sh\npython a\n", UNKNOWN),
     ("source /usr/local/Ascend/set_env.sh; . /r/c/bin/activate; source activate e\npython a\n", OFF),
+    (
+        "".join(f"f{n}() {{ f{n + 1}; }}\n" for n in range(13)) + "f13() { PROFILING_MODE=true python a; }\nf0\n",
+        UNKNOWN,
+    ),
+    (
+        "f0() { f1; }\n"
+        + "".join(f"f{n}() {{ f{n + 1}; }}\n" for n in range(1, 11))
+        + "f11() { x=$(bash p.sh); }\nf0\n",
+        UNKNOWN,
+    ),
     # A file that the launch writes is not the one that is here.
     ("cp p.sh q.sh\nbash q.sh\n", UNKNOWN),
     ("cat > q.sh <<EOF\n" + P + "python a\nEOF\nbash q.sh\n", ON),
