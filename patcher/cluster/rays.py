@@ -41,7 +41,10 @@ class RayNode(NamedTuple):
 
 
 class _Quiet:
-    """A stream that is the main thread's alone: what a dying raylet sends to all drivers, Ray prints from another."""
+    """A stream that is the main thread's alone: what Ray tells all drivers of a lost node, it prints from another.
+
+    Ray 2.41 prints it on the standard output, where ``--json`` stands.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -104,8 +107,7 @@ class RayCrew:
         self._actors.clear()
         with contextlib.suppress(Exception):
             self._ray.shutdown()
-        if isinstance(sys.stderr, _Quiet):
-            sys.stderr = sys.stderr.stream
+        sys.stdout, sys.stderr = (getattr(one, "stream", one) for one in (sys.stdout, sys.stderr))
 
     def _waited(self, question: str, asked: list[Any], limit_s: float) -> set[Any]:
         """Those that are there after ``limit_s`` seconds."""
@@ -148,12 +150,13 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
         raise Problem(problem.kind, f"RAY_ADDRESS={meant}: {problem.cause}", hint=hint) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
-    sys.stderr = sys.stderr and _Quiet(sys.stderr)
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and _Quiet(stream) for stream in streams)
     with _heard() as heard:
         try:
             ray.init(address=meant, log_to_driver=False, configure_logging=False)
         except (Exception, SystemExit) as error:
-            sys.stderr = getattr(sys.stderr, "stream", sys.stderr)
+            sys.stdout, sys.stderr = streams
             heard.seek(0)
             raise _not_connected(ray, meant, f"{_said(error)}\n{heard.read()}") from None
     return ray, named(ray.nodes())

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.guards import hydra
-from patcher.guards.detect import Finding, Subject, severest
+from patcher.guards.detect import Finding, Subject, overridden, severest
 from patcher.guards.hydra import Start, typed, unknown
-from patcher.launches import Invocation, decorator, programs
+from patcher.launches import Invocation, decorator, programs, quoted
 from patcher.switches import Application, ConfigSwitch, State
 
 _Values = Mapping[str, object]
@@ -50,8 +50,15 @@ def findings(application: Application, subject: Subject) -> list[Finding]:
     for profiler in profilers if starts else ():
         if not any(finding.profiler == profiler for finding in found):
             why = next((switch.why for switch in switches[profiler]), "no switch of it exists in this release")
-            found.append(Finding(profiler, State.OFF, searched, "", "nothing to do", why))
+            typed_off = quoted(_typed(switches[profiler], starts))[:300]
+            found.append(Finding(profiler, State.OFF, searched, typed_off, "nothing to do", why))
     return sorted(found, key=lambda finding: profilers.index(finding.profiler))
+
+
+def _typed(switches: Iterable[ConfigSwitch], starts: Iterable[Start]) -> list[str]:
+    """The overrides of the switches' keys that the starts are given."""
+    names = {key.name for switch in switches for key in switch.keys}
+    return [word for start in starts for word in start.words if word and overridden(word) in names]
 
 
 def _unknown(application: Application, subject: Subject, active: Iterable[ConfigSwitch]) -> list[Finding]:

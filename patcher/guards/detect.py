@@ -90,9 +90,10 @@ def detect(
             found.append(Finding(profiler, State.OFF, ", ".join(searched), "", "nothing to do", why))
     subject = Subject(release, root, config, invocations, tuple(pythons))
     guarded = [finding for guard in guards for finding in guard(subject)]
-    # What a guard knows of an override is no longer unknown.
-    told = {(one.profiler, one.found) for one in guarded if one.state is not State.UNKNOWN}
-    lost = [one for one in found if one.state is State.UNKNOWN and (one.profiler, one.found.lstrip("+")) in told]
+    # What a guard knows of an override is no longer unknown, whatever earlier words say of the same key.
+    answered = [one for one in guarded if one.state is not State.UNKNOWN]
+    told = {(one.profiler, overridden(word)) for one in answered for word in one.found.split()}
+    lost = [one for one in found if one.state is State.UNKNOWN and (one.profiler, overridden(one.found)) in told]
     found = [one for one in found if one not in lost] + guarded
     with suppress(OSError):  # a working directory that is gone
         # Its files are named as they are typed there.
@@ -107,6 +108,11 @@ def detect(
         if not severe and finding.profiler not in {other.profiler for other in on}:
             off.setdefault(finding.profiler, finding)
     return tuple(sorted([*on, *off.values()], key=lambda finding: -finding.state.severity))
+
+
+def overridden(word: str) -> str:
+    """The key that an override is for: ``+a.b=1`` is for ``a.b``."""
+    return word.lstrip("+~").partition("=")[0]
 
 
 def _seen(hits: Iterable[Finding]) -> list[Finding]:

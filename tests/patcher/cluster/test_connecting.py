@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,8 @@ from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster
 from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
-from patcher.cluster.rays import RayNode
+from patcher.cluster.rays import RayCrew, RayNode
+from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
 from patcher.report import Report
@@ -172,6 +174,37 @@ def test_what_only_the_libraries_of_ray_say_is_told_and_not_printed(
     assert "RAY_AUTH_TOKEN" in caught.value.hint
     os.write(2, b"and now")
     assert capfd.readouterr().err == "and now"
+
+
+class Telling(FakeRay):
+    """It tells of a node that was lost from a thread of its own, as Ray 2.41 does on the standard output."""
+
+    def init(self, **_options: Any) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            thread = threading.Thread(target=print, args=("(raylet) The node …",), kwargs={"file": stream})
+            thread.start()
+            thread.join()
+
+    def nodes(self) -> list[Any]:
+        return []
+
+    def shutdown(self) -> None:
+        self.init()
+
+
+def test_what_ray_tells_from_its_threads_does_not_stand_between_ours(
+    ray: Callable[[FakeRay | None], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    streams, telling = (sys.stdout, sys.stderr), Telling()
+    ray(telling)
+    connect_ray("auto")
+    print("{}")
+    print("ours", file=sys.stderr)
+    crew = RayCrew.__new__(RayCrew)
+    crew._ray, crew._actors = telling, {}
+    crew.close()
+    assert (sys.stdout, sys.stderr) == streams
+    assert tuple(capsys.readouterr()) == ("{}\n", "ours\n")
 
 
 @pytest.mark.parametrize("closed", [(), (2,), (0, 2), (0, 1, 2)])

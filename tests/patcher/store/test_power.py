@@ -44,7 +44,9 @@ CASES = [f"{scene} on {kind}" for scene in SCENES for kind in MAKE]
 
 def tool(*words: object) -> bool:
     """Whether a program of the system did it."""
-    return not subprocess.run([*map(str, words)], env={"PATH": TOOLS}, capture_output=True, check=False).returncode
+    found = shutil.which(str(words[0]), path=TOOLS)
+    command = [str(found), *map(str, words[1:])]
+    return bool(found) and not subprocess.run(command, env={"PATH": TOOLS}, capture_output=True, check=False).returncode
 
 
 @contextlib.contextmanager
