@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, known
-from patcher.launches.program import is_quiet
+from patcher.launches.program import SHELLS, is_python, is_quiet, name_of
 from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
@@ -21,13 +21,16 @@ _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]+")
 _ENVIRON = frozenset({"os.environ", "environ"})
 # Calls that only talk about what their words name.
 _TALK = frozenset({
-    "print", "info", "warning", "warn", "error", "debug", "exception", "add_argument", "getenv", "get", "Exception", "",
+    "print", "log", "info", "warning", "warn", "error", "debug", "exception", "Exception", "add_argument", "getenv",
+    "get", "",
 })  # fmt: skip
 _TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|subprocess\.get(status)?output")
 _LISTS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.execvp?e?")
 _WORDS = re.compile(r"(asyncio\.)?create_subprocess_exec|os\.execlp?")
 _MODULES = frozenset({"os", "subprocess"})
 _CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "popitem"})
+# Calls that run what stands elsewhere.
+_READS = frozenset({"exec", "eval", "runpy.run_path", "runpy.run_module"})
 # Calls behind which nothing is run.
 _ENDS = frozenset({"sys.exit", "exit", "quit", "os._exit", "os.abort"})
 
@@ -174,11 +177,13 @@ class _Python:
         name, owner = dotted.rpartition(".")[2], node.func.value if isinstance(node.func, ast.Attribute) else None
         if (owner and self._is_environ(owner)) or dotted in {"os.putenv", "os.unsetenv"}:
             self._environ_call(name, node)
-        elif name == "load_dotenv":
+        elif name == "load_dotenv" or dotted in _READS:
             self.scope.anything(self._where(node), ast.unparse(node)[:200])
         elif name not in _TALK:
             if any(kind.fullmatch(dotted) for kind in (_TEXTS, _LISTS, _WORDS)):
                 self._starts(node, dotted)
+            else:
+                self._may_start(node, dotted)
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
             self.reading.invocation(self._where(node), [dotted, *(one for one in paths if "/" in one)], None)
@@ -240,6 +245,18 @@ class _Python:
         else:
             words = [Placed(MANY, where)]
         self.reading.command(words, self._given(node, dotted), Place(where, self.folder))
+
+    def _may_start(self, node: ast.Call, dotted: str) -> None:
+        """What a call may set, or start, that is not followed: what its texts name, like those of a command."""
+        where = self._where(node)
+        inside = [one for given in (*node.args, *node.keywords) for one in ast.walk(given)]
+        pieces = {piece for one in inside if isinstance(one, ast.JoinedStr) for piece in one.values}
+        texts = [one for one in inside if isinstance(one, ast.Constant | ast.JoinedStr) and one not in pieces]
+        words = [Placed(dotted, where), *(Placed(self._part(text), where) for text in texts)]
+        self.reading.named(words[1:], self.scope, where)
+        names = {name_of(part) for word in words[1:] for part in word.split()}
+        if names & {*SHELLS, "vllm"} or any(map(is_python, names)):  # a path alone is read more often than started
+            self.reading.may_start(words, self.scope.copy(), Place(where, self.folder))
 
     def _given(self, node: ast.Call, dotted: str) -> Scope:
         """What a program inherits that a call starts: the environment, or what ``env`` is."""

@@ -286,7 +286,7 @@ class Reading:
             fed = place.fed is not None and name in LISTENERS
             return self._interpreter([Placed("sh", place.where)], scope, place) if fed else False
         if not is_started(name):
-            self._may_start(words, scope, place)
+            self.may_start(words, scope, place)
         return False
 
     def _launched(self, words: Sequence[Placed], scope: Scope, place: Place) -> bool:
@@ -316,7 +316,7 @@ class Reading:
                 return len(self.invocations) > before
         return False
 
-    def _may_start(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
+    def may_start(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:
         """Follow what a program may start of which nobody knows whether it starts others, and what it gives to them."""
         before, own = self.sure, scope.copy()
         self.sure = False

@@ -324,6 +324,12 @@ def test_bytes_of_every_kind(tmp_path: Path, text: bytes, expected: tuple[State,
         ("os.execvp('env', ['env', 'PROFILING_MODE=true', 'python', 'a'])\n", ON, "run.py:1"),
         ("create_subprocess_exec('env', 'PROFILING_MODE=true', 'python', 'a')\n", ON, "run.py:1"),
         ("subprocess.call(f'rm -rf {d}', shell=True)\n", OFF, ""),
+        ("os.spawnlp(os.P_WAIT, 'sh', 'sh', '-c', 'PROFILING_MODE=true python a.py')\n", UNKNOWN, "run.py:1"),
+        ("c.submit_job(entrypoint='PROFILING_MODE=true python a.py')\n", UNKNOWN, "run.py:1"),
+        ("c.exec_command(f'cd {d}; export PROFILING_MODE=true; python a.py')\n", UNKNOWN, "run.py:1"),
+        ("set_variable('PROFILING_MODE', 'true')\n", UNKNOWN, "run.py:1"),
+        ("log('PROFILING_MODE=true')\n", OFF, ""),
+        ("exec(open('settings.py').read())\n", UNKNOWN, "run.py:1"),
     ],
 )  # fmt: skip
 def test_python(tmp_path: Path, text: str, expected: State, where: str) -> None:
@@ -354,6 +360,9 @@ ENGINE_CALLS = [
     ("llm = LLM('m', profiler_config={'profiler': 'torch'})\nprint('see /start_profile')", State.ARMED),
     ("LLM('m', profiler_config={'profiler': 'torch'})\nrequests.post(f'{url}/start_profile')", ON),
     ("subprocess.Popen(['vllm', 'serve', '--profiler-config.profiler=torch'])", State.ARMED),
+    ("pty.spawn(['vllm', 'serve', 'm', '--profiler-config.profiler=torch'])", UNKNOWN),
+    ("c.exec_command('vllm serve m --profiler-config.profiler=torch')", UNKNOWN),
+    ("hydra.main(config_path='../verl/config', config_name='ppo_trainer')", OFF),
     (
         "cmd = ['vllm', 'serve', '--profiler-config', '{\"profiler\": \"torch\"}']\nsubprocess.run(cmd)",
         State.ARMED,
@@ -927,6 +936,8 @@ def test_the_line_of_a_word_is_where_its_value_is_set(tmp_path: Path, text: str,
         ("bash $SCRIPT", "only known when it runs"),
         ("bash gone.sh", "not here"),
         ("python a \\ \n b", "a blank behind a backslash"),
+        ("export PROFILING_\\\nMODE=true\npython a", "goes on in the next line"),
+        ("export PROFILING_MODE=tr\\\nue\npython a", "goes on in the next line"),
         ("for i in 1; do break 2x; done\npython a", "several loops"),
         ("case x in a) b ;& c) d ;; esac", "fall through"),
         ("exec -a b python a", "exec with an option"),
@@ -955,6 +966,19 @@ def test_after_what_is_not_understood_nothing_is_certain(tmp_path: Path) -> None
     ):
         for more in ("", "if x; then A=$(cat f); fi\n"):
             assert state(write(tmp_path, "run.sh", f"{text}\n{more}python a\n"))[0] is UNKNOWN, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python a \\\n  b\\\n  c",
+        "python 'a\\\nb' \"c\\\nd\" $'e\\\nf'",
+        "#a\\\nb\npython a",
+        "cat <<E\na\\\nb\nE\npython a",
+    ],
+)
+def test_a_line_that_goes_on_splits_no_word(tmp_path: Path, text: str) -> None:
+    assert not any(one.reason for one in read({}, write(tmp_path, "run.sh", f"{text}\n")))
 
 
 @pytest.mark.parametrize("sign", ["\x01", "\x0b", "\x0c", "\x1b", "\x7f"])
