@@ -88,9 +88,11 @@ class Shell(Commands):
     def _leave(self, argv: Words, node: Node, scope: Scope) -> Answer:
         """``exit``, ``return`` from a function or a file that is sourced, ``break`` and ``continue``."""
         word, number = str(argv[0]), int(argv[1][:6]) if len(argv) == 2 and argv[1].isdecimal() else -1
+        if word == "return" and not scope.frames:
+            return False
         if word in {"exit", "return"}:
-            scope.leaves = (word, 0) if word == "exit" or scope.frames else None
-            return number == 0 if word == "return" and scope.frames and number >= 0 else None
+            scope.leaves = (word, 0)
+            return number == 0 if word == "return" and number >= 0 else None
         loops = 1 if len(argv) == 1 else number
         if scope.loops and not 0 < loops < 100:
             return self.lost(node, [scope], "it may leave several loops")
@@ -206,7 +208,8 @@ class Shell(Commands):
         return self.simple(rest, [], node, scope)
 
     def _test(self, argv: Words, _node: Node, _scope: Scope) -> bool | None:
-        return tested(argv[1:]) if len(argv) > 2 else None
+        words = argv[1:-1] if argv[0] == "[" and argv[-1] == "]" else argv[1:]
+        return tested(words) if words else None
 
     builtins: ClassVar = {
         ":": lambda *_: True, "true": lambda *_: True, "false": lambda *_: False, "echo": _echo, "printf": _printf,

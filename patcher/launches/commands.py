@@ -294,6 +294,7 @@ class Commands(Statements):
             end.args, end.loops, end.frames, end.hoped, end.meant = given, loops, end.frames - 1, False, None
             end.hidden = None if hidden is None else dict(hidden)
             end.leaves = None if end.leaves == ("return", 0) else end.leaves
+            end.settle(self.reading.depth)
         return ends
 
     def launch(self, argv: Sequence[Placed], assignments: Sequence[Node], node: Node, scope: Scope) -> Ways:

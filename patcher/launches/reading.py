@@ -84,9 +84,9 @@ class Reading:
         self.nesting = self.steps = self.told = 0
         # What the launch may write into files, None for what only the run tells.
         self.written: dict[str, str | None] = {}
-        # Where the script is: whether it is surely run, in how many branches and behind how many ways out of a function
-        # or a loop, and what its commands are fed.
-        self.sure, self.depth, self.doubt = True, 0, 0
+        # Where the script is: whether it is surely run, in how many branches, where a way out of a function or a loop
+        # makes one of what is behind it, and what its commands are fed.
+        self.sure, self.depth = True, 0
         self.fed: Fed | None = None
 
     def beside(self, name: str, scope: Scope, folder: Path | None) -> Path:
@@ -104,7 +104,7 @@ class Reading:
     @property
     def certain(self) -> bool:
         """Whether the script surely comes by here."""
-        return self.sure and not self.depth and not self.doubt
+        return self.sure and not self.depth
 
     def invocation(
         self, where: str, argv: Sequence[Argument], scope: Scope | None, sure: bool | None = None, reason: str = ""
@@ -180,9 +180,9 @@ class Reading:
             scope.anything(name, "")
             self.invocation(name, (None,), scope, False, DEEP)
             return
-        before, nesting = (self.sure, self.depth, self.doubt, self.fed), self.nesting
+        before, nesting = (self.sure, self.depth, self.fed), self.nesting
         # What is set in a text that may not be run is set in a branch.
-        self.sure, self.depth, self.doubt, self.fed = self.certain, int(not self.certain), 0, fed
+        self.sure, self.depth, self.fed = self.certain, int(not self.certain), fed
         self.nesting, count, opened = nesting + 1, len(self.invocations), len(self.open_files)
         where = f"{name}:{line}" if line else name
         try:
@@ -198,7 +198,7 @@ class Reading:
             self.invocation(where, (None,), scope, False, DEEP)
         if len(self.invocations) == count:
             self.invocation(where, (), scope, self.sure)
-        self.sure, self.depth, self.doubt, self.fed = before
+        self.sure, self.depth, self.fed = before
         self.nesting = nesting
 
     def command(self, words: Sequence[Placed], scope: Scope, place: Place) -> None:

@@ -89,9 +89,9 @@ class Statements(Expander):
                 break
             # What leaves a function or a loop makes the rest of that unsure; what ends the script does not.
             doubt = any(scope.leaves != ("exit", 0) for scope in away)
-            self.reading.doubt += doubt
+            self.reading.depth += doubt
             scopes = [*away, *self._next(node, following, bounded(live))]
-            self.reading.doubt -= doubt
+            self.reading.depth -= doubt
         return bounded(scopes)
 
     def _next(self, node: Node, following: Node | None, scopes: Ways) -> Ways:
@@ -337,11 +337,12 @@ class Statements(Expander):
 
     def _one_c_style_for_statement(self, node: Node, scope: Scope) -> Ways:
         head, body = self.text(node).partition(")")[0], node.children[-1]
+        endless = re.search(r";\s*;", head)
 
         def once(own: Scope) -> tuple[Ways, Ways]:
             for name in set(re.findall(r"[A-Za-z_]\w*", head)) - {"for"}:
                 own.forget(name, self.where(node), head)
-            return [own.copy()], self.block(body.children, [own])
+            return [] if endless else [own.copy()], self.block(body.children, [own])
 
         return self._looped(once, scope)
 
@@ -352,12 +353,15 @@ class Statements(Expander):
         before the first time or behind any other, until going through it once more changes nothing else.
         """
         reading, mark, depth = self.reading, len(self.reading.invocations), self.reading.depth
-        start = scope.copy(loops=scope.loops + 1)
+        start, surely = scope.copy(loops=scope.loops + 1), False
         for _ in range(MOST_WAYS):
             del reading.invocations[mark:]
-            reading.depth = depth + 1
+            reading.depth = depth + (not surely)
             leaves, ends = once(start.copy())
             reading.depth = depth
+            if not surely and not leaves:
+                surely = True  # nothing leaves it before its body, such as `while true`
+                continue
             behind = [*leaves, *(end for end in ends if end.leaves not in {None, ("continue", 1)})]
             again = [end for end in ends if end not in behind]
             for end in again:
@@ -371,7 +375,8 @@ class Statements(Expander):
                 end.anything("", "a loop that changes more and more")
         for end in map(left, behind):
             end.settle(depth)
-        return bounded(behind)
+        # Behind a loop without an end is nothing.
+        return bounded(behind) or [start.copy(leaves=("exit", 0))]
 
     # --- functions ---
 

@@ -126,10 +126,11 @@ def test_a_submitted_job_needs_the_option_that_is_printed(given: bool, cluster: 
     run = shared.plan()
     option = '${RLPATCH_RUN:+--runtime-env-json "{\\"py_modules\\": [\\"$RLPATCH_RUN\\"]}"}' if given else ""
     ray = cluster.python.with_name("ray")
-    script = f"exec {ray} job submit --address {cluster.url} {option} -- env SITE=$SITE SCRATCH=$SCRATCH"
+    said = shared.folder / "said"
+    script = f"exec {ray} job submit --address {cluster.url} {option} -- env SITE=$SITE SCRATCH=$SCRATCH SAID={said}"
     script += f" {cluster.python} -B {DRIVE} plain {cluster.address}"
-    done = shared.started("sh", "-c", script, environ=environ(shared))
-    values = found(done.stdout)
+    shared.started("sh", "-c", script, environ=environ(shared))
+    values = found(said.read_text())
     assert all_are(values, "planned" if given else "as it is")
     assert {receipt.pid for receipt in run.receipts()} == (processes(values) if given else set())
 

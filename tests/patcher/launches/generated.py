@@ -188,8 +188,10 @@ class Generator:
             return f"for {n} in $(val) x; do\n{self.loop()}\ndone"
         if kind == 6:
             self.counters += 1
-            i = f"I{self.counters}"
-            return f"{i}=0\nwhile [ ${i} -lt {self.pick('0', '1', '2')} ]; do\n{i}=$(({i}+1))\n{self.loop()}\ndone"
+            i, most = f"I{self.counters}", self.pick("0", "1", "2")
+            head = self.pick(f"while [ ${i} -lt {most} ]", "while :", "until false", "for ((;;))")
+            leaves = "" if "-lt" in head else f"[ ${i} -gt {most} ] && break\n"
+            return f"{i}=0\n{head}; do\n{i}=$(({i}+1))\n{leaves}{self.loop()}\ndone"
         if kind == 7:
             before, self.inside_loop = self.inside_loop, False
             body = self.block()
@@ -233,7 +235,12 @@ class Generator:
                 "bash ./sub.sh", f"{n}=w bash ./sub.sh", "./sub.sh a b", f"env {n}=v ./sub.sh", "source ./sub.sh"
             )
         return self.pick(
-            f"{self.start()} && {self.start()}", f'echo "{self.launch()}" | bash', f"cd sub && {self.launch()}; cd .."
+            f"{self.condition()} && : > log",
+            f"[ a = b ] || {self.launch()} > log",
+            f"return || {self.assignment_plain()}",
+            f"{self.start()} && {self.start()}",
+            f'echo "{self.launch()}" | bash',
+            f"cd sub && {self.launch()}; cd ..",
         )
 
     def assignment_plain(self) -> str:
