@@ -48,7 +48,7 @@ def _faults(node: Node, source: bytes) -> Iterable[tuple[int, str]]:
     Now and then it takes the next lines for words of a command, of a redirection behind it, or of a test:
     ``a | b | c``, or ``[ a ] && b > c``, and some lines behind it another ``]``.
     """
-    if node.type in _IN_A_LINE and node.children[0].type not in {"[[", "(("}:
+    if node.type in _IN_A_LINE and source[node.start_byte : node.start_byte + 2] not in {b"[[", b"(("}:
         for child, following in itertools.pairwise(node.children):
             start, end = child.end_byte, following.start_byte
             line_end = _LINE_END.search(source, start, end) if child.type != "heredoc_redirect" else None

@@ -973,6 +973,12 @@ def test_what_is_not_understood_says_so(
     assert any(reason in one.reason for one in read({}, write(tmp_path, "run.sh", text + "\n")))
 
 
+def test_where_the_grammar_cannot_be_mended_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammar, "_ROUNDS", 1)
+    (lost,) = read({}, write(tmp_path, "run.sh", "a | b | xargs -r kill -9\n" + P + "python a\n[ -n x ] && c\n"))
+    assert "cannot be parsed" in lost.reason
+
+
 def test_after_what_is_not_understood_nothing_is_certain(tmp_path: Path) -> None:
     for text in (
         "eval $X",
