@@ -73,21 +73,18 @@ class Machine(NamedTuple):
 
 def apply(machine: Machine, *, dry_run: bool) -> Report:
     """Patch all targets or none; of several machines that see the same folder one does it, and the others find it."""
-    for left in reversed(range(_TRIES)):
-        report = Report("apply", data={"dry_run": dry_run})
-        found = machine.discover()
-        if not dry_run:
-            _settle(machine, report, found)
-        fitting = machine.plan(report, found)
-        if report.problems:
-            return report
-        try:
-            _commit(machine, report, [one.edit for one in fitting], "patched", dry_run=dry_run)
-        except Problem as problem:
-            if left and problem.kind is Kind.FOREIGN_EDIT:  # another one was quicker: look again
-                continue
-            raise
-        break
+    return _looking_again(lambda: _apply(machine, dry_run))
+
+
+def _apply(machine: Machine, dry_run: bool) -> Report:
+    report = Report("apply", data={"dry_run": dry_run})
+    found = machine.discover()
+    if not dry_run:
+        _settle(machine, report, found)
+    fitting = machine.plan(report, found)
+    if report.problems:
+        return report
+    _commit(machine, report, [one.edit for one in fitting], "patched", dry_run=dry_run)
     _describe(report, fitting, "would patch" if dry_run else "patched")
     if any(one.changed for one in fitting) and not dry_run:
         report.lines += [
@@ -99,7 +96,14 @@ def apply(machine: Machine, *, dry_run: bool) -> Report:
 
 
 def revert(machine: Machine, *, dry_run: bool) -> Report:
-    """Take the patches that the bundle knows out of every root, all or nothing; others stay."""
+    """Take the patches that the bundle knows out of every root, all or nothing; others stay.
+
+    Of several machines that see the same folder one does it, as with `apply`.
+    """
+    return _looking_again(lambda: _revert(machine, dry_run))
+
+
+def _revert(machine: Machine, dry_run: bool) -> Report:
     report = Report("revert", data={"dry_run": dry_run, "files": []})
     found = machine.discover()
     if not dry_run:
@@ -131,6 +135,17 @@ def revert(machine: Machine, *, dry_run: bool) -> Report:
     elif not dry_run:
         report.lines.append(_RESTART)
     return report
+
+
+def _looking_again(turn: Callable[[], Report]) -> Report:
+    """Take ``turn`` once more wherever another process has changed a file between its look and its turn."""
+    for _ in range(_TRIES - 1):
+        try:
+            return turn()
+        except Problem as problem:
+            if problem.kind is not Kind.FOREIGN_EDIT:
+                raise
+    return turn()
 
 
 def status(machine: Machine) -> Report:

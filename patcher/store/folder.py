@@ -294,14 +294,13 @@ class StoreFolder:
 
     def journal(self) -> Journal | None:
         """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""
-        for name in (COMMITTED, JOURNAL):
-            content = self.read(name)
-            try:
-                if content is not None:
-                    return registry.read_journal(content, committed=name == COMMITTED)
-            except ValueError as error:
-                _unreadable(self.path / name, error)
-        return None
+        before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
+        after = self.read(COMMITTED)
+        name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
+        try:
+            return None if content is None else registry.read_journal(content, committed=name == COMMITTED)
+        except ValueError as error:
+            _unreadable(self.path / name, error)
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""

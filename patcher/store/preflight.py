@@ -162,7 +162,7 @@ def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _writable(path: Path) -> None:
-    if not os.access(path, os.W_OK):
+    if not os.access(path, os.W_OK) and not _gone(path):
         raise Problem(
             Kind.ENVIRONMENT,
             f"no permission to write {'in this folder' if path.is_dir() else 'this file'}",
@@ -170,6 +170,17 @@ def _writable(path: Path) -> None:
             hint="make it writable, install the package into an environment of your own, or change no file: rlpatch"
             " run, with the same options and the command of the run behind --",
         )
+
+
+def _gone(path: Path) -> bool:
+    """Whether it is not there any more: another process removes the store with the last patch, say."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _importable(path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,7 +14,7 @@ import pytest
 
 from patcher.bundle import steps
 from patcher.bundle.steps import Machine
-from patcher.change import PatchId, Record
+from patcher.change import Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import transaction as store
@@ -270,6 +270,25 @@ def test_processes_that_meet_in_one_folder_all_end_well(machine: Machine, site: 
     assert run(lambda: well(steps.prepare(machine, "job"))) == [0] * 4
     assert run(lambda: well(steps.commit(machine, "job"))) == [0] * 4
     assert state(machine) == "patched"
+
+
+@pytest.mark.parametrize("command", ["apply", "revert"])
+def test_where_another_was_quicker_the_work_is_done_already(
+    machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    if command == "revert":
+        apply(machine)
+    run, commit = getattr(steps, command), store.commit
+
+    def commit_behind_another(edits: Sequence[Edit], *, on_wait: Callable[[str], None]) -> store.Outcome:
+        monkeypatch.undo()
+        well(run(machine, dry_run=False))
+        return commit(edits, on_wait=on_wait)
+
+    monkeypatch.setattr(store, "commit", commit_behind_another)
+    said = "\n".join(well(run(machine, dry_run=False)).lines)
+    assert ("unchanged" if command == "apply" else "nothing of this bundle is applied") in said
+    assert state(machine) == ("patched" if command == "apply" else "as released")
 
 
 def test_what_is_prepared_waits_and_goes_either_way(machine: Machine, site: Path) -> None:

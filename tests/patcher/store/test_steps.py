@@ -136,6 +136,27 @@ def test_the_first_keeps_its_mark_until_all_others_have_ended(machines: list[Pat
     assert not store.pending(machines[0])
 
 
+def test_a_mark_that_is_set_while_others_look_for_the_journal_hides_it_from_nobody(
+    machines: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a rename, and whoever looks needs two names: once the second one was looked for too late."""
+    prepare(machines[:1])
+    read = StoreFolder.read
+    looked: list[str] = []
+
+    def read_before_the_mark(folder: StoreFolder, name: str) -> bytes | None:
+        content = read(folder, name)
+        if not looked:
+            looked.append(name)
+            store.commit_prepared(machines[:1], RUN)
+        return content
+
+    monkeypatch.setattr(StoreFolder, "read", read_before_the_mark)
+    journal = store.standing(machines[0])
+    assert journal is not None
+    assert (journal.transaction, journal.committed) == (RUN, True)
+
+
 @pytest.mark.parametrize("marked", [0, 1, 2])
 def test_an_abort_after_the_mark_stops_nothing_where_it_is_set(machines: list[Path], marked: int) -> None:
     prepare(machines)

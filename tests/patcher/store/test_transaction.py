@@ -975,6 +975,22 @@ def test_a_record_that_leads_out_of_the_root_is_refused(root: Path) -> None:
         store.records(root)
 
 
+def test_a_store_that_its_last_user_removes_meanwhile_is_no_lack_of_rights(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = applying(root)
+    store.commit([Edit(root, (), add=(record(ROLLOUT),))])
+    exists = StoreFolder.exists
+
+    def gone_behind_the_look(folder: StoreFolder) -> bool:
+        there = exists(folder)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        return there
+
+    monkeypatch.setattr(StoreFolder, "exists", gone_behind_the_look)
+    assert store.preflight([planned]) == ()
+
+
 @pytest.mark.parametrize("name", ["site", "a b"])
 def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Path, name: str) -> None:
     root = install(tmp_path / name)
