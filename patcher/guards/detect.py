@@ -190,7 +190,7 @@ def _variable(switch: Switch, variables: Sequence[Assignment]) -> Finding:
     # The place to change is where the severest assignment stands, the latest if there are several.
     shown = [assignment for assignment, one in states.items() if one is state][-1]
     if len(set(states.values())) > 1:
-        state, reason = State.UNKNOWN, "it depends on the branch that the script takes"
+        state, reason = State.UNKNOWN, "it depends on the branch that the script takes, or changes on the way"
     elif state is not State.OFF and any(assignment.depth for assignment in variables):
         state, reason = State.UNKNOWN, "it is set where it may not run: in a branch, or in what a program is told"
     elif state is State.UNKNOWN:

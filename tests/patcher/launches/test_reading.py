@@ -545,7 +545,7 @@ CALLS = [
     (f"import sys\nsys.exit()\n{E}", OFF),
     (f"import sys\nif x: sys.exit()\n{E}", UNKNOWN),
     (f"def main():\n    subprocess.run(['python', 'a'])\n{E}main()\n", ON),
-    (f"def f():\n    subprocess.run(['python', 'a'])\n{E}f()\nLLM()\n", ON),
+    (f"from vllm import LLM\ndef f():\n    subprocess.run(['python', 'a'])\n{E}f()\nLLM()\n", ON),
     ("subprocess.run(['a'], env={**os.environ, **extra})\n", UNKNOWN),
     ("subprocess.run(['a'], env=make())\n", UNKNOWN),
     ("e = os.environ.copy()\ne.update(extra)\nsubprocess.run(['a'], env=e)\n", UNKNOWN),
@@ -553,6 +553,28 @@ CALLS = [
     ("e = os.environ.copy()\nsubprocess.run(['a'], env=e)\n", OFF),
     ("subprocess.run(['a'], env={**os.environ, 'PROFILING_MODE': 'true'})\n", ON),
     ("os.execve('/bin/python', ['python', 'a'], env)\n", UNKNOWN),
+    # The process of the file itself: it may be an engine wherever it calls something that is not Python's own.
+    (f"{E}LLM('m')\ndel os.environ['PROFILING_MODE']\n", UNKNOWN),
+    (f"{E}LLM('m')\n", ON),
+    (f"LLM('m')\n{E}", UNKNOWN),
+    (f"{E}run()\nos.environ.pop('PROFILING_MODE')\nrun()\n", UNKNOWN),
+    (f"{E}os.environ['PROFILING_MODE'] = ''\nLLM('m')\n", OFF),
+    (f"import argparse\np = argparse.ArgumentParser()\na = p.parse_args()\n{E}LLM(a.model)\n", ON),
+    (f"import threading\nthreading.Thread(target=serve).start()\n{E}", UNKNOWN),
+    (f"app()\ndef main():\n    {E}\napp()\n", UNKNOWN),
+    (f"def f():\n    LLM('m')\n{E}f()\ndel os.environ['PROFILING_MODE']\n", UNKNOWN),
+    (f"def main():\n    LLM('m')\nmain()\n{E}main()\n", UNKNOWN),
+    (f"def main():\n    LLM('m')\n{E}main()\ndel os.environ['PROFILING_MODE']\nmain()\n", UNKNOWN),
+    ("import os\n" + "".join(f"os.environ['A'] = '{n}'\nrun()\n" for n in range(60)), UNKNOWN),
+    # One that imports nothing else is none, and what it starts may be.
+    (f"{E}subprocess.run(['python', 'a'], env={{'A': 'b'}})\n", OFF),
+    (f"{E}subprocess.run(['python', 'a'])\ndel os.environ['PROFILING_MODE']\n", ON),
+    (f"subprocess.run(['python', 'a'])\n{E}", OFF),
+    (f"import torch\n{E}subprocess.run(['python', 'a'], env={{'A': 'b'}})\n", ON),
+    (f"from . import a\n{E}subprocess.run(['python', 'a'], env={{'A': 'b'}})\n", ON),
+    (f"{E}subprocess.run(['python', 'a'], env={{'A': 'b'}})\n__import__('torch')\n", ON),
+    ("os.environb[b'PROFILING_MODE'] = b'true'\n", ON),
+    ("subprocess.run([b'env', b'PROFILING_MODE=true', b'python', b'a'])\n", ON),
 ]
 
 

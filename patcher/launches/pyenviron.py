@@ -1,0 +1,217 @@
+"""The environments of a Python file: the one of its process, and the copies that it makes for others."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, known
+from patcher.launches.pynames import Names, dotted
+from patcher.launches.scope import Scope
+
+if TYPE_CHECKING:
+    from patcher.launches.reading import Reading
+
+_ENVIRON = frozenset({"os.environ", "environ", "os.environb"})
+
+
+class Environments:
+    """What is put into an environment, and what an expression makes of those that there are.
+
+    The scope holds all of them: the variables of the process by their names, those of a copy behind its name and a
+    dot.
+    """
+
+    def __init__(self, reading: Reading, scope: Scope, names: Names, file: str, line: int) -> None:
+        self.reading, self.scope, self.names, self.file = reading, scope, names, file
+        self.first = max(line, 1) if line else 0
+        # Names of copies; dictionaries that are looked at where they are used.
+        self.copies, self.used = set[str](), set[ast.AST]()
+
+    def where(self, node: ast.expr | ast.stmt) -> str:
+        """``file:line`` of a node."""
+        return self.line(node.lineno)
+
+    def line(self, number: int) -> str:
+        """``file:line`` of a line that is counted from the first one of the text."""
+        return f"{self.file}:{number + self.first - 1}" if self.first else self.file
+
+    def environment(self, node: ast.expr) -> str | None:
+        """What the names of an environment's variables begin with in our scope, None where it is none.
+
+        That is nothing for the one of the process, and the name and a dot for a copy.
+        """
+        for _ in range(8):
+            if isinstance(node, ast.Name) and node.id in self.copies:
+                return f"{node.id}."
+            if not isinstance(node, ast.Name) or (known := self.names.values.get(node.id)) is None:
+                break
+            node = known
+        return "" if self.names.full(node) in _ENVIRON else None
+
+    def copied(self, node: ast.expr) -> Scope | None:
+        """The environment that an expression is or makes, None for what is none that is known."""
+        prefix, node = self.environment(node), self.names.resolved(node)
+        scope = self.scope.copy()
+        if prefix is not None:
+            scope.variables = self._part_of(prefix)
+            return scope
+        if isinstance(node, ast.Dict):
+            scope.variables = {}
+            for key, value in zip(node.keys, node.values, strict=True):
+                if key is None:
+                    self.merge(scope, value, node)
+                else:
+                    self.put(scope, self.text(key), value, value)
+            return scope
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            first = self.copied(node.left)
+            if first is not None:
+                self.merge(first, node.right, node)
+            return first
+        if not isinstance(node, ast.Call):
+            return None
+        owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "copy" else None
+        if owner is not None and self.copied(owner) is not None and not node.args:
+            return self.copied(owner)
+        if dotted(node.func) not in {"dict", "copy", "copy.copy", "copy.deepcopy", "deepcopy"} or len(node.args) > 1:
+            return None
+        scope.variables = {}
+        for one in node.args:
+            self.merge(scope, one, node)
+        self._keywords(scope, node)
+        return scope
+
+    def _part_of(self, prefix: str) -> dict[str, tuple[Assignment, ...]]:
+        """The variables of an environment: those of the process have names without a dot."""
+        known = self.scope.variables.items()
+        if not prefix:
+            return {name: ways for name, ways in known if "." not in name}
+        return {name[len(prefix) :]: ways for name, ways in known if name.startswith(prefix)}
+
+    @contextmanager
+    def changed(self, node: ast.expr | None) -> Iterator[Scope]:
+        """A scope in which an environment can be changed; of None that is the one of the process."""
+        prefix = "" if node is None else self.environment(node)
+        if prefix == "":
+            yield self.scope
+            return
+        scope = self.scope.copy()
+        scope.variables = self._part_of(prefix or " ")
+        yield scope
+        if prefix:
+            kept = {name: ways for name, ways in self.scope.variables.items() if not name.startswith(prefix)}
+            self.scope.variables = kept | {f"{prefix}{name}": ways for name, ways in scope.variables.items()}
+
+    def named(self, name: str, whole: ast.expr | None) -> None:
+        """Know what a name stands for; of one that is set anew nothing is known."""
+        known = name in self.names.values or whole is None or self.environment(whole) is not None
+        scope = None if known or whole is None else self.copied(whole)
+        if scope is not None:
+            self.copies.add(name)
+            self.scope.variables |= {f"{name}.{key}": ways for key, ways in scope.variables.items()}
+        self.names.values[name] = whole if name not in self.names.values else None
+
+    def method(self, scope: Scope, name: str, node: ast.Call) -> None:
+        """A method of an environment; one that is given what only the run tells may set anything."""
+        match name, node.args:
+            case "clear", _:
+                scope.variables.clear()
+            case "pop" | "unsetenv" | "__delitem__", [key, *_]:
+                self.put(scope, self.text(key), None, node, drop=True)
+            case "putenv" | "__setitem__", [key, value]:
+                self.put(scope, self.text(key), value, node)
+            case "setdefault", [key, value]:
+                variable = self.text(key)
+                ways = scope.look(variable or "")
+                kept = tuple(one for one in ways if one.present)
+                if kept != ways:
+                    self.put(scope, variable, value, node)
+                    if variable:
+                        scope.variables[variable] = (*kept, *scope.look(variable))
+            case "update" | "__ior__", given:
+                for one in given:
+                    self.merge(scope, one, node)
+                self._keywords(scope, node)
+
+    def _keywords(self, scope: Scope, node: ast.Call) -> None:
+        """Put what a call is given by name."""
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self.merge(scope, keyword.value, node)
+            else:
+                self.put(scope, keyword.arg, keyword.value, node)
+
+    def merge(self, scope: Scope, given: ast.expr, node: ast.stmt | ast.expr) -> None:
+        """Put all that a mapping has."""
+        whole = self.names.resolved(given)
+        self.used.add(whole)
+        other = self.copied(given)
+        if other is None or ANY in other.variables:
+            scope.anything(self.where(node), ast.unparse(node)[:200])
+        for name, ways in (other.variables if other else {}).items():
+            present = tuple(one for one in ways if one.present)
+            if name != ANY and present:
+                scope.variables[name] = present if present == ways else (*scope.look(name), *present)
+
+    def put(
+        self, scope: Scope, name: Argument, value: ast.expr | None, node: ast.stmt | ast.expr, *, drop: bool = False
+    ) -> None:
+        """Set a variable, or remove it; without a name that may be any."""
+        where, found = self.where(node), ast.unparse(node)[:200]
+        if name is None:
+            (scope.drop_any if drop else scope.anything)(where, found)
+        elif drop:
+            scope.drop(name, where, found, self.reading.depth)
+        else:
+            found = f"{name}: {found}" if node is value else found
+            scope.put(name, self.text(value) if value else None, where, found, export=True, depth=self.reading.depth)
+
+    def text(self, node: ast.expr, steps: int = 8) -> Argument:
+        """The text of an expression, as far as it can be told without running it."""
+        node = self.names.resolved(node)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes):
+            return node.value.decode("utf-8", "replace")
+        if isinstance(node, ast.Constant):
+            return json.dumps(node.value) if node.value is None or isinstance(node.value, bool) else str(node.value)
+        if not steps:
+            return None
+        if isinstance(node, ast.JoinedStr):
+            parts = [self.text(part, steps - 1) for part in node.values]
+            return None if None in parts else "".join(map(str, parts))
+        if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
+            return self.text(node.value, steps - 1)
+        if isinstance(node, ast.Subscript) and self.environment(node.value) == "":
+            return self._variable(self.text(node.slice, steps - 1))
+        return self._call_text(node, steps) if isinstance(node, ast.Call) else None
+
+    def _call_text(self, node: ast.Call, steps: int) -> Argument:
+        called = self.names.full(node.func)
+        texts = [self.text(argument, steps - 1) for argument in node.args]
+        if called == "str" and len(texts) == 1:
+            return texts[0]
+        if called in {"json.dumps", "dumps"} and len(node.args) == 1:
+            try:
+                return json.dumps(ast.literal_eval(self.names.resolved(node.args[0])))
+            except (ValueError, TypeError):
+                return None
+        if called.endswith(("environ.get", "getenv")) and texts and texts[0] is not None:
+            if any(one.present for one in self.scope.look(texts[0])):
+                return self._variable(texts[0])
+            return texts[1] if len(texts) > 1 else None
+        return None
+
+    def _variable(self, name: Argument) -> Argument:
+        ways = self.scope.look(name or "")
+        return known(ways[0].text) if len(ways) == 1 else None
+
+    def part(self, node: ast.expr) -> str:
+        """The text of an expression, in which RUN_TIME stands for what only the run tells."""
+        text, node = self.text(node), self.names.resolved(node)
+        if text is not None:
+            return text
+        parts = map(self.text, node.values) if isinstance(node, ast.JoinedStr) else [None]
+        return "".join(RUN_TIME if part is None else part for part in parts)

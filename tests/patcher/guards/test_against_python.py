@@ -1,0 +1,158 @@
+"""What is said of a variable in a Python launch file against what Python makes of it: no definite answer is wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import indent
+
+import pytest
+
+from patcher.guards.detect import detect
+from patcher.switches import State
+from patches.switches import MSPROF
+from patches.vllm_ascend.switches import SWITCHES
+from tests.matrix import thinned
+
+X = "PROFILING_MODE"
+HEAD = "import argparse, os, subprocess, sys, time\nfrom engine import LLM, args, call, chance, mode, times\nT, N = 'true', 1\n"
+VALUES = ("'true'", "''", "T", "f'{T}'", "str(N)", "mode()")
+CONDITIONS = ("chance()", "args.x", "os.environ.get('CHANCE') == '1'")
+STATEMENTS = (
+    *[f"os.environ['{X}'] = VALUE"] * 2,
+    f"os.environ.setdefault('{X}', VALUE)",
+    f"os.environ.pop('{X}', None)",
+    f"os.environ.pop('{X}') if '{X}' in os.environ else None",
+    f"os.environ.update({{'{X}': VALUE}})",
+    f"os.environ |= {{'{X}': VALUE}}",
+    *["LLM('m')"] * 3,
+    "subprocess.run(['python3', 'a.py'])",
+    f"subprocess.run(['python3', 'a.py'], env={{**os.environ, '{X}': VALUE}})",
+    "subprocess.run(['python3', 'a.py'], env={'PATH': os.environ['PATH'], 'SEEN': os.environ['SEEN']})",
+    f"env = os.environ.copy()\nenv['{X}'] = VALUE\nsubprocess.run(['python3', 'a.py'], env=env)",
+    f"child = dict(os.environ)\nchild.pop('{X}', None)\nsubprocess.call('python3 a.py', shell=True, env=child)",
+    f"other = dict(os.environ)\nother.update({X}='true')",
+    "os.system('python3 a.py')",
+    f"os.system('{X}=true python3 a.py')",
+    f"os.system('export {X}=true; python3 a.py')",
+    f"os.system('unset {X}; python3 a.py')",
+    "time.sleep(0)",
+    "parser = argparse.ArgumentParser()",
+)
+BLOCKS = (
+    ("if CONDITION:", "else:"),
+    ("if CONDITION:",),
+    ("for i in range(times()):",),
+    ("for i in (1, 2):",),
+    ("try:", "except ValueError:"),
+    ("try:", "finally:"),
+    ("with open(os.devnull):",),
+    ("n = 0\nwhile (n := n + 1) < 3:",),
+    ("match chance():\n    case True:", "    case _:"),
+)
+# Stands for the engine. It writes what the variable is wherever it is called, and at the end of the process.
+ENGINE = f"""
+import atexit, os
+
+def seen(*_):
+    with open(os.environ["SEEN"], "a") as file:
+        print(os.environ.get("{X}", ""), file=file)
+
+def chance():
+    seen()
+    return os.environ["CHANCE"] == "1"
+
+def mode(): return "true" if chance() else ""
+def times(): return 2 * chance()
+def call(function): return function() if chance() else None
+
+class args: x = os.environ.get("CHANCE") == "1"
+LLM = seen
+atexit.register(seen)
+"""
+CHILD = f'#!/bin/sh\necho "${X}" >> "$SEEN"\n'
+
+
+class Generator:
+    """Scripts at random, the same for a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.functions, self.depth = random.Random(seed), list[str](), 0
+
+    def script(self) -> str:
+        """A file that changes the environment, starts programs and calls an engine."""
+        text = HEAD + self._block(5)
+        if self.random.random() < 0.5:
+            self.depth += 1
+            text += f"def main():\n{indent(self._block(3), '    ')}if __name__ == '__main__':\n    main()\n"
+        return text
+
+    def _block(self, most: int) -> str:
+        return "".join(self._statement() + "\n" for _ in range(self.random.randint(1, most)))
+
+    def _statement(self) -> str:
+        kind = self.random.random()
+        if self.depth < 3 and kind < 0.3:
+            self.depth += 1
+            text = self._function() if self.depth == 1 and kind < 0.06 else self._compound()
+            self.depth -= 1
+            return text
+        if self.functions and kind < 0.4:
+            return self.random.choice(["{}()", "call({})"]).format(self.random.choice(self.functions))
+        return self._filled("if CONDITION: sys.exit()" if kind > 0.98 else self.random.choice(STATEMENTS))
+
+    def _function(self) -> str:
+        name = f"f{len(self.functions)}"
+        text = f"def {name}():\n" + indent(self._block(4).rstrip("\n"), "    ")
+        self.functions.append(name)
+        return text
+
+    def _compound(self) -> str:
+        text = ""
+        for head in self.random.choice(BLOCKS):
+            last = head.rpartition("\n")[2]
+            body = indent(self._block(3), last[: len(last) - len(last.lstrip())] + "    ")
+            text += f"{self._filled(head)}\n{body}"
+        return text.rstrip("\n")
+
+    def _filled(self, text: str) -> str:
+        for word, choices in {"VALUE": VALUES, "CONDITION": CONDITIONS}.items():
+            text = text.replace(word, self.random.choice(choices))
+        return text
+
+
+def seen(folder: Path, chance: str) -> list[str]:
+    """What the variable was wherever an engine may have looked; nothing where the script raised an error."""
+    found = folder / "seen"
+    found.write_text("")
+    environ = {"PATH": f"{folder}:{os.environ['PATH']}", "SEEN": str(found), "CHANCE": chance}
+    command = [sys.executable, "run.py"]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, check=False, timeout=60)
+    return [] if done.returncode else found.read_text().splitlines()
+
+
+def said(script: Path) -> State:
+    findings = detect(SWITCHES, version="0.11.0rc1", environ={}, script=script)
+    return max((one.state for one in findings if one.profiler == MSPROF), key=lambda one: one.severity)
+
+
+@pytest.mark.parametrize("part", thinned([*range(4)], [0]))
+def test_no_definite_answer_is_wrong(part: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    (tmp_path / "engine.py").write_text(ENGINE)
+    (tmp_path / "python3").write_text(CHILD)
+    (tmp_path / "python3").chmod(0o755)
+    script, answers = tmp_path / "run.py", Counter[State]()
+    count = 300 if request.config.getoption("--thorough") else 30
+    for seed in range(part * count, (part + 1) * count):
+        text = Generator(seed).script()
+        script.write_text(text)
+        ways = [any(way) for way in (seen(tmp_path, chance) for chance in "01") if way]
+        state = said(script)
+        assert state is not State.ON or any(ways) or not ways, (seed, text)
+        assert state is not State.OFF or not any(ways), (seed, text)
+        answers[state] += 1
+    assert answers[State.ON] + answers[State.OFF] > answers[State.UNKNOWN] / 2
