@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, known
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, Variables, known
 from patcher.launches.pynames import Names, dotted
 from patcher.launches.scope import Scope
 
@@ -57,7 +57,7 @@ class Environments:
         prefix, node = self.environment(node), self.names.resolved(node)
         scope = self.scope.copy()
         if prefix is not None:
-            scope.variables = self._part_of(prefix)
+            scope.variables = self.part_of(prefix)
             return scope
         if isinstance(node, ast.Dict):
             scope.variables = {}
@@ -85,7 +85,7 @@ class Environments:
         self._keywords(scope, node)
         return scope
 
-    def _part_of(self, prefix: str) -> dict[str, tuple[Assignment, ...]]:
+    def part_of(self, prefix: str) -> dict[str, tuple[Assignment, ...]]:
         """The variables of an environment: those of the process have names without a dot."""
         known = self.scope.variables.items()
         if not prefix:
@@ -100,20 +100,25 @@ class Environments:
             yield self.scope
             return
         scope = self.scope.copy()
-        scope.variables = self._part_of(prefix or " ")
+        scope.variables = self.part_of(prefix or " ")
         yield scope
         if prefix:
             kept = {name: ways for name, ways in self.scope.variables.items() if not name.startswith(prefix)}
             self.scope.variables = kept | {f"{prefix}{name}": ways for name, ways in scope.variables.items()}
 
     def named(self, name: str, whole: ast.expr | None) -> None:
-        """Know what a name stands for; of one that is set anew nothing is known."""
-        known = name in self.names.values or whole is None or self.environment(whole) is not None
-        scope = None if known or whole is None else self.copied(whole)
-        if scope is not None:
+        """Know what a name stands for; of one that is set to something else later nothing is known."""
+        copy = self.copied(whole) if whole is not None and self.environment(whole) is None else None
+        if name in self.copies:
+            with self.changed(ast.Name(name)) as scope:
+                scope.variables = {} if copy is None else copy.variables
+                if copy is None:
+                    scope.anything(self.file, name)
+            return
+        if copy is not None and name not in self.names.values and name in self.names.passed:
             self.copies.add(name)
-            self.scope.variables |= {f"{name}.{key}": ways for key, ways in scope.variables.items()}
-        self.names.values[name] = whole if name not in self.names.values else None
+            self.scope.variables |= {f"{name}.{key}": ways for key, ways in copy.variables.items()}
+        self.names.values[name] = whole if self.names.values.get(name, whole) is whole else None
 
     def method(self, scope: Scope, name: str, node: ast.Call) -> None:
         """A method of an environment; one that is given what only the run tells may set anything."""
@@ -215,3 +220,11 @@ class Environments:
             return text
         parts = map(self.text, node.values) if isinstance(node, ast.JoinedStr) else [None]
         return "".join(RUN_TIME if part is None else part for part in parts)
+
+
+def divided(
+    variables: Variables, names: Container[str]
+) -> tuple[dict[str, tuple[Assignment, ...]], dict[str, tuple[Assignment, ...]]]:
+    """The variables of the copies of these names, and all others."""
+    own = {name: ways for name, ways in variables.items() if "." in name and name.partition(".")[0] in names}
+    return own, {name: ways for name, ways in variables.items() if name not in own}

@@ -5,32 +5,69 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
+from collections import Counter
 
 # Modules that are known by the names that they have themselves.
 _MODULES = frozenset({"os", "subprocess"})
 # What runs what stands elsewhere; the rest that is Python's own runs nothing but what it is given.
 _LOADERS = frozenset({"importlib", "runpy", "pkgutil", "code", "exec", "eval", "__import__"})
 _BUILT_IN = frozenset(dir(builtins)) - _LOADERS
+_AWAITS = ("asyncio.run", "uvloop.run", "run_until_complete")
 _CHANGES = frozenset({"append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "popitem"})
+# What takes an environment: by which names, and the ends of the names of calls.
+_PASSES = ("env", "env_vars", None)
+_TAKES = ("update", "dict", "copy", "__ior__", "execve", "execle", "execvpe", "execlpe")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Names:
     """The names of a file.
 
     ``values`` has what each is set to, None for one of which nothing is known, and is filled on the way; ``changed``
-    are the lists and dictionaries that are changed, ``called`` the functions that are surely called, and ``alone``
-    tells whether nothing but Python's own is imported.
+    are the lists and dictionaries that are changed, ``passed`` the names that may stand for an environment somewhere.
+    ``functions`` has what is run where a name is called, of a class its beginning, and ``followed`` the functions of
+    which every call is seen; ``awaited`` are the calls that run what is asynchronous. ``local`` are the names that a
+    function has for itself. ``alone`` tells whether nothing but Python's own is imported.
     """
 
     def __init__(self, tree: ast.Module) -> None:
         self.values: dict[str, ast.expr | None] = dict.fromkeys(_bound(tree))
-        self.changed = set[str]()
-        self.called = _surely_called(tree)
+        self.changed, self.passed = set[str](), set[str]()
+        self.functions: dict[str, list[Function]] = {}
+        self.awaited = set[ast.AST]()
         self.alone = True
         self._own, self._aliases = set(_BUILT_IN), dict[str, str]()
         for node in ast.walk(tree):
             self._import(node)
             self._change(node)
+            self._define(node)
+            self._pass(node)
+        self.local = self._scopes(tree)
+        self.followed = {name for name, found in self.functions.items() if len(found) == 1} - _otherwise_used(tree)
+
+    def _scopes(self, tree: ast.Module) -> dict[Function, set[str]]:
+        """The names of each function that nothing else sees; of a name of several scopes nothing is known."""
+        functions = [one for one in ast.walk(tree) if isinstance(one, Function)]
+        local = {one: _stored(one) for one in functions}
+        nested = {inner: outer for outer in functions for inner in ast.walk(outer) if inner is not outer}
+        crossing = {name.id for one in functions if one in nested for name in ast.walk(one)
+                    if isinstance(name, ast.Name) and name.id not in local[one]}  # fmt: skip
+        often = Counter(name for names in local.values() for name in names)
+        elsewhere = _stored(tree) | {name for name in crossing if often[name] > 1}
+        self.values |= dict.fromkeys(name for name in often if name in elsewhere)
+        return {one: names - crossing for one, names in local.items()}
+
+    def _define(self, node: ast.AST) -> None:
+        if isinstance(node, Function):
+            self.functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.ClassDef):
+            begins = [one for one in node.body if isinstance(one, Function) and one.name == "__init__"]
+            self.functions.setdefault(node.name, []).extend(begins)
+        elif isinstance(node, ast.Await):
+            self.awaited.add(node.value)
+        elif isinstance(node, ast.Call) and dotted(node.func).endswith(_AWAITS):
+            self.awaited |= {*node.args}
 
     def _import(self, node: ast.AST) -> None:
         for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else []:
@@ -57,6 +94,20 @@ class Names:
             constant = isinstance(node.slice, ast.Constant)
             self.changed |= {dotted(node.value)} if not constant else set()
 
+    def _pass(self, node: ast.AST) -> None:
+        given: list[ast.expr | None] = []
+        if isinstance(node, ast.Call):
+            given = [one.value for one in node.keywords if one.arg in _PASSES]
+            given += node.args if dotted(node.func).endswith(_TAKES) else []
+        elif isinstance(node, ast.Dict):
+            keys = [one.value if isinstance(one, ast.Constant) else one for one in node.keys]
+            given = [value for key, value in zip(keys, node.values, strict=True) if key in _PASSES]
+        elif isinstance(node, ast.BinOp):
+            given = [node.left, node.right]
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            given = [node.value]
+        self.passed |= {one.id for one in given if isinstance(one, ast.Name)}
+
     def full(self, node: ast.expr) -> str:
         """``a.b.c`` of an attribute, by the names that modules have themselves."""
         head, dot, rest = dotted(node).partition(".")
@@ -71,6 +122,13 @@ class Names:
             node, steps = known, steps - 1
         return node
 
+    def run_by(self, node: ast.Call) -> list[Function]:
+        """The functions of the file that a call may run: by their names, or because it is given them."""
+        inside = [*ast.walk(node.func), *node.args, *(one.value for one in node.keywords)]
+        names = [one.id if isinstance(one, ast.Name) else one.attr for one in inside
+                 if isinstance(one, ast.Name | ast.Attribute)]  # fmt: skip
+        return [one for name in dict.fromkeys(names) for one in self.functions.get(name, [])]
+
     def is_plain(self, node: ast.AST, steps: int = 8) -> bool:
         """Whether nothing but Python's own is in an expression."""
         named = [one.id for one in ast.walk(node) if isinstance(one, ast.Name) and one.id not in self._own]
@@ -78,17 +136,22 @@ class Names:
         return steps > 0 and all(one is not None and self.is_plain(one, steps - 1) for one in values)
 
 
-def _surely_called(tree: ast.Module) -> set[str]:
-    """The functions that are called once, at the end of a module or behind its ``__name__``, by nothing but statements.
+def _otherwise_used(tree: ast.Module) -> set[str]:
+    """The names of functions that may be called unseen: methods, what is decorated or generates, what is passed on.
 
-    Of these everything is surely run that stands in no branch; what is set behind the call is not set in them.
+    One that is never called may be called from elsewhere.
     """
-    last = tree.body[-1:]
-    if last and isinstance(last[0], ast.If) and is_main(last[0].test):
-        last = last[0].body
-    calls = [one.value for one in last if isinstance(one, ast.Expr) and isinstance(one.value, ast.Call)]
-    names = [one.func.id for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)]
-    return {call.func.id for call in calls[-1:] if isinstance(call.func, ast.Name) and names.count(call.func.id) == 1}
+    nodes = list(ast.walk(tree))
+    names = [one for one in nodes if isinstance(one, ast.Name)]
+    called = {one.func for one in nodes if isinstance(one, ast.Call)}
+    methods = {one for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
+    unseen = {one.name for one in nodes if isinstance(one, ast.ClassDef)}
+    for one in nodes:
+        if isinstance(one, Function):
+            generates = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(one))
+            unseen |= {one.name} if one in methods or one.decorator_list or generates else set()
+    unseen |= {one.name for one in nodes if isinstance(one, Function)} - {one.id for one in names}
+    return unseen | {one.id for one in names if one not in called}
 
 
 def _bound(tree: ast.Module) -> set[str]:
@@ -100,6 +163,19 @@ def _bound(tree: ast.Module) -> set[str]:
     stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
               and one not in assigned}  # fmt: skip
     return stored | {one.arg for one in nodes if isinstance(one, ast.arg)}
+
+
+def _stored(scope: ast.AST) -> set[str]:
+    """The names that are set in a function, or a module, itself."""
+    found, declared, todo = set[str](), set[str](), [*ast.iter_child_nodes(scope)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            declared |= {*node.names}
+        todo += [] if isinstance(node, Function) else ast.iter_child_nodes(node)
+    return found - declared
 
 
 def dotted(node: ast.expr) -> str:

@@ -7,12 +7,12 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, Variables
 from patcher.launches.program import SHELLS, is_python, is_quiet, name_of
-from patcher.launches.pyenviron import Environments
-from patcher.launches.pynames import Names, dotted, is_main
+from patcher.launches.pyenviron import Environments, divided
+from patcher.launches.pynames import Function, Names, dotted, is_main
 from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ _TEXTS = re.compile(r"os\.(system|popen)|(asyncio\.)?create_subprocess_shell|sub
 _LISTS = re.compile(r"subprocess\.(run|Popen|call|check_call|check_output)|os\.execvp?e?")
 _WORDS = re.compile(r"(asyncio\.)?create_subprocess_exec|os\.execlp?")
 _MOST_SEEN = 50  # states of the environment that are told apart
+_MOST_RUNNING = 20  # functions that call one another
+_MOST_AGAIN = 300  # functions and loops that are followed more than once
 # Calls that run what stands elsewhere.
 _READS = frozenset({"exec", "eval", "runpy.run_path", "runpy.run_module"})
 # Calls behind which nothing is run.
@@ -55,46 +57,64 @@ class _Python(Environments):
         self.started = False  # whether another program is
         # The environment where something is called that may be an engine; in how many functions this is.
         self.seen, self.aside = list[Variables](), 0
-        # The functions, and what was set where they stand: they may be called here, or behind anything that follows.
-        self.later: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, dict[str, Any]]] | None = []
+        # The functions that may be called unseen, here or behind anything that follows, and what was set here.
+        self.later: list[tuple[Function, Variables]] | None = []
+        # The functions that run, with what it was where they called themselves; those that ran, with what they made of
+        # it; how often that may be.
+        self.running: dict[Function, Variables | None] = {}
+        self.ran: dict[tuple[Function, bool, bool], list[tuple[Variables, Variables]]] = {}
+        self.again = _MOST_AGAIN
+        self.doubtful: dict[ast.stmt, bool] = {}  # whether there are ways out in a statement
+        # The environment at the ways out of the innermost function and loop.
+        self.returns, self.breaks = list[Variables](), list[Variables]()
 
     def run(self) -> None:
         self._block(self.tree.body)
         later, self.later = self.later or [], None
         for node, before in later:
-            if node.name in self.names.called:
-                self._block(node.body)
-            elif self.scope.variables != before:
+            if self.scope.variables != before:
                 after, self.scope = self.scope, self.scope.copy()
                 self.scope.perhaps(before)
-                self._perhaps_called(node)
+                self._unseen(node)
                 self.scope = after
         last = self.line(self.tree.body[-1].lineno if self.tree.body else 1)
         if self.names.alone and self.started:
             return  # the engine is in what was started
         whole = self.scope.copy()
-        whole.variables = together([*self.seen, self.scope.variables], _MOST_SEEN)
+        whole.variables = together([*self.seen, self.part_of("")], _MOST_SEEN)
         if len(self.seen) >= _MOST_SEEN:
             whole.anything(last, "")
         self.reading.invocation(last, (), whole)
 
     # --- statements ---
 
-    def _block(self, statements: Sequence[ast.stmt]) -> None:
-        depth, doubts = self.reading.depth, 0
+    def _block(self, statements: Sequence[ast.stmt]) -> list[Variables]:
+        """Follow statements; return what the environment is between them."""
+        depth, doubts, states = self.reading.depth, 0, [self._now()]
         for node in statements:
             for child in ast.iter_child_nodes(node):
                 if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                     self._expressions(child)
             self._assignment(node)
             self._inside(node)
+            states.append(self._now())
             if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue) or self._ends(node):
+                ways = self.returns if isinstance(node, ast.Return) else self.breaks
+                ways += states[-1:] if isinstance(node, ast.Return | ast.Break | ast.Continue) else []
                 break  # what stands behind is never reached
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inside = [one for one in ast.walk(node) if one is not node]
-                doubts += any(isinstance(one, ast.Return | ast.Raise) or self._ends(one) for one in inside)
+                if node not in self.doubtful:
+                    inside = [one for one in ast.walk(node) if one is not node]
+                    self.doubtful[node] = any(
+                        isinstance(one, ast.Return | ast.Raise) or self._ends(one) for one in inside
+                    )
+                doubts += self.doubtful[node]
                 self.reading.depth = depth + bool(doubts)
         self.reading.depth = depth
+        return states
+
+    def _now(self) -> Variables:
+        return dict(self.scope.variables)
 
     def _ends(self, node: ast.AST) -> bool:
         """Whether the program ends here."""
@@ -102,40 +122,111 @@ class _Python(Environments):
         return isinstance(call, ast.Call) and self.names.full(call.func) in _ENDS
 
     def _inside(self, node: ast.stmt) -> None:
-        """The statements inside of one: whether and when a function is called, nobody knows."""
+        """The statements inside of one: whether and when a function is called unseen, nobody knows."""
         body, other, last = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
-        ways = [one.body for name in ("handlers", "cases") for one in getattr(node, name, [])]
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            if self.later is not None:
-                self.later.append((node, dict(self.scope.variables)))
-            if self.later is None or node.name not in self.names.called:
-                self._perhaps_called(node)
+        if isinstance(node, Function):
+            if node.name not in self.names.followed:
+                if self.later is not None:
+                    self.later.append((node, self._now()))
+                self._unseen(node)
         elif isinstance(node, ast.If) and not is_main(node.test):
             self._branches([body, other])
         elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            self._branches([body, []])
+            self._loop(node)
+        elif isinstance(node, ast.Match):
+            whole = any(ast.unparse(one.pattern) == "_" and one.guard is None for one in node.cases)
+            self._branches([*(one.body for one in node.cases), *([] if whole else [[]])])
+        elif isinstance(node, ast.Try | ast.TryStar):
+            states = self._block(body)
             self._block(other)
+            if node.handlers:
+                raised = together(states, self.reading.depth)
+                self._branches([one.body for one in node.handlers], raised, [self._now()])
+            self._block(last)
         else:
             self._block(body)
-            cases = [ast.unparse(one.pattern) for one in getattr(node, "cases", []) if one.guard is None]
-            self._branches([*ways, *([] if "_" in cases else [[]])] if ways else [])
-            self._block([*other, *last] if not isinstance(node, ast.If) else [])
 
-    def _perhaps_called(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """The statements of a function; where it is called the call is seen itself."""
-        self.aside += 1
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
+        """What is run any number of times, and begins again with what it left."""
+        outer, self.breaks, before = self.breaks, [], self._now()
         self._branches([node.body, []])
+        if self.scope.variables != before and self._may_again(node):
+            self._branches([[*([node.test] if isinstance(node, ast.While) else []), *node.body], []])
+        breaks, self.breaks = self.breaks, outer
+        self.scope.variables = together([*breaks, self._now()], self.reading.depth)
+        self._block(node.orelse)
+        self.scope.variables = together([*breaks, self._now()], self.reading.depth)
+
+    def _may_again(self, node: ast.stmt) -> bool:
+        """Whether to follow once more what was followed already; too much of that may set anything."""
+        self.again -= 1
+        if self.again < 0:
+            self.scope.anything(self.where(node), "")
+        return self.again >= 0
+
+    def _unseen(self, node: Function) -> None:
+        """A function that may be called unseen; where it is called the call is seen itself."""
+        self.aside += 1
+        self._perhaps(node)
         self.aside -= 1
 
-    def _branches(self, blocks: Sequence[Sequence[ast.stmt]]) -> None:
-        entry, ends = self.scope.copy(), []
+    def _perhaps(self, node: Function) -> None:
         self.reading.depth += 1
-        for block in blocks:
-            self.scope.variables = dict(entry.variables)
-            self._block(block)
-            ends.append(self.scope.variables)
+        before = self._now()
+        self._called(node)
         self.reading.depth -= 1
-        self.scope.variables = together(ends, self.reading.depth) if ends else self.scope.variables
+        self.scope.variables = together([before, self._now()], self.reading.depth)
+
+    def _called(self, node: Function) -> None:
+        """The statements of a function, up to any way out of it; the copies of its callers are not its own."""
+        if node in self.running:
+            # What it changes is not known yet; if it changes anything it is followed again, with that.
+            state = self.running[node]
+            self.scope.variables = together([*([state] if state else []), self._now()], self.reading.depth)
+            self.running[node] = self._now()
+            return
+        if len(self.running) > _MOST_RUNNING:
+            self.scope.anything(self.where(node), "")
+            return
+        local = self.names.local[node].union(*(self.names.local[one] for one in self.running))
+        others, before = divided(self._now(), local)
+        known = self.ran.setdefault((node, bool(self.reading.depth), bool(self.aside)), [])
+        after = next((after for state, after in known if state == before), None)
+        if after is None and (not known or self._may_again(node)):
+            self.running[node] = None
+            after = self._statements(node, before)
+            if self.running[node] is not None and after != before and self._may_again(node):
+                self.running[node] = after
+                after = self._statements(node, before)
+            del self.running[node]
+            after = divided(after, local)[1]
+            known.append((before, after))
+        if after is not None:
+            self.scope.variables = {**after, **others}
+
+    def _statements(self, node: Function, before: Variables) -> Variables:
+        outer, self.returns, breaks, self.breaks = self.returns, [], self.breaks, []
+        self.scope.variables = dict(before)
+        self._block(node.body)
+        after = together([*self.returns, self._now()], self.reading.depth)
+        self.returns, self.breaks = outer, breaks
+        return after
+
+    def _branches(
+        self, ways: Sequence[Sequence[ast.AST]], start: Variables | None = None, others: Sequence[Variables] = ()
+    ) -> None:
+        """Follow several ways, of which one is run, or one of the ``others`` that were followed already."""
+        entry, ends = self._now() if start is None else start, [*others]
+        self.reading.depth += 1
+        for way in ways:
+            self.scope.variables = dict(entry)
+            for node in way:
+                if not isinstance(node, ast.stmt):
+                    self._expressions(node)
+            self._block([node for node in way if isinstance(node, ast.stmt)])
+            ends.append(self._now())
+        self.reading.depth -= 1
+        self.scope.variables = together(ends, self.reading.depth)
 
     def _assignment(self, node: ast.stmt) -> None:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
@@ -150,33 +241,53 @@ class _Python(Environments):
             elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
                 with self.changed(node.target) as scope:
                     self.merge(scope, node.value, node)
-            if isinstance(target, ast.Name) and target.id not in self.copies:
+            if isinstance(target, ast.Name) and not (isinstance(node, ast.AugAssign) and target.id in self.copies):
                 self.named(target.id, whole)
-            elif isinstance(target, ast.Name) and not isinstance(node, ast.AugAssign):
-                with self.changed(target) as scope:
-                    scope.anything(self.where(node), ast.unparse(node)[:200])
 
     # --- expressions ---
 
     def _expressions(self, node: ast.AST) -> None:
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Call):
-                self._call(inner)
-                given = {one.arg: one.value for one in inner.keywords}
-            elif isinstance(inner, ast.Dict):
-                if inner not in self.used:
-                    self._mapping(self._pairs(inner))
-                given = {self.text(key): value for key, value in zip(inner.keys, inner.values, strict=True) if key}
-            else:
-                continue
-            whole = self.names.resolved(given.get("env_vars") or inner)
-            if isinstance(whole, ast.Dict) and whole is not inner:
-                self.used.add(whole)
-                self._mapping(self._pairs(whole), sure=True)
+        dictionaries = list[ast.Dict]()
+        self._evaluate(node, dictionaries)
+        for one in dictionaries:
+            if one not in self.used:
+                self._mapping(self._pairs(one))
+
+    def _evaluate(self, node: ast.AST, dictionaries: list[ast.Dict]) -> None:
+        """What an expression does, from the inside out; its dictionaries are looked at when all is known of them."""
+        if isinstance(node, ast.IfExp):
+            self._evaluate(node.test, dictionaries)
+            self._branches([[node.body], [node.orelse]])
+        elif isinstance(node, ast.BoolOp):
+            self._evaluate(node.values[0], dictionaries)
+            self._branches([node.values[1:], []])
+        elif isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+            self._branches([[*ast.iter_child_nodes(node)], []])
+        else:
+            for child in ast.iter_child_nodes(node):
+                self._evaluate(child, dictionaries)
+        given: dict[str | None, ast.expr] = {}
+        if isinstance(node, ast.Call):
+            self._call(node)
+            given = {one.arg: one.value for one in node.keywords}
+        elif isinstance(node, ast.Dict):
+            dictionaries.append(node)
+            given = {self.text(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
+        variables = self.names.resolved(given["env_vars"]) if "env_vars" in given else None
+        if isinstance(variables, ast.Dict):
+            self.used.add(variables)
+            self._mapping(self._pairs(variables), sure=True)
 
     def _call(self, node: ast.Call) -> None:
         called = self.names.full(node.func)
         name, owner = called.rpartition(".")[2], node.func.value if isinstance(node.func, ast.Attribute) else None
+        followed = isinstance(node.func, ast.Name) and name in self.names.followed
+        for function in self.names.run_by(node):
+            begins = isinstance(function, ast.FunctionDef) or node in self.names.awaited
+            if followed and begins and function.name == name:
+                self._called(function)
+            else:
+                self._perhaps(function)
         if called in {"os.putenv", "os.unsetenv"} or (owner and self.environment(owner) is not None):
             with self.changed(owner if name not in {"putenv", "unsetenv"} else None) as scope:
                 self.method(scope, name, node)
@@ -187,7 +298,7 @@ class _Python(Environments):
                 self._starts(node, called)
             elif self.copied(node) is None:
                 self._may_start(node, called)
-                if called not in {*self.names.called, *_ENDS} and not self.names.is_plain(node):
+                if not followed and called not in _ENDS and not self.names.is_plain(node):
                     self._see()
                 for given in [*node.args, *(one.value for one in node.keywords)]:
                     if isinstance(given, ast.Name) and given.id in self.copies:  # which may change it
@@ -200,8 +311,9 @@ class _Python(Environments):
 
     def _see(self) -> None:
         """Keep what the environment is here, for this process may be an engine from now on."""
-        if not self.aside and len(self.seen) < _MOST_SEEN and (not self.seen or self.seen[-1] != self.scope.variables):
-            self.seen.append(dict(self.scope.variables))
+        now = self.part_of("")
+        if not self.aside and len(self.seen) < _MOST_SEEN and now not in self.seen:
+            self.seen.append(now)
 
     def _pairs(self, node: ast.Dict | ast.Call) -> list[tuple[Argument, ast.expr]]:
         """The names and values of a dictionary, or those that a call is given; None for a name that is not known."""

@@ -19,7 +19,7 @@ from patches.vllm_ascend.switches import SWITCHES
 from tests.matrix import thinned
 
 X = "PROFILING_MODE"
-HEAD = "import argparse, os, subprocess, sys, time\nfrom engine import LLM, args, call, chance, mode, times\nT, N = 'true', 1\n"
+HEAD = "import argparse, asyncio, os, subprocess, sys, time\nfrom engine import LLM, args, call, chance, mode, times\nT, N = 'true', 1\n"
 VALUES = ("'true'", "''", "T", "f'{T}'", "str(N)", "mode()")
 CONDITIONS = ("chance()", "args.x", "os.environ.get('CHANCE') == '1'")
 STATEMENTS = (
@@ -29,6 +29,10 @@ STATEMENTS = (
     f"os.environ.pop('{X}') if '{X}' in os.environ else None",
     f"os.environ.update({{'{X}': VALUE}})",
     f"os.environ |= {{'{X}': VALUE}}",
+    f"os.environ.pop('{X}', None) if CONDITION else None",
+    f"CONDITION and os.environ.update({{'{X}': VALUE}})",
+    f"[os.environ.update({{'{X}': VALUE}}) for one in range(times())]",
+    f"later = lambda: os.environ.update({{'{X}': VALUE}})",
     *["LLM('m')"] * 3,
     "subprocess.run(['python3', 'a.py'])",
     f"subprocess.run(['python3', 'a.py'], env={{**os.environ, '{X}': VALUE}})",
@@ -47,13 +51,19 @@ BLOCKS = (
     ("if CONDITION:", "else:"),
     ("if CONDITION:",),
     ("for i in range(times()):",),
-    ("for i in (1, 2):",),
+    ("for i in (1, 2):", "else:"),
     ("try:", "except ValueError:"),
     ("try:", "finally:"),
     ("with open(os.devnull):",),
-    ("n = 0\nwhile (n := n + 1) < 3:",),
+    ("COUNT = 0\nwhile (COUNT := COUNT + 1) < 3:",),
     ("match chance():\n    case True:", "    case _:"),
 )
+WAYS_OUT = {
+    "def": ("return",),
+    "for": ("break", "continue"),
+    "while": ("break", "continue"),
+    "try": ("raise ValueError",),
+}
 # Stands for the engine. It writes what the variable is wherever it is called, and at the end of the process.
 ENGINE = f"""
 import atexit, os
@@ -81,14 +91,13 @@ class Generator:
     """Scripts at random, the same for a seed."""
 
     def __init__(self, seed: int) -> None:
-        self.random, self.functions, self.depth = random.Random(seed), list[str](), 0
+        self.random, self.functions, self.inside = random.Random(seed), list[str](), list[str]()
 
     def script(self) -> str:
         """A file that changes the environment, starts programs and calls an engine."""
         text = HEAD + self._block(5)
         if self.random.random() < 0.5:
-            self.depth += 1
-            text += f"def main():\n{indent(self._block(3), '    ')}if __name__ == '__main__':\n    main()\n"
+            text += f"{self._part('def main():', 4)}\nif __name__ == '__main__':\n    main()\n"
         return text
 
     def _block(self, most: int) -> str:
@@ -96,28 +105,34 @@ class Generator:
 
     def _statement(self) -> str:
         kind = self.random.random()
-        if self.depth < 3 and kind < 0.3:
-            self.depth += 1
-            text = self._function() if self.depth == 1 and kind < 0.06 else self._compound()
-            self.depth -= 1
+        if not self.inside and kind < 0.06:
+            name = f"f{len(self.functions)}"
+            text = self._part(f"{self.random.choice(['', 'async '])}def {name}():", 4)
+            self.functions.append(f"asyncio.run({name}())" if text.startswith("async") else f"{name}()")
             return text
+        if len(self.inside) < 3 and kind < 0.3:
+            return "\n".join(self._part(head, 3) for head in self.random.choice(BLOCKS))
         if self.functions and kind < 0.4:
-            return self.random.choice(["{}()", "call({})"]).format(self.random.choice(self.functions))
-        return self._filled("if CONDITION: sys.exit()" if kind > 0.98 else self.random.choice(STATEMENTS))
+            called = self.random.choice(self.functions)
+            return called if called.startswith("asyncio") else self.random.choice([called, f"call({called[:-2]})"])
+        if kind > 0.95:
+            ways = [
+                way
+                for head in self.inside
+                for start, ways in WAYS_OUT.items()
+                if head.startswith(start)
+                for way in ways
+            ]
+            return self._filled(f"if CONDITION: {self.random.choice(['sys.exit()', *ways])}")
+        return self._filled(self.random.choice(STATEMENTS))
 
-    def _function(self) -> str:
-        name = f"f{len(self.functions)}"
-        text = f"def {name}():\n" + indent(self._block(4).rstrip("\n"), "    ")
-        self.functions.append(name)
-        return text
-
-    def _compound(self) -> str:
-        text = ""
-        for head in self.random.choice(BLOCKS):
-            last = head.rpartition("\n")[2]
-            body = indent(self._block(3), last[: len(last) - len(last.lstrip())] + "    ")
-            text += f"{self._filled(head)}\n{body}"
-        return text.rstrip("\n")
+    def _part(self, head: str, most: int) -> str:
+        head = head.replace("COUNT", f"n{len(self.inside)}")
+        last = head.rpartition("\n")[2]
+        self.inside.append(last.removeprefix("async "))
+        body = indent(self._block(most).rstrip("\n"), last[: len(last) - len(last.lstrip())] + "    ")
+        self.inside.pop()
+        return f"{self._filled(head)}\n{body}"
 
     def _filled(self, text: str) -> str:
         for word, choices in {"VALUE": VALUES, "CONDITION": CONDITIONS}.items():

@@ -537,6 +537,16 @@ def test_what_starts_elsewhere_may_have_an_option(tmp_path: Path, text: str, rea
 
 # In Python: a function is run when it is called, and nobody knows of most when and whether.
 E = "os.environ['PROFILING_MODE'] = 'true'\n"
+D = "del os.environ['PROFILING_MODE']\n"
+CLOSURE = f"def go():\n    {E}    e = dict(os.environ)\n    def f(): subprocess.run(['python', 'a'], env=e)\n    {D}    f()\ngo()\n"
+SHADOWED = """e = dict(os.environ)
+def f(): e['PROFILING_MODE'] = 'true'
+def g():
+    e = {}
+    f()
+g()
+subprocess.run(['python', 'a'], env=e)
+"""
 CALLS = [
     (f"def f():\n    {E}\ndef main():\n    if args.p: f()\nmain()\n", UNKNOWN),
     (f"def main():\n    if not args.p: return\n    {E}\nmain()\n", UNKNOWN),
@@ -575,6 +585,36 @@ CALLS = [
     (f"{E}subprocess.run(['python', 'a'], env={{'A': 'b'}})\n__import__('torch')\n", ON),
     ("os.environb[b'PROFILING_MODE'] = b'true'\n", ON),
     ("subprocess.run([b'env', b'PROFILING_MODE=true', b'python', b'a'])\n", ON),
+    # A function of the file is followed where it is called, and a loop begins again with what it left.
+    (f"from vllm import LLM\ndef go():\n    {E}go()\nLLM('m')\n", ON),
+    (f"from vllm import LLM\ndef go():\n    {E}LLM('m')\ngo()\n", UNKNOWN),
+    (f"from vllm import LLM\ndef go():\n    if x: return\n    {E}go()\nLLM('m')\n", UNKNOWN),
+    (f"def go():\n    subprocess.run(['python', 'a'])\n{E}go()\n{D}", ON),
+    (f"def go():\n    if x: return\n    {D}{E}go()\nrun()\n", UNKNOWN),
+    (f"def go():\n    {E}def run():\n    go()\n    subprocess.run(['python', 'a'])\nrun()\n", ON),
+    (f"def go():\n    {E}    LLM('m')\n    {D}Thread(target=go).start()\n", UNKNOWN),
+    (f"class C:\n    def __init__(self):\n        {E}C()\n{D}C()\nLLM('m')\n", UNKNOWN),
+    (f"import asyncio, vllm\nasync def go():\n    {E}    vllm.LLM('m')\nasyncio.run(go())\n", ON),
+    (f"import asyncio, vllm\nasync def go():\n    {E}    vllm.LLM('m')\ngo()\n", UNKNOWN),
+    (f"def go():\n    go()\n    {E}go()\nsubprocess.run(['python', 'a'])\n", ON),
+    (f"def go():\n    if x: go()\n    subprocess.run(['python', 'a'])\n    {E}go()\n", UNKNOWN),
+    ("".join(f"def f{n}():\n    f{n + 1}()\n" for n in range(30)) + f"def f30():\n    {E}f0()\nrun()\n", UNKNOWN),
+    ("e = dict(os.environ)\ne = {'PROFILING_MODE': 'true'}\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    (f"e = dict(os.environ)\n{E}e = os.environ.copy()\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    (f"{E}e = dict(os.environ)\ne = {{}}\nsubprocess.run(['python', 'a'], env=e)\n", OFF),
+    (f"def go():\n    global e\n    e = dict(os.environ)\n{E}go()\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    (CLOSURE, ON),
+    (SHADOWED, UNKNOWN),
+    (f"while x():\n    LLM('m')\n    {E}os.environ.pop('PROFILING_MODE', None)\n", UNKNOWN),
+    (f"for i in x:\n    {E}    if i: break\n    {D}run()\n", UNKNOWN),
+    (f"for i in x:\n    {E}else:\n    {D}subprocess.run(['python', 'a'])\n", OFF),
+    # What may not be run, and what may be left early.
+    ("os.environ.update({'PROFILING_MODE': 'true'}) if x else None\n", UNKNOWN),
+    ("x and os.environ.update({'PROFILING_MODE': 'true'})\n", UNKNOWN),
+    ("f = lambda: os.environ.update({'PROFILING_MODE': 'true'})\nf()\n", UNKNOWN),
+    ("[os.environ.update({'PROFILING_MODE': 'true'}) for i in x]\n", UNKNOWN),
+    (f"{E}try:\n    {D}    run()\n    {E}except E:\n    pass\nsubprocess.run(['python', 'a'])\n", UNKNOWN),
+    ("LLM(os.environ.setdefault('PROFILING_MODE', 'true'))\n", ON),
 ]
 
 
