@@ -28,8 +28,8 @@ class Environments:
     def __init__(self, reading: Reading, scope: Scope, names: Names, file: str, line: int) -> None:
         self.reading, self.scope, self.names, self.file = reading, scope, names, file
         self.first = max(line, 1) if line else 0
-        # Names of copies; dictionaries that are looked at where they are used.
-        self.copies, self.used = set[str](), set[ast.AST]()
+        # Names of copies; the dictionaries, and copies, that are looked at where they are used.
+        self.copies, self.used = set[str](), set[ast.AST | str | None]()
 
     def where(self, node: ast.expr | ast.stmt) -> str:
         """``file:line`` of a node."""

@@ -65,6 +65,8 @@ class _Python(Environments):
         self.ran: dict[tuple[Function, bool, bool], list[tuple[Variables, Variables]]] = {}
         self.again = _MOST_AGAIN
         self.doubtful: dict[ast.stmt, bool] = {}  # whether there are ways out in a statement
+        # What a child may get, and of which dictionary or copy.
+        self.given = list[tuple[ast.AST | str | None, str, Scope]]()
         # The environment at the ways out of the innermost function and loop.
         self.returns, self.breaks = list[Variables](), list[Variables]()
 
@@ -77,6 +79,9 @@ class _Python(Environments):
                 self.scope.perhaps(before)
                 self._unseen(node)
                 self.scope = after
+        for of, where, child in self.given:
+            if of is None or of not in self.used:
+                self.reading.invocation(where, (), child, sure=False)
         last = self.line(self.tree.body[-1].lineno if self.tree.body else 1)
         if self.names.alone and self.started:
             return  # the engine is in what was started
@@ -237,7 +242,7 @@ class _Python(Environments):
                     self.put(scope, self.text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
                 if whole is not None and self.environment(target.value) != "":
                     # A copy of the environment for a child, say, or the settings of an engine.
-                    self._mapping([(self.text(target.slice), whole)])
+                    self._mapping([(self.text(target.slice), whole)], self.environment(target.value))
             elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
                 with self.changed(node.target) as scope:
                     self.merge(scope, node.value, node)
@@ -250,8 +255,7 @@ class _Python(Environments):
         dictionaries = list[ast.Dict]()
         self._evaluate(node, dictionaries)
         for one in dictionaries:
-            if one not in self.used:
-                self._mapping(self._pairs(one))
+            self._mapping(self._pairs(one), one)
 
     def _evaluate(self, node: ast.AST, dictionaries: list[ast.Dict]) -> None:
         """What an expression does, from the inside out; its dictionaries are looked at when all is known of them."""
@@ -276,7 +280,7 @@ class _Python(Environments):
         variables = self.names.resolved(given["env_vars"]) if "env_vars" in given else None
         if isinstance(variables, ast.Dict):
             self.used.add(variables)
-            self._mapping(self._pairs(variables), sure=True)
+            self._mapping(self._pairs(variables), variables, sure=True)
 
     def _call(self, node: ast.Call) -> None:
         called = self.names.full(node.func)
@@ -368,7 +372,7 @@ class _Python(Environments):
         if scope is None:
             scope = self.scope.copy()
             scope.anything(self.where(node), f"env={ast.unparse(given)}"[:200])
-        self.used.add(self.names.resolved(given))
+        self.used |= {self.names.resolved(given), self.environment(given)}
         return scope
 
     def _word(self, node: ast.expr) -> Placed:
@@ -376,8 +380,13 @@ class _Python(Environments):
         text = self.part(node)
         return Placed(text if RUN_TIME not in text or SETTING.match(text) else MANY, self.where(node))
 
-    def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr]], *, sure: bool = False) -> None:
-        """Variables that a child may get, or gets for ``sure`` (``env_vars`` of Ray), and settings (``…_config=``)."""
+    def _mapping(
+        self, pairs: Iterable[tuple[Argument, ast.expr]], of: ast.AST | str | None = None, *, sure: bool = False
+    ) -> None:
+        """Variables that a child may get, or gets for ``sure`` (``env_vars`` of Ray), and settings (``…_config=``).
+
+        Those ``of`` a dictionary or a copy of the environment may be seen where a child gets it.
+        """
         child, words = self.scope.copy(), list[Argument]()
         places, changed = list[str](), False
         for name, value in pairs:
@@ -389,8 +398,10 @@ class _Python(Environments):
                 changed = True
             elif name and name.endswith("_config"):
                 words += self._options("--" + name.replace("_", "-"), value)
-        if changed:
+        if changed and sure:
             self.reading.invocation(places[0], (), child, self.reading.sure)
+        elif changed:
+            self.given.append((of, places[0], child))
         if words:
             self.reading.invocation(places[0], words, None)
 

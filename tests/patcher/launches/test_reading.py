@@ -603,6 +603,9 @@ CALLS = [
     (f"e = dict(os.environ)\n{E}e = os.environ.copy()\nsubprocess.run(['python', 'a'], env=e)\n", ON),
     (f"{E}e = dict(os.environ)\ne = {{}}\nsubprocess.run(['python', 'a'], env=e)\n", OFF),
     (f"def go():\n    global e\n    e = dict(os.environ)\n{E}go()\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    ("e = {'PROFILING_MODE': 'true'}\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    ("e = dict(os.environ)\ne['PROFILING_MODE'] = 'true'\nlaunch(e)\n", UNKNOWN),
+    ("e = {'PROFILING_MODE': 'true'}\nlaunch(e)\n", UNKNOWN),
     (CLOSURE, ON),
     (SHADOWED, UNKNOWN),
     (f"while x():\n    LLM('m')\n    {E}os.environ.pop('PROFILING_MODE', None)\n", UNKNOWN),
@@ -616,6 +619,13 @@ CALLS = [
     (f"{E}try:\n    {D}    run()\n    {E}except E:\n    pass\nsubprocess.run(['python', 'a'])\n", UNKNOWN),
     ("LLM(os.environ.setdefault('PROFILING_MODE', 'true'))\n", ON),
 ]
+
+
+@pytest.mark.parametrize("env", ["dict(os.environ)", "{}", "{**os.environ}"])
+def test_what_a_child_surely_gets_is_not_unknown(tmp_path: Path, env: str) -> None:
+    text = f"import os, subprocess\ne = {env}\ne['VLLM_TORCH_PROFILER_DIR'] = '/t'\nsubprocess.run(['vllm'], env=e)\n"
+    findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=write(tmp_path, "run.py", text))
+    assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
 
 
 @pytest.mark.parametrize(("text", "expected"), CALLS)
