@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from patcher.launches.invocation import ANY, RUN_TIME, Argument, Assignment, Variables, known
+from patcher.launches.invocation import ANY, RUN_TIME, Argument, Variables, known
 from patcher.launches.pynames import Names, dotted
-from patcher.launches.scope import Scope
+from patcher.launches.scope import Scope, together
 
 if TYPE_CHECKING:
     from patcher.launches.reading import Reading
 
 _ENVIRON = frozenset({"os.environ", "environ", "os.environb"})
+_COPIES = frozenset({"dict", "copy", "copy.copy", "copy.deepcopy", "deepcopy"})
+
+# The variables of each environment by its name: those of the process by PROCESS, those of a copy by the copy's.
+State = Mapping[str, Variables]
+PROCESS = ""
 
 
 class Environments:
     """What is put into an environment, and what an expression makes of those that there are.
 
-    The scope holds all of them: the variables of the process by their names, those of a copy behind its name and a
-    dot.
+    ``scope`` is the process, ``copies`` has the variables of the copies that there are by now, and ``copied`` the names
+    of all that were made anywhere.
     """
 
     def __init__(self, reading: Reading, scope: Scope, names: Names, file: str, line: int) -> None:
         self.reading, self.scope, self.names, self.file = reading, scope, names, file
         self.first = max(line, 1) if line else 0
-        # Names of copies; the dictionaries, and copies, that are looked at where they are used.
-        self.copies, self.used = set[str](), set[ast.AST | str | None]()
+        self.copies: dict[str, Variables] = {}
+        self.copied = set[str]()
+        # The dictionaries, and copies, that are looked at where they are used.
+        self.used = set[ast.AST | str | None]()
 
     def where(self, node: ast.expr | ast.stmt) -> str:
         """``file:line`` of a node."""
@@ -39,85 +46,85 @@ class Environments:
         """``file:line`` of a line that is counted from the first one of the text."""
         return f"{self.file}:{number + self.first - 1}" if self.first else self.file
 
+    def now(self) -> State:
+        """What all environments are here."""
+        return {PROCESS: dict(self.scope.variables), **self.copies}
+
+    def become(self, state: State) -> None:
+        """Take all environments for what they are in a state."""
+        self.scope.variables = dict(state[PROCESS])
+        self.copies = {name: one for name, one in state.items() if name != PROCESS}
+
+    def become_any(self, states: Sequence[State]) -> None:
+        """Take each environment for what it may be in any of the states in which there is one."""
+        depth, names = self.reading.depth, {name: None for state in states for name in state}
+        self.become({name: together([one[name] for one in states if name in one], depth) for name in names})
+
+    def lose(self, node: ast.stmt) -> None:
+        """Leave all environments to the run."""
+        self.scope.anything(self.where(node), "")
+        self.copies = {name: dict(self.scope.variables) for name in self.copied}
+
     def environment(self, node: ast.expr) -> str | None:
-        """What the names of an environment's variables begin with in our scope, None where it is none.
+        """The name of the environment that an expression is, None where it is none."""
+        node = self.names.resolved(node, self.copied)
+        if isinstance(node, ast.Name) and node.id in self.copied:
+            return node.id
+        return PROCESS if self.names.full(node) in _ENVIRON else None
 
-        That is nothing for the one of the process, and the name and a dot for a copy.
-        """
-        for _ in range(8):
-            if isinstance(node, ast.Name) and node.id in self.copies:
-                return f"{node.id}."
-            if not isinstance(node, ast.Name) or (known := self.names.values.get(node.id)) is None:
-                break
-            node = known
-        return "" if self.names.full(node) in _ENVIRON else None
-
-    def copied(self, node: ast.expr) -> Scope | None:
-        """The environment that an expression is or makes, None for what is none that is known."""
-        prefix, node = self.environment(node), self.names.resolved(node)
-        scope = self.scope.copy()
-        if prefix is not None:
-            scope.variables = self.part_of(prefix)
+    def made(self, node: ast.expr) -> Scope | None:
+        """A scope with the environment that an expression is or makes, None for what is none that is known."""
+        name, node = self.environment(node), self.names.resolved(node)
+        if name is not None:
+            scope = self.scope.copy()
+            if name in self.copies:
+                scope.variables = dict(self.copies[name])
+            elif name != PROCESS:
+                scope.anything(self.where(node), name)
             return scope
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            first = self.made(node.left)
+            if first is not None:
+                self.merge(first, node.right, node)
+            return first
         if isinstance(node, ast.Dict):
-            scope.variables = {}
+            scope = self.scope.copy(variables={})
             for key, value in zip(node.keys, node.values, strict=True):
                 if key is None:
                     self.merge(scope, value, node)
                 else:
                     self.put(scope, self.text(key), value, value)
             return scope
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-            first = self.copied(node.left)
-            if first is not None:
-                self.merge(first, node.right, node)
-            return first
         if not isinstance(node, ast.Call):
             return None
         owner = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == "copy" else None
-        if owner is not None and self.copied(owner) is not None and not node.args:
-            return self.copied(owner)
-        if dotted(node.func) not in {"dict", "copy", "copy.copy", "copy.deepcopy", "deepcopy"} or len(node.args) > 1:
-            return None
-        scope.variables = {}
-        for one in node.args:
-            self.merge(scope, one, node)
-        self._keywords(scope, node)
-        return scope
-
-    def part_of(self, prefix: str) -> dict[str, tuple[Assignment, ...]]:
-        """The variables of an environment: those of the process have names without a dot."""
-        known = self.scope.variables.items()
-        if not prefix:
-            return {name: ways for name, ways in known if "." not in name}
-        return {name[len(prefix) :]: ways for name, ways in known if name.startswith(prefix)}
+        copy = self.made(owner) if owner is not None and not node.args else None
+        if copy is None and dotted(node.func) in _COPIES and len(node.args) <= 1:
+            copy = self.scope.copy(variables={})
+            self._merge_given(copy, node)
+        return copy
 
     @contextmanager
     def changed(self, node: ast.expr | None) -> Iterator[Scope]:
         """A scope in which an environment can be changed; of None that is the one of the process."""
-        prefix = "" if node is None else self.environment(node)
-        if prefix == "":
+        name = PROCESS if node is None else self.environment(node)
+        if name == PROCESS:
             yield self.scope
             return
-        scope = self.scope.copy()
-        scope.variables = self.part_of(prefix or " ")
+        scope = (None if node is None or name is None else self.made(node)) or self.scope.copy()
         yield scope
-        if prefix:
-            kept = {name: ways for name, ways in self.scope.variables.items() if not name.startswith(prefix)}
-            self.scope.variables = kept | {f"{prefix}{name}": ways for name, ways in scope.variables.items()}
+        if name is not None:
+            self.copies[name] = scope.variables
 
-    def named(self, name: str, whole: ast.expr | None) -> None:
+    def named(self, name: str, whole: ast.expr | None, node: ast.stmt) -> None:
         """Know what a name stands for; of one that is set to something else later nothing is known."""
-        copy = self.copied(whole) if whole is not None and self.environment(whole) is None else None
-        if name in self.copies:
-            with self.changed(ast.Name(name)) as scope:
-                scope.variables = {} if copy is None else copy.variables
-                if copy is None:
-                    scope.anything(self.file, name)
-            return
-        if copy is not None and name not in self.names.values and name in self.names.passed:
-            self.copies.add(name)
-            self.scope.variables |= {f"{name}.{key}": ways for key, ways in copy.variables.items()}
+        made = self.made(whole) if whole is not None and self.environment(whole) is None else None
+        if name in self.copied or (made and name not in self.names.values and name in self.names.passed):
+            if made is None:
+                made = self.scope.copy()
+                made.anything(self.where(node), ast.unparse(node)[:200])
+            self.copied.add(name)
+            self.copies[name] = made.variables
         self.names.values[name] = whole if self.names.values.get(name, whole) is whole else None
 
     def method(self, scope: Scope, name: str, node: ast.Call) -> None:
@@ -137,13 +144,13 @@ class Environments:
                     self.put(scope, variable, value, node)
                     if variable:
                         scope.variables[variable] = (*kept, *scope.look(variable))
-            case "update" | "__ior__", given:
-                for one in given:
-                    self.merge(scope, one, node)
-                self._keywords(scope, node)
+            case "update" | "__ior__", _:
+                self._merge_given(scope, node)
 
-    def _keywords(self, scope: Scope, node: ast.Call) -> None:
-        """Put what a call is given by name."""
+    def _merge_given(self, scope: Scope, node: ast.Call) -> None:
+        """Put what a call is given: mappings, and variables by their names."""
+        for one in node.args:
+            self.merge(scope, one, node)
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.merge(scope, keyword.value, node)
@@ -152,9 +159,8 @@ class Environments:
 
     def merge(self, scope: Scope, given: ast.expr, node: ast.stmt | ast.expr) -> None:
         """Put all that a mapping has."""
-        whole = self.names.resolved(given)
-        self.used.add(whole)
-        other = self.copied(given)
+        self.used.add(self.names.resolved(given))
+        other = self.made(given)
         if other is None or ANY in other.variables:
             scope.anything(self.where(node), ast.unparse(node)[:200])
         for name, ways in (other.variables if other else {}).items():
@@ -189,7 +195,7 @@ class Environments:
             return None if None in parts else "".join(map(str, parts))
         if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
             return self.text(node.value, steps - 1)
-        if isinstance(node, ast.Subscript) and self.environment(node.value) == "":
+        if isinstance(node, ast.Subscript) and self.environment(node.value) == PROCESS:
             return self._variable(self.text(node.slice, steps - 1))
         return self._call_text(node, steps) if isinstance(node, ast.Call) else None
 
@@ -220,11 +226,3 @@ class Environments:
             return text
         parts = map(self.text, node.values) if isinstance(node, ast.JoinedStr) else [None]
         return "".join(RUN_TIME if part is None else part for part in parts)
-
-
-def divided(
-    variables: Variables, names: Container[str]
-) -> tuple[dict[str, tuple[Assignment, ...]], dict[str, tuple[Assignment, ...]]]:
-    """The variables of the copies of these names, and all others."""
-    own = {name: ways for name, ways in variables.items() if "." in name and name.partition(".")[0] in names}
-    return own, {name: ways for name, ways in variables.items() if name not in own}

@@ -6,6 +6,7 @@ import ast
 import builtins
 import sys
 from collections import Counter
+from collections.abc import Container
 
 # Modules that are known by the names that they have themselves.
 _MODULES = frozenset({"os", "subprocess"})
@@ -50,8 +51,10 @@ class Names:
         """The names of each function that nothing else sees; of a name of several scopes nothing is known."""
         functions = [one for one in ast.walk(tree) if isinstance(one, Function)]
         local = {one: _stored(one) for one in functions}
-        nested = {inner: outer for outer in functions for inner in ast.walk(outer) if inner is not outer}
-        crossing = {name.id for one in functions if one in nested for name in ast.walk(one)
+        nested = {
+            one for outer in functions for one in ast.walk(outer) if isinstance(one, Function) and one is not outer
+        }
+        crossing = {name.id for one in nested for name in ast.walk(one)
                     if isinstance(name, ast.Name) and name.id not in local[one]}  # fmt: skip
         often = Counter(name for names in local.values() for name in names)
         elsewhere = _stored(tree) | {name for name in crossing if often[name] > 1}
@@ -113,13 +116,13 @@ class Names:
         head, dot, rest = dotted(node).partition(".")
         return f"{self._aliases.get(head, head)}{dot}{rest}"
 
-    def resolved(self, node: ast.expr, steps: int = 8) -> ast.expr:
-        """What a name stands for, or the expression itself."""
-        while isinstance(node, ast.Name) and steps:
-            known = self.values.get(node.id)
+    def resolved(self, node: ast.expr, stop: Container[str] = ()) -> ast.expr:
+        """What a name stands for, or the expression itself; the names at which to ``stop`` stand for themselves."""
+        for _ in range(8):
+            known = self.values.get(node.id) if isinstance(node, ast.Name) and node.id not in stop else None
             if known is None:
                 break
-            node, steps = known, steps - 1
+            node = known
         return node
 
     def run_by(self, node: ast.Call) -> list[Function]:

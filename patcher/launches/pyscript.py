@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from patcher.launches.invocation import RUN_TIME, Argument, Placed, Variables
 from patcher.launches.program import SHELLS, is_python, is_quiet, name_of
-from patcher.launches.pyenviron import Environments, divided
+from patcher.launches.pyenviron import PROCESS, Environments, State
 from patcher.launches.pynames import Function, Names, dotted, is_main
 from patcher.launches.scope import MANY, SETTING, Place, Scope, together
 
@@ -58,27 +58,29 @@ class _Python(Environments):
         # The environment where something is called that may be an engine; in how many functions this is.
         self.seen, self.aside = list[Variables](), 0
         # The functions that may be called unseen, here or behind anything that follows, and what was set here.
-        self.later: list[tuple[Function, Variables]] | None = []
+        self.later: list[tuple[Function, State]] | None = []
         # The functions that run, with what it was where they called themselves; those that ran, with what they made of
         # it; how often that may be.
-        self.running: dict[Function, Variables | None] = {}
-        self.ran: dict[tuple[Function, bool, bool], list[tuple[Variables, Variables]]] = {}
+        self.running: dict[Function, State | None] = {}
+        self.ran: dict[tuple[Function, bool, bool], list[tuple[State, State]]] = {}
         self.again = _MOST_AGAIN
-        self.doubtful: dict[ast.stmt, bool] = {}  # whether there are ways out in a statement
+        self.doubtful: dict[ast.stmt, bool] = {}
         # What a child may get, and of which dictionary or copy.
         self.given = list[tuple[ast.AST | str | None, str, Scope]]()
         # The environment at the ways out of the innermost function and loop.
-        self.returns, self.breaks = list[Variables](), list[Variables]()
+        self.returns, self.breaks = list[State](), list[State]()
 
     def run(self) -> None:
         self._block(self.tree.body)
         later, self.later = self.later or [], None
         for node, before in later:
-            if self.scope.variables != before:
-                after, self.scope = self.scope, self.scope.copy()
-                self.scope.perhaps(before)
+            after, scope = self.now(), self.scope
+            if after != before:
+                self.scope = scope.copy()
+                self.scope.perhaps(before[PROCESS])
                 self._unseen(node)
-                self.scope = after
+                self.scope = scope
+                self.become(after)
         for of, where, child in self.given:
             if of is None or of not in self.used:
                 self.reading.invocation(where, (), child, sure=False)
@@ -86,40 +88,41 @@ class _Python(Environments):
         if self.names.alone and self.started:
             return  # the engine is in what was started
         whole = self.scope.copy()
-        whole.variables = together([*self.seen, self.part_of("")], _MOST_SEEN)
+        whole.variables = together([*self.seen, self.scope.variables], 1)  # what is set in a branch stays so
         if len(self.seen) >= _MOST_SEEN:
             whole.anything(last, "")
         self.reading.invocation(last, (), whole)
 
     # --- statements ---
 
-    def _block(self, statements: Sequence[ast.stmt]) -> list[Variables]:
-        """Follow statements; return what the environment is between them."""
-        depth, doubts, states = self.reading.depth, 0, [self._now()]
+    def _block(self, statements: Sequence[ast.stmt], between: list[State] | None = None) -> None:
+        """Follow statements, and keep what the environments are ``between`` them."""
+        depth, doubts = self.reading.depth, 0
         for node in statements:
             for child in ast.iter_child_nodes(node):
                 if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
                     self._expressions(child)
             self._assignment(node)
             self._inside(node)
-            states.append(self._now())
+            if between is not None:
+                between.append(self.now())
+            if isinstance(node, ast.Return):
+                self.returns.append(self.now())
+            if isinstance(node, ast.Break | ast.Continue):
+                self.breaks.append(self.now())
             if isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue) or self._ends(node):
-                ways = self.returns if isinstance(node, ast.Return) else self.breaks
-                ways += states[-1:] if isinstance(node, ast.Return | ast.Break | ast.Continue) else []
                 break  # what stands behind is never reached
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                if node not in self.doubtful:
-                    inside = [one for one in ast.walk(node) if one is not node]
-                    self.doubtful[node] = any(
-                        isinstance(one, ast.Return | ast.Raise) or self._ends(one) for one in inside
-                    )
-                doubts += self.doubtful[node]
+            if not isinstance(node, Function | ast.ClassDef):
+                doubts += self._may_end(node)
                 self.reading.depth = depth + bool(doubts)
         self.reading.depth = depth
-        return states
 
-    def _now(self) -> Variables:
-        return dict(self.scope.variables)
+    def _may_end(self, node: ast.stmt) -> bool:
+        """Whether there are ways out in a statement."""
+        if node not in self.doubtful:
+            inside = [one for one in ast.walk(node) if one is not node]
+            self.doubtful[node] = any(isinstance(one, ast.Return | ast.Raise) or self._ends(one) for one in inside)
+        return self.doubtful[node]
 
     def _ends(self, node: ast.AST) -> bool:
         """Whether the program ends here."""
@@ -132,7 +135,7 @@ class _Python(Environments):
         if isinstance(node, Function):
             if node.name not in self.names.followed:
                 if self.later is not None:
-                    self.later.append((node, self._now()))
+                    self.later.append((node, self.now()))
                 self._unseen(node)
         elif isinstance(node, ast.If) and not is_main(node.test):
             self._branches([body, other])
@@ -142,31 +145,33 @@ class _Python(Environments):
             whole = any(ast.unparse(one.pattern) == "_" and one.guard is None for one in node.cases)
             self._branches([*(one.body for one in node.cases), *([] if whole else [[]])])
         elif isinstance(node, ast.Try | ast.TryStar):
-            states = self._block(body)
+            between = [self.now()]
+            self._block(body, between if node.handlers else None)
             self._block(other)
             if node.handlers:
-                raised = together(states, self.reading.depth)
-                self._branches([one.body for one in node.handlers], raised, [self._now()])
+                end = self.now()
+                self.become_any(between)
+                self._branches([one.body for one in node.handlers], [end])
             self._block(last)
         else:
             self._block(body)
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         """What is run any number of times, and begins again with what it left."""
-        outer, self.breaks, before = self.breaks, [], self._now()
+        outer, self.breaks, before = self.breaks, [], self.now()
         self._branches([node.body, []])
-        if self.scope.variables != before and self._may_again(node):
+        if self.now() != before and self._may_again(node):
             self._branches([[*([node.test] if isinstance(node, ast.While) else []), *node.body], []])
         breaks, self.breaks = self.breaks, outer
-        self.scope.variables = together([*breaks, self._now()], self.reading.depth)
+        self.become_any([*breaks, self.now()])
         self._block(node.orelse)
-        self.scope.variables = together([*breaks, self._now()], self.reading.depth)
+        self.become_any([*breaks, self.now()])
 
     def _may_again(self, node: ast.stmt) -> bool:
         """Whether to follow once more what was followed already; too much of that may set anything."""
         self.again -= 1
         if self.again < 0:
-            self.scope.anything(self.where(node), "")
+            self.lose(node)
         return self.again >= 0
 
     def _unseen(self, node: Function) -> None:
@@ -177,24 +182,24 @@ class _Python(Environments):
 
     def _perhaps(self, node: Function) -> None:
         self.reading.depth += 1
-        before = self._now()
+        before = self.now()
         self._called(node)
         self.reading.depth -= 1
-        self.scope.variables = together([before, self._now()], self.reading.depth)
+        self.become_any([before, self.now()])
 
     def _called(self, node: Function) -> None:
         """The statements of a function, up to any way out of it; the copies of its callers are not its own."""
         if node in self.running:
             # What it changes is not known yet; if it changes anything it is followed again, with that.
             state = self.running[node]
-            self.scope.variables = together([*([state] if state else []), self._now()], self.reading.depth)
-            self.running[node] = self._now()
+            self.become_any([*([state] if state else []), self.now()])
+            self.running[node] = self.now()
             return
         if len(self.running) > _MOST_RUNNING:
-            self.scope.anything(self.where(node), "")
+            self.lose(node)
             return
-        local = self.names.local[node].union(*(self.names.local[one] for one in self.running))
-        others, before = divided(self._now(), local)
+        local, now = self.names.local[node].union(*(self.names.local[one] for one in self.running)), self.now()
+        before = {name: one for name, one in now.items() if name not in local}
         known = self.ran.setdefault((node, bool(self.reading.depth), bool(self.aside)), [])
         after = next((after for state, after in known if state == before), None)
         if after is None and (not known or self._may_again(node)):
@@ -204,34 +209,31 @@ class _Python(Environments):
                 self.running[node] = after
                 after = self._statements(node, before)
             del self.running[node]
-            after = divided(after, local)[1]
             known.append((before, after))
         if after is not None:
-            self.scope.variables = {**after, **others}
+            self.become({**now, **{name: one for name, one in after.items() if name not in local}})
 
-    def _statements(self, node: Function, before: Variables) -> Variables:
+    def _statements(self, node: Function, before: State) -> State:
         outer, self.returns, breaks, self.breaks = self.returns, [], self.breaks, []
-        self.scope.variables = dict(before)
+        self.become(before)
         self._block(node.body)
-        after = together([*self.returns, self._now()], self.reading.depth)
+        self.become_any([*self.returns, self.now()])
         self.returns, self.breaks = outer, breaks
-        return after
+        return self.now()
 
-    def _branches(
-        self, ways: Sequence[Sequence[ast.AST]], start: Variables | None = None, others: Sequence[Variables] = ()
-    ) -> None:
+    def _branches(self, ways: Sequence[Sequence[ast.AST]], others: Sequence[State] = ()) -> None:
         """Follow several ways, of which one is run, or one of the ``others`` that were followed already."""
-        entry, ends = self._now() if start is None else start, [*others]
+        entry, ends = self.now(), [*others]
         self.reading.depth += 1
         for way in ways:
-            self.scope.variables = dict(entry)
+            self.become(entry)
             for node in way:
                 if not isinstance(node, ast.stmt):
                     self._expressions(node)
             self._block([node for node in way if isinstance(node, ast.stmt)])
-            ends.append(self._now())
+            ends.append(self.now())
         self.reading.depth -= 1
-        self.scope.variables = together(ends, self.reading.depth)
+        self.become_any(ends)
 
     def _assignment(self, node: ast.stmt) -> None:
         targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [getattr(node, "target", None)]
@@ -240,14 +242,14 @@ class _Python(Environments):
             if isinstance(target, ast.Subscript):
                 with self.changed(target.value) as scope:
                     self.put(scope, self.text(target.slice), whole, node, drop=isinstance(node, ast.Delete))
-                if whole is not None and self.environment(target.value) != "":
+                if whole is not None and self.environment(target.value) != PROCESS:
                     # A copy of the environment for a child, say, or the settings of an engine.
                     self._mapping([(self.text(target.slice), whole)], self.environment(target.value))
             elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.BitOr):
                 with self.changed(node.target) as scope:
                     self.merge(scope, node.value, node)
-            if isinstance(target, ast.Name) and not (isinstance(node, ast.AugAssign) and target.id in self.copies):
-                self.named(target.id, whole)
+            if isinstance(target, ast.Name) and not (isinstance(node, ast.AugAssign) and target.id in self.copied):
+                self.named(target.id, whole, node)
 
     # --- expressions ---
 
@@ -277,10 +279,12 @@ class _Python(Environments):
         elif isinstance(node, ast.Dict):
             dictionaries.append(node)
             given = {self.text(key): value for key, value in zip(node.keys, node.values, strict=True) if key}
-        variables = self.names.resolved(given["env_vars"]) if "env_vars" in given else None
-        if isinstance(variables, ast.Dict):
-            self.used.add(variables)
-            self._mapping(self._pairs(variables), variables, sure=True)
+        variables = given.get("env_vars")
+        if variables is not None and self.made(variables) is not None:
+            worker = self.scope.copy()
+            self.merge(worker, variables, variables)
+            self.used.add(self.environment(variables))
+            self.reading.invocation(self.where(variables), (), worker, self.reading.sure)
 
     def _call(self, node: ast.Call) -> None:
         called = self.names.full(node.func)
@@ -300,22 +304,22 @@ class _Python(Environments):
         elif name not in _TALK:
             if any(kind.fullmatch(called) for kind in (_TEXTS, _LISTS, _WORDS)):
                 self._starts(node, called)
-            elif self.copied(node) is None:
+            elif self.made(node) is None:
                 self._may_start(node, called)
                 if not followed and called not in _ENDS and not self.names.is_plain(node):
                     self._see()
                 for given in [*node.args, *(one.value for one in node.keywords)]:
-                    if isinstance(given, ast.Name) and given.id in self.copies:  # which may change it
+                    if isinstance(given, ast.Name) and given.id in self.copied:  # which may change it
                         with self.changed(given) as scope:
                             scope.anything(self.where(node), ast.unparse(node)[:200])
             inside = (one for given in (*node.args, *node.keywords) for one in ast.walk(given))
             paths = (one.value for one in inside if isinstance(one, ast.Constant) and isinstance(one.value, str))
             self.reading.invocation(self.where(node), [called, *(one for one in paths if "/" in one)], None)
-            self._mapping(self._pairs(node))
+            self._mapping(self._pairs(node), node)
 
     def _see(self) -> None:
         """Keep what the environment is here, for this process may be an engine from now on."""
-        now = self.part_of("")
+        now = dict(self.scope.variables)
         if not self.aside and len(self.seen) < _MOST_SEEN and now not in self.seen:
             self.seen.append(now)
 
@@ -368,7 +372,7 @@ class _Python(Environments):
             given = node.args[-1] if node.args else None
         if given is None or (isinstance(given, ast.Constant) and given.value is None):
             return self.scope.copy()
-        scope = self.copied(given)
+        scope = self.made(given)
         if scope is None:
             scope = self.scope.copy()
             scope.anything(self.where(node), f"env={ast.unparse(given)}"[:200])
@@ -380,10 +384,8 @@ class _Python(Environments):
         text = self.part(node)
         return Placed(text if RUN_TIME not in text or SETTING.match(text) else MANY, self.where(node))
 
-    def _mapping(
-        self, pairs: Iterable[tuple[Argument, ast.expr]], of: ast.AST | str | None = None, *, sure: bool = False
-    ) -> None:
-        """Variables that a child may get, or gets for ``sure`` (``env_vars`` of Ray), and settings (``…_config=``).
+    def _mapping(self, pairs: Iterable[tuple[Argument, ast.expr]], of: ast.AST | str | None) -> None:
+        """Variables that a child may get, and settings (``…_config=``).
 
         Those ``of`` a dictionary or a copy of the environment may be seen where a child gets it.
         """
@@ -393,14 +395,12 @@ class _Python(Environments):
             places += [self.where(value)] if name else []
             if name and _VARIABLE.fullmatch(name):
                 found = f"{name}: {ast.unparse(value)[:200]}"
-                depth = self.reading.depth if sure else max(1, self.reading.depth)
+                depth = max(1, self.reading.depth)
                 child.put(name, self.text(value), self.where(value), found, export=True, depth=depth)
                 changed = True
             elif name and name.endswith("_config"):
                 words += self._options("--" + name.replace("_", "-"), value)
-        if changed and sure:
-            self.reading.invocation(places[0], (), child, self.reading.sure)
-        elif changed:
+        if changed:
             self.given.append((of, places[0], child))
         if words:
             self.reading.invocation(places[0], words, None)

@@ -19,7 +19,7 @@ from patches.vllm_ascend.switches import SWITCHES
 from tests.matrix import thinned
 
 X = "PROFILING_MODE"
-HEAD = "import argparse, asyncio, os, subprocess, sys, time\nfrom engine import LLM, args, call, chance, mode, times\nT, N = 'true', 1\n"
+HEAD = "import argparse, asyncio, os, subprocess, sys, time\nfrom engine import LLM, args, call, chance, mode, times\nT, N = 'true', 1\npart = dict(os.environ)\n"
 VALUES = ("'true'", "''", "T", "f'{T}'", "str(N)", "mode()")
 CONDITIONS = ("chance()", "args.x", "os.environ.get('CHANCE') == '1'")
 STATEMENTS = (
@@ -40,6 +40,12 @@ STATEMENTS = (
     f"env = os.environ.copy()\nenv['{X}'] = VALUE\nsubprocess.run(['python3', 'a.py'], env=env)",
     f"child = dict(os.environ)\nchild.pop('{X}', None)\nsubprocess.call('python3 a.py', shell=True, env=child)",
     f"other = dict(os.environ)\nother.update({X}='true')",
+    f"subprocess.run(['python3', 'a.py'], env=dict(os.environ, {X}=VALUE))",
+    "kept = dict(os.environ)\nos.environ.clear()\nos.environ.update(kept)",
+    f"part['{X}'] = VALUE",
+    f"part.update({X}=VALUE)",
+    f"part.pop('{X}', None)",
+    *["subprocess.run(['python3', 'a.py'], env=part)"] * 2,
     "os.system('python3 a.py')",
     f"os.system('{X}=true python3 a.py')",
     f"os.system('export {X}=true; python3 a.py')",
@@ -96,6 +102,7 @@ class Generator:
     def script(self) -> str:
         """A file that changes the environment, starts programs and calls an engine."""
         text = HEAD + self._block(5)
+        text += "".join(f"{call}\n" for call in self.functions)  # what is never run may be on
         if self.random.random() < 0.5:
             text += f"{self._part('def main():', 4)}\nif __name__ == '__main__':\n    main()\n"
         return text

@@ -539,6 +539,11 @@ def test_what_starts_elsewhere_may_have_an_option(tmp_path: Path, text: str, rea
 E = "os.environ['PROFILING_MODE'] = 'true'\n"
 D = "del os.environ['PROFILING_MODE']\n"
 CLOSURE = f"def go():\n    {E}    e = dict(os.environ)\n    def f(): subprocess.run(['python', 'a'], env=e)\n    {D}    f()\ngo()\n"
+BRANCHES = """e = dict(os.environ)
+if x: e.update(settings())
+else: e['PROFILING_MODE'] = ''
+subprocess.run(['python', 'a'], env=e)
+"""
 SHADOWED = """e = dict(os.environ)
 def f(): e['PROFILING_MODE'] = 'true'
 def g():
@@ -606,6 +611,12 @@ CALLS = [
     ("e = {'PROFILING_MODE': 'true'}\nsubprocess.run(['python', 'a'], env=e)\n", ON),
     ("e = dict(os.environ)\ne['PROFILING_MODE'] = 'true'\nlaunch(e)\n", UNKNOWN),
     ("e = {'PROFILING_MODE': 'true'}\nlaunch(e)\n", UNKNOWN),
+    ("e = dict(os.environ)\ne['PROFILING_MODE'] = 'true'\nload_dotenv()\nsubprocess.run(['python', 'a'], env=e)\n", ON),
+    (f"{E}e = dict(os.environ)\nos.environ.clear()\nos.environ.update(e)\nsubprocess.run(['python', 'a'])\n", ON),
+    (BRANCHES, UNKNOWN),
+    ("e = {'PROFILING_MODE': 'true'}\ne['PROFILING_MODE'] = ''\nray.init(runtime_env={'env_vars': e})\n", OFF),
+    ("e = {}\ne['PROFILING_MODE'] = 'true'\nray.init(runtime_env={'env_vars': e})\n", ON),
+    ("ray.init(runtime_env={'env_vars': {**settings(), 'A': 'b'}})\n", UNKNOWN),
     (CLOSURE, ON),
     (SHADOWED, UNKNOWN),
     (f"while x():\n    LLM('m')\n    {E}os.environ.pop('PROFILING_MODE', None)\n", UNKNOWN),
@@ -621,9 +632,14 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("env", ["dict(os.environ)", "{}", "{**os.environ}"])
+@pytest.mark.parametrize(
+    "env",
+    ["dict(os.environ)\ne['V'] = '/t'", "{}\ne['V'] = '/t'", "{**os.environ, 'V': '/t'}", "dict(os.environ, V='/t')"],
+)
 def test_what_a_child_surely_gets_is_not_unknown(tmp_path: Path, env: str) -> None:
-    text = f"import os, subprocess\ne = {env}\ne['VLLM_TORCH_PROFILER_DIR'] = '/t'\nsubprocess.run(['vllm'], env=e)\n"
+    text = (
+        f"import os, subprocess\ne = {env.replace('V', 'VLLM_TORCH_PROFILER_DIR')}\nsubprocess.run(['vllm'], env=e)\n"
+    )
     findings = detect(VLLM_ASCEND, version="0.11.0rc1", environ={}, script=write(tmp_path, "run.py", text))
     assert [one.state for one in findings if one.state is not OFF] == [State.ARMED]
 
