@@ -125,7 +125,8 @@ class Environments:
                 made.anything(self.where(node), ast.unparse(node)[:200])
             self.copied.add(name)
             self.copies[name] = made.variables
-        self.names.values[name] = whole if self.names.values.get(name, whole) is whole else None
+        itself = whole is not None and any(isinstance(one, ast.Name) and one.id == name for one in ast.walk(whole))
+        self.names.values[name] = whole if self.names.values.get(name, whole) is whole and not itself else None
 
     def method(self, scope: Scope, name: str, node: ast.Call) -> None:
         """A method of an environment; one that is given what only the run tells may set anything."""

@@ -43,10 +43,14 @@ def read_python(reading: Reading, text: str, scope: Scope, name: str, line: int,
             warnings.simplefilter("ignore")  # of escapes in the script, say, which is not ours
             tree = ast.parse(text)
         _Python(reading, scope, name, line, folder, tree).run()
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, ValueError):
         for number, row in enumerate(text.split("\n"), line):
             for variable in re.findall(r"\b[A-Z][A-Z0-9_]{3,}\b", row.partition("#")[0]):
                 scope.put(variable, None, f"{name}:{number}", row.strip()[:200], export=True, depth=0)
+        reading.invocation(f"{name}:{line}", (), scope)
+    except (RecursionError, MemoryError):
+        # It may set and start anything, also what stands behind names that lead round in a circle.
+        scope.anything(f"{name}:{line}", "")
         reading.invocation(f"{name}:{line}", (), scope)
 
 
