@@ -315,6 +315,7 @@ def _drive(run: Run, folder: Path, version: str) -> None:
     for capture in filter(None, () if run.lent else (run.beside, run.capture)):
         rlpatch("apply", f"vllm=={version}", *capture, "--path", site)
     if run.npu:
+        environments.refuse_cuda(python)
         (torch_npu,) = environments.torch_npu_env().parents[1].glob("lib/python3*/site-packages/torch_npu")
         (site / "torch_npu").symlink_to(torch_npu)
     engines = [engine.as_job(folder) for engine in run.engines]
