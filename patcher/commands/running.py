@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from patcher.request import Request
 
 Show = Callable[[Report], int]
-_PATIENCE_S = 3.0
+# Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
+_PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
 
 def run(
@@ -114,7 +115,7 @@ def _with_hook(
             folder.leave()
             return show(Report("run", problems=[problem]))
         report = _ended(folder, plans, lost, require=require)
-        still = folder.leave(_PATIENCE_S)
+        still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
             shown = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
             detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"

@@ -64,7 +64,7 @@ def test_a_mini_batch_in_an_actor_of_ray(version: str, tmp_path: Path) -> None:
             text=True,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        assert list(Path(scratch).glob("rlpatch-run-*")) == []
+        assert list(Path(scratch).glob("rlpatch-run-*")) == [], done.stderr[-3000:]
     assert picture(tree) == before
     found = re.search(r"FOUND (.*)", done.stdout)
     assert found

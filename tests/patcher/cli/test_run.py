@@ -239,6 +239,11 @@ def test_a_submitted_job_is_told_its_option(lent: Run, tmp_path: Path) -> None:
     assert re.match(r'job submit --runtime-env-json \{"py_modules": \["/.*/sitecustomize"\]\} -- python3', done.stdout)
 
 
+def test_what_ray_has_started_gets_longer_to_end(lent: Run) -> None:
+    script = 'echo 1 > "${RLPATCH_RUN%/*}/ray"; sleep 4 > late 2>&1 &'
+    assert "still there" not in lent(*TARGET, "--", "sh", "-c", script).stderr
+
+
 def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
     lent: Run, site: Path, scratch: Path, tmp_path: Path
 ) -> None:
