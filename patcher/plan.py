@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import __version__, markers
-from patcher.capture import WHOLE, Capture, Stage, typed_as
 from patcher.change import SHARED, Change, Edit, PatchId, Record
+from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
 from patcher.edits import diff as diff
 from patcher.edits import revert as revert
 from patcher.errors import Kind, Problem
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
     target: Target
     patch: PatchId
-    capture: Capture[Stage]
+    config: ProfileConfig[Stage]
     edit: Edit
     places: tuple[Place, ...] = ()
     notes: tuple[Note, ...] = ()
@@ -73,22 +73,22 @@ class Place(NamedTuple):
         return not self.recipe.calls or any(setting.changed for setting in self.settings)
 
 
-def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: Sequence[Record] = ()) -> Plan:
+def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
     """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
     FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
     """
-    recipes = _recipes(upstream, capture)
+    recipes = _recipes(upstream, config)
     # A role that is the only one of its stage makes no patch of its own.
     several = any(len(recipe.roles) > 1 for recipe in recipes)
-    patch = PatchId(target.project.name, capture.stage.name, capture.stage.role if several else "")
+    patch = PatchId(target.project.name, config.stage.name, config.stage.role if several else "")
     places, warnings = _places(upstream, target, recipes)
     fitting: list[_Fitting] = []
     failures: list[tuple[Place, Problem]] = []
     for place in places:
         try:
-            fitting.append(_fitting(place, target, capture, patch))
+            fitting.append(_fitting(place, target, config, patch))
         except RecursionError:
             from patcher import engine
 
@@ -100,25 +100,25 @@ def apply(upstream: Upstream, target: Target, capture: Capture[Stage], records: 
             failures.append((place, problem))
     lacking = [recipe for recipe in recipes if recipe.together and recipe not in [one.place.recipe for one in fitting]]
     done = _not_alone(fitting)
-    if lacking or all(capture.stage.window.unit not in one.place.recipe.windows for one in done):
+    if lacking or all(config.stage.window.unit not in one.place.recipe.windows for one in done):
         problems = [(place.recipe, problem) for place, problem in failures]
         problems += [(recipe, _no_file(target, recipe)) for recipe in lacking if fitting and not failures]
-        raise _nowhere(target, capture, recipes, problems, _lone(upstream, fitting, done))
+        raise _nowhere(target, config, recipes, problems, _lone(upstream, fitting, done))
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
     without = (
         *_lone(upstream, fitting, done),
         *_unlike(upstream, target, done, failures),
-        *_left_out(upstream, target, capture),
+        *_left_out(upstream, target, config),
     )
     return Plan(
         target,
         patch,
-        capture,
-        _edit(target, patch, capture, done, records),
+        config,
+        _edit(target, patch, config, done, records),
         tuple(one.place for one in done),
-        (*target.notes, *_neighbours(upstream, target), *capture.notes, *notes, *without),
+        (*target.notes, *_neighbours(upstream, target), *config.notes, *notes, *without),
         (*warnings, *(warning for one in done for warning in one.warnings)),
-        _replaced(target, patch, capture, records),
+        _replaced(target, patch, config, records),
     )
 
 
@@ -126,20 +126,20 @@ def _before(patch: PatchId, records: Sequence[Record]) -> Record | None:
     return next((record for record in records if record.patch == patch), None)
 
 
-def _replaced(target: Target, patch: PatchId, capture: Capture[Stage], records: Sequence[Record]) -> Record | None:
+def _replaced(target: Target, patch: PatchId, config: ProfileConfig[Stage], records: Sequence[Record]) -> Record | None:
     """The record of the same patch, if it is of another choice or of another release."""
     before = _before(patch, records)
-    return before if before and (before.options, before.version) != (capture.words, target.version) else None
+    return before if before and (before.options, before.version) != (config.words, target.version) else None
 
 
 def _edit(
-    target: Target, patch: PatchId, capture: Capture[Stage], done: Sequence[_Fitting], records: Sequence[Record]
+    target: Target, patch: PatchId, config: ProfileConfig[Stage], done: Sequence[_Fitting], records: Sequence[Record]
 ) -> Edit:
     changes = tuple(one.change for one in done)
     files = tuple(one.place.file for one in done if one.place.marked)
-    record = Record(patch, target.version, capture.words, files, _now(), __version__)
+    record = Record(patch, target.version, config.words, files, _now(), __version__)
     same = any(
-        (r.patch, r.version, r.options, r.files) == (patch, target.version, capture.words, files) for r in records
+        (r.patch, r.version, r.options, r.files) == (patch, target.version, config.words, files) for r in records
     )
     unchanged = same and all(change.before == change.after for change in changes)
     before = _before(patch, records)
@@ -157,7 +157,7 @@ class _Fitting(NamedTuple):
     warnings: tuple[Note, ...]
 
 
-def _fitting(place: Place, target: Target, capture: Capture[Stage], patch: PatchId) -> _Fitting:
+def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: PatchId) -> _Fitting:
     from patcher import engine
     from patcher.targets import originals
 
@@ -175,13 +175,13 @@ def _fitting(place: Place, target: Target, capture: Capture[Stage], patch: Patch
         from patcher import replacing
 
         after, settings, arguments = replacing.replace(
-            without, recipe, recipe.probe.arguments(capture), patch, __version__, where=where
+            without, recipe, recipe.probe.arguments(config), patch, __version__, where=where
         )
         place = place._replace(settings=settings)
-        notes = recipe.probe.resulting(capture, arguments)
+        notes = recipe.probe.resulting(config, arguments)
     else:
-        blocks = _blocks(place, without, capture, patch, target.version)
-        after = engine.insert(without, recipe, blocks, __version__, units=capture.stage.marked, where=where)
+        blocks = _blocks(place, without, config, patch, target.version)
+        after = engine.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"
@@ -231,12 +231,12 @@ def _unlike(
     ]
 
 
-def _recipes(upstream: Upstream, capture: Capture[Stage]) -> list[Recipe]:
+def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
     """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
-    stage = capture.stage
+    stage = config.stage
     unit = stage.window.unit
     staged = recipes_of(upstream, stage.name)
-    counting = [r for r in staged if unit in r.windows or (capture.ranges.markers and unit in r.marks)]
+    counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
     if not counting:
         offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
         raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
@@ -254,20 +254,20 @@ def _recipes(upstream: Upstream, capture: Capture[Stage]) -> list[Recipe]:
             f"--strategy {stage.strategy} has no --{unit} in {stage.name}",
             hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
             notes=tuple(
-                line for gap in _gaps(upstream, capture) if gap.strategy == stage.strategy for line in gap.reason.lines
+                line for gap in _gaps(upstream, config) if gap.strategy == stage.strategy for line in gap.reason.lines
             ),
         )
     return chosen
 
 
-def _gaps(upstream: Upstream, capture: Capture[Stage]) -> list[Gap]:
-    return [gap for gap in upstream.gaps if capture.stage.window.unit == gap.unit and capture.stage.name in gap.stages]
+def _gaps(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Gap]:
+    return [gap for gap in upstream.gaps if config.stage.window.unit == gap.unit and config.stage.name in gap.stages]
 
 
-def _left_out(upstream: Upstream, target: Target, capture: Capture[Stage]) -> list[Note]:
+def _left_out(upstream: Upstream, target: Target, config: ProfileConfig[Stage]) -> list[Note]:
     """A note for each reason why a strategy is left out, with all that have it."""
     out: dict[Note, list[str]] = {}
-    for gap in [] if capture.stage.strategy else _gaps(upstream, capture):
+    for gap in [] if config.stage.strategy else _gaps(upstream, config):
         if gap.exists(target.version):
             out.setdefault(gap.reason, []).append(gap.strategy)
     return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
@@ -292,9 +292,9 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
 
 
 def _nowhere(
-    target: Target, capture: Capture[Stage], recipes: Sequence[Recipe], failures: Failures, lone: Sequence[Note]
+    target: Target, config: ProfileConfig[Stage], recipes: Sequence[Recipe], failures: Failures, lone: Sequence[Note]
 ) -> Problem:
-    name, stage = target.project.name, capture.stage
+    name, stage = target.project.name, config.stage
     hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     if not failures:
         narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
@@ -376,7 +376,7 @@ def published(upstream: Upstream, version: str) -> str:
     return next((release for release in upstream.releases if Version(release).public == public), "")
 
 
-def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchId, version: str) -> list[Block]:
+def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
     from itertools import count
 
@@ -388,7 +388,7 @@ def _blocks(place: Place, without: bytes, capture: Capture[Stage], patch: PatchI
     for number in count(1):
         # The one that is there may have been written by another release of rlpatch, or for other settings.
         shared = PatchId(patch.target, SHARED, str(number) if number > 1 else "")
-        rendered = render(place.recipe, capture, release, patch, shared, about)
+        rendered = render(place.recipe, config, release, patch, shared, about)
         if not rendered.shared or shared not in there:
             return [*([(shared, rendered.shared)] if rendered.shared else []), (patch, rendered.own)]
         if there[shared].intact and markers.holds(there[shared], rendered.shared):

@@ -10,7 +10,7 @@ from patcher.notes import Note
 from patcher.processes import Processes
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture
+    from patcher.config import ProfileConfig
     from patcher.switches import Application, Switch
     from patcher.targets.target import Project
 
@@ -137,16 +137,18 @@ class Probe(NamedTuple):
     for a combination of what was asked for and what stays that does nothing.
     """
 
-    summary: Callable[[Capture[Any]], str]
+    summary: Callable[[ProfileConfig[Any]], str]
     members: tuple[type, ...] = ()
     recorder: type | None = None
     shared: tuple[type, ...] = ()
     backends: Mapping[str, type] = MappingProxyType({})
-    settled: Callable[[Capture[Any], str], Mapping[str, object]] = lambda _capture, _release: {}
-    chosen: Callable[[Capture[Any]], Mapping[str, object]] = lambda _capture: {}
-    arguments: Callable[[Capture[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
-    layers: Callable[[Capture[Any]], tuple[tuple[type, ...], ...]] = lambda _capture: ()
-    resulting: Callable[[Capture[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda _capture, _code: ()
+    settled: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _capture, _release: {}
+    chosen: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _capture: {}
+    arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
+    layers: Callable[[ProfileConfig[Any]], tuple[tuple[type, ...], ...]] = lambda _capture: ()
+    resulting: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = (
+        lambda _capture, _code: ()
+    )
 
 
 class Recipe(NamedTuple):

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
-from patcher.capture import Capture, Stage
 from patcher.change import PatchId
+from patcher.config import ProfileConfig, Stage
 from patcher.folding import Body, Folder, called, literal, stored, within
 from patcher.recipe import Probe, Recipe
 
@@ -35,7 +35,7 @@ class Rendered(NamedTuple):
 
 def render(
     recipe: Recipe,
-    capture: Capture[Stage],
+    config: ProfileConfig[Stage],
     release: str,
     patch: PatchId,
     shared: PatchId,
@@ -53,7 +53,7 @@ def render(
     if probe.recorder is None:
         return Rendered(tuple(map(patch.rename, members)))
     called = "\n".join([*members, *(line for site in recipe.sites for line in site.lines)])
-    recorder = _Recorder(probe, capture, release, called, about)
+    recorder = _Recorder(probe, config, release, called, about)
     name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
     own: list[str] = []
     common: list[str] = []
@@ -62,7 +62,7 @@ def render(
             common = [f"class {base}:", *recorder.written(number, _about(layer.classes[0]))]
         elif not own:
             derived = f"({base})" if common else ""
-            own = [f"class {name}{derived}:", *recorder.written(number, probe.summary(capture))]
+            own = [f"class {name}{derived}:", *recorder.written(number, probe.summary(config))]
         else:  # it takes the name of the one from which it derives, so that nothing else knows of it
             own += ["", f"class {name}({name}):", *recorder.written(number, _about(layer.classes[-1]))]
     return Rendered(tuple(map(patch.rename, [*own, "", *members])), tuple(map(shared.rename, common)))
@@ -140,10 +140,10 @@ class _Layer(NamedTuple):
     shared: bool = False
 
 
-def _layers(probe: Probe, capture: Capture[Stage]) -> tuple[type, list[_Layer]]:
+def _layers(probe: Probe, config: ProfileConfig[Stage]) -> tuple[type, list[_Layer]]:
     """The class that Python makes of the parts, and its layers from the bottom up."""
     assert probe.recorder is not None  # noqa: S101  (the caller looked)
-    backend, above = probe.backends[capture.profiler.BACKEND], probe.layers(capture)
+    backend, above = probe.backends[config.profiler.BACKEND], probe.layers(config)
     upper = [kind for layer in reversed(above) for kind in reversed(layer)]
     composed = type("Composed", (*upper, probe.recorder, backend), {})
     linear = composed.__mro__[1:-1]
@@ -158,10 +158,10 @@ class _Recorder:
     """The layers of a recorder with their constants; ``called_from`` is the text from which its methods are called."""
 
     def __init__(
-        self, probe: Probe, capture: Capture[Stage], release: str, called_from: str, about: Mapping[str, object]
+        self, probe: Probe, config: ProfileConfig[Stage], release: str, called_from: str, about: Mapping[str, object]
     ) -> None:
-        composed, self.layers = _layers(probe, capture)
-        self.called_from, self.keywords = called_from, probe.arguments(capture)
+        composed, self.layers = _layers(probe, config)
+        self.called_from, self.keywords = called_from, probe.arguments(config)
         self.places: dict[str, list[int]] = {}
         self.methods = {
             (number, node.name): (kind, node)
@@ -175,8 +175,8 @@ class _Recorder:
             for name, _, settled in _source(kind).assigned():
                 if name.isupper():
                     (self.settled if settled else self.chosen)[name] = getattr(composed, name)
-        _update(self.settled, probe.settled(capture, release))
-        _update(self.chosen, probe.chosen(capture))
+        _update(self.settled, probe.settled(config, release))
+        _update(self.chosen, probe.chosen(config))
         if "ABOUT" in self.chosen:
             self.chosen["ABOUT"] = {**about, **cast(Mapping[str, object], self.chosen["ABOUT"])}
         self.met: set[tuple[str, str]] = set()

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from patcher.capture import (
+from patcher.config import (
     BACKENDS,
     KINDS,
     PROFILERS,
     STAGES,
     WHOLE,
     Builtin,
-    Capture,
+    ProfileConfig,
     Ranges,
     Rollout,
     Stage,
@@ -54,7 +54,7 @@ OPTIONS: Mapping[str, Option] = {
         "Record with torch_npu.profiler or torch.profiler.",
         shown="the one of the target's environment",
     ),
-    **options_of(Rollout, Training, TorchNpu, Ranges, Capture),
+    **options_of(Rollout, Training, TorchNpu, Ranges, ProfileConfig),
 }
 """Every option that says what to record, by its name, but for those of the windows."""
 DEFAULT_FOLDER = "rlpatch_traces"
@@ -108,14 +108,14 @@ class Request(NamedTuple):
     backend: str = ""
     choices: Mapping[str, Any] = MappingProxyType({})
 
-    def capture(self, stage: str, unit: str, backend: str) -> Capture[Stage]:
+    def config(self, stage: str, unit: str, backend: str) -> ProfileConfig[Stage]:
         """The capture of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
 
         ``backend`` is the one where none was asked for.
         """
         if stage in Builtin.NAMES:
             settings = {name: self.choices[name] for name in options_of(TorchNpu) if name in self.choices}
-            return Capture(stage=Builtin(named=tuple(settings)), profiler=TorchNpu(**settings))
+            return ProfileConfig(stage=Builtin(named=tuple(settings)), profiler=TorchNpu(**settings))
         without = Window.whole() if unit == WHOLE else Window.later_on(unit)
         window = next((window for window in self.windows if window.unit == unit), without)
         part = self._stage(stage, window)
@@ -124,10 +124,10 @@ class Request(NamedTuple):
             cause = f"{flag(unknown[0])} does not exist in {profiler.MODULE}"
             hint = f"leave {flag(unknown[0])} out, or take --backend {TorchNpu.BACKEND}"
             raise Problem(Kind.USAGE, cause, hint=hint)
-        return Capture(
+        return ProfileConfig(
             stage=part,
             profiler=profiler(**self._chosen(profiler)),
-            **{"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(Capture)},
+            **{"save_path": os.path.realpath(DEFAULT_FOLDER), **self._chosen(ProfileConfig)},
         )
 
     def _stage(self, name: str, window: Window) -> Stage:
@@ -161,7 +161,7 @@ def _foreign(name: str, stage: str, window: Window) -> Problem:
     return Problem(Kind.USAGE, cause, hint=f"leave {flag(name)} out")
 
 
-def resolve(request: Request, upstream: Upstream, target: Target, everyone: Everyone = tuple) -> Capture[Stage]:
+def resolve(request: Request, upstream: Upstream, target: Target, everyone: Everyone = tuple) -> ProfileConfig[Stage]:
     """The capture that the request comes to in ``target``: the window that one of its stages counts.
 
     The stage is the one that was named, else the default of the kind of window, else the first that counts it; the
@@ -178,7 +178,7 @@ def resolve(request: Request, upstream: Upstream, target: Target, everyone: Ever
         counting = [recipe.stage for recipe in upstream.recipes if unit in recipe.windows and recipe.stage in stages]
         if counting:
             usual = kind_of(unit).NAMES[0]
-            return request.capture(usual if usual in counting else counting[0], unit, backend)
+            return request.config(usual if usual in counting else counting[0], unit, backend)
     if request.stage and request.stage not in stages:
         raise no_stage(request.stage, [upstream], everyone)
     named = request.stage in stages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.capture import Builtin, Capture, TorchNpu
+from patcher.config import Builtin, ProfileConfig, TorchNpu
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Call, Probe
@@ -49,27 +49,27 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def arguments(capture: Capture[Builtin]) -> Mapping[tuple[str, str], str]:
+def arguments(config: ProfileConfig[Builtin]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the settings that the user named and no others."""
-    every = profilers.arguments(capture)
-    return {key: every[key] for setting in capture.stage.named for key in _KEYWORDS[setting]}
+    every = profilers.arguments(config)
+    return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
 
 
-def summary(capture: Capture[Builtin]) -> str:
+def summary(config: ProfileConfig[Builtin]) -> str:
     """One line for the reader of the report."""
-    return f"Sets {' '.join(capture.words[1:])} of the framework's own profiler; its other settings stay."
+    return f"Sets {' '.join(config.words[1:])} of the framework's own profiler; its other settings stay."
 
 
-def resulting(capture: Capture[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
+def resulting(config: ProfileConfig[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
     """What torch_npu makes of the settings together, those that stay among them.
 
     From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
     becomes PipeUtilization at level 1 and 2 up to 2.9.0. :class:`Problem` (USAGE) for metrics that would be dropped.
     """
     level, metrics = (arguments.get(key, "").removeprefix(_NAMESPACE).rpartition(".")[2] for key in (_LEVEL, _METRICS))
-    named = capture.stage.named
+    named = config.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
-        profiler = capture.profiler
+        profiler = config.profiler
         if isinstance(profiler, TorchNpu) and "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,

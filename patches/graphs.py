@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.capture import WHOLE, Capture, Whole
+from patcher.config import WHOLE, ProfileConfig, Whole
 from patcher.notes import Note
 from patcher.recipe import Around, Probe, Site
 from patches import recording, vllm_engine
@@ -19,16 +19,16 @@ MANY_SIZES = Note(
 """What every engine has to say of the length of a trace."""
 
 
-def summary(capture: Capture[Whole]) -> str:
+def summary(config: ProfileConfig[Whole]) -> str:
     """One line for the reader of the patched file."""
-    which = "capture of graphs" if capture.stage.repeat == 1 else f"{capture.stage.repeat} captures of graphs"
-    return f"Records the first {which} of a worker on {recording.on_ranks(capture)}."
+    which = "capture of graphs" if config.stage.repeat == 1 else f"{config.stage.repeat} captures of graphs"
+    return f"Records the first {which} of a worker on {recording.on_ranks(config)}."
 
 
-def chosen(capture: Capture[Whole]) -> dict[str, object]:
+def chosen(config: ProfileConfig[Whole]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
-    told = recording.told(capture, "replica", "dp")
-    return {**recording.chosen(capture), **recording.in_replicas(capture), "TOLD": told}
+    told = recording.told(config, "replica", "dp")
+    return {**recording.chosen(config), **recording.in_replicas(config), "TOLD": told}
 
 
 def probe(*, logger: str) -> Probe:
@@ -38,7 +38,7 @@ def probe(*, logger: str) -> Probe:
         (Calls,),
         logger=logger,
         chosen=chosen,
-        settled=lambda capture, release: {**recording.settled(capture), **vllm_engine.parallel(release)},
+        settled=lambda config, release: {**recording.settled(config), **vllm_engine.parallel(release)},
         summary=summary,
     )
 

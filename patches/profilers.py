@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.capture import Capture, Stage, TorchNpu
+from patcher.config import ProfileConfig, Stage, TorchNpu
 from patches.probes.backends import Npu, Torch
 
 BACKENDS = {"npu": Npu, "torch": Torch}
@@ -29,13 +29,13 @@ _CONTENTS = {
 }
 
 
-def arguments(capture: Capture[Stage]) -> Mapping[tuple[str, str], str]:
+def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the constructor in ``patches.probes.backends``.
 
     The names of torch_npu were checked against 2.1.0.post8 to 2.14.0; ``AiCMetrics.MemoryAccess`` is not in the
     first of them and therefore not offered.
     """
-    profiler = capture.profiler
+    profiler = config.profiler
     device = f"{profiler.MODULE}.ProfilerActivity.{'NPU' if isinstance(profiler, TorchNpu) else 'CUDA'}"
     host = f"{profiler.MODULE}.ProfilerActivity.CPU"
     activities = [code for word, code in (("cpu", host), ("npu", device)) if word in profiler.contents]
@@ -46,23 +46,23 @@ def arguments(capture: Capture[Stage]) -> Mapping[tuple[str, str], str]:
     level = profiler.level or "level1"
     # torch_npu drops AI Core metrics below level 1 with a warning.
     metrics = profiler.aic_metrics or ("none" if level in ("level_none", "level0") else "pipe_utilization")
-    types = [f"torch_npu.profiler.ExportType.{name.capitalize()}" for name in profiler.exports(capture.ranges)]
+    types = [f"torch_npu.profiler.ExportType.{name.capitalize()}" for name in profiler.exports(config.ranges)]
     experimental = {
         "export_type": types[0] if len(types) == 1 else f"[{', '.join(types)}]",  # 2.1.0.post8 takes no list
         "profiler_level": f"torch_npu.profiler.ProfilerLevel.{_LEVELS[level]}",
         "aic_metrics": f"torch_npu.profiler.AiCMetrics.{_METRICS[metrics]}",
         "l2_cache": str(profiler.l2_cache),
-        "msprof_tx": str(profiler.marks(capture.ranges)),  # "mstx" only from 2.7.1 on
+        "msprof_tx": str(profiler.marks(config.ranges)),  # "mstx" only from 2.7.1 on
     }
     keywords.update({("_ExperimentalConfig", keyword): code for keyword, code in experimental.items()})
     keywords["tensorboard_trace_handler", "analyse_flag"] = str(profiler.analysis)
     return keywords
 
 
-def asked(capture: Capture[Stage]) -> Mapping[tuple[str, str], str]:
+def asked(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
 
     The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.
     """
     named = ("tensorboard_trace_handler", "analyse_flag")
-    return {key: "" if code == "False" and key != named else code for key, code in arguments(capture).items()}
+    return {key: "" if code == "False" and key != named else code for key, code in arguments(config).items()}

@@ -5,35 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.capture import OPEN_END, WHOLE, Capture, Rollout, Whole, Windowed
+from patcher.config import OPEN_END, WHOLE, ProfileConfig, Rollout, Whole, Windowed
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
 
 
-def chosen(capture: Capture[Windowed | Whole]) -> dict[str, object]:
+def chosen(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
     """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
     return {
-        "STAGE": capture.stage.name,
-        "WINDOW": str(capture.stage.window),
-        "RANKS": numbers(capture.ranks),
-        "SAVE_PATH": capture.save_path,
-        "ABOUT": {} if capture.stage.window.unit == WHOLE else {"unit": capture.stage.window.unit},
-        **({"MAX_TRACE_GB": str(capture.max_trace_gb)} if capture.max_trace_gb else {}),
-        **({"MODULES": capture.ranges.module_pattern} if capture.ranges.module_ranges else {}),
+        "STAGE": config.stage.name,
+        "WINDOW": str(config.stage.window),
+        "RANKS": numbers(config.ranks),
+        "SAVE_PATH": config.save_path,
+        "ABOUT": {} if config.stage.window.unit == WHOLE else {"unit": config.stage.window.unit},
+        **({"MAX_TRACE_GB": str(config.max_trace_gb)} if config.max_trace_gb else {}),
+        **({"MODULES": config.ranges.module_pattern} if config.ranges.module_ranges else {}),
     }
 
 
-def in_replicas(capture: Capture[Any]) -> dict[str, object]:
+def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
     """What the user chose of a recorder in one of several engines, ``probes.recorder.Placed``."""
-    return {"REPLICAS": numbers(capture.stage.replicas)}
+    return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def told(capture: Capture[Windowed | Whole], *more: str) -> tuple[str, ...]:
+def told(config: ProfileConfig[Windowed | Whole], *more: str) -> tuple[str, ...]:
     """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
-    stage = capture.stage
+    stage = config.stage
     windowed = ("window", "request") if isinstance(stage, Windowed) and stage.on_demand else ("window",)
-    world = ("world",) if capture.ranks is None else ()
+    world = ("world",) if config.ranks is None else ()
     return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 
 
@@ -42,9 +42,9 @@ def numbers(chosen: tuple[int, ...] | None) -> str:
     return "all" if chosen is None else ",".join(map(str, chosen))
 
 
-def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
+def settled(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
     """What the capture settles of any recorder."""
-    stage = capture.stage
+    stage = config.stage
     on_demand = isinstance(stage, Windowed) and stage.on_demand
     return {
         "WARMUP": stage.warmup if isinstance(stage, Windowed) else 0,
@@ -52,36 +52,36 @@ def settled(capture: Capture[Windowed | Whole]) -> dict[str, object]:
         "SEVERAL": bool(stage.window.later),
         "RELATIVE": isinstance(stage, Rollout) and (stage.relative or on_demand),
         "ON_DEMAND": on_demand,
-        "FACTS": capture.facts,
-        "EVERY_RANK": capture.facts and capture.ranks is None,
-        "LIVE": capture.live,
-        "LIMITED": bool(capture.max_trace_gb),
+        "FACTS": config.facts,
+        "EVERY_RANK": config.facts and config.ranks is None,
+        "LIVE": config.live,
+        "LIMITED": bool(config.max_trace_gb),
     }
 
 
-def units(capture: Capture[Windowed | Whole], name: str) -> str:
+def units(config: ProfileConfig[Windowed | Whole], name: str) -> str:
     """The units of the window in words; ``name`` is what they are called."""
     spans = (
         f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
-        for first, end in capture.stage.window.all
+        for first, end in config.stage.window.all
     )
     return f"{name} {', '.join(spans)}"
 
 
-def on_ranks(capture: Capture[Windowed | Whole]) -> str:
+def on_ranks(config: ProfileConfig[Windowed | Whole]) -> str:
     """The ranks in words, and the replicas where others than the first were chosen."""
-    ranks = "every rank" if capture.ranks is None else f"rank {', '.join(map(str, capture.ranks))}"
-    replicas = getattr(capture.stage, "replicas", (0,))
+    ranks = "every rank" if config.ranks is None else f"rank {', '.join(map(str, config.ranks))}"
+    replicas = getattr(config.stage, "replicas", (0,))
     if replicas == (0,):
         return ranks
     return f"{ranks} of {'every replica' if replicas is None else f'replica {numbers(replicas)}'}"
 
 
-def layers(capture: Capture[Windowed | Whole], markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
+def layers(config: ProfileConfig[Windowed | Whole], markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
     """What is put on top of the recorder for ranges; ``markers`` are the classes that mark the stage."""
-    modules = ((ranges.ModuleRanges,),) if capture.ranges.module_ranges else ()
-    marks = (markers,) if capture.ranges.markers else ()
-    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[capture.profiler.BACKEND]
+    modules = ((ranges.ModuleRanges,),) if config.ranges.module_ranges else ()
+    marks = (markers,) if config.ranges.markers else ()
+    backend = {"npu": ranges.NpuRanges, "torch": ranges.TorchRanges}[config.profiler.BACKEND]
     return ((ranges.Recorded, backend), *modules, *marks) if modules or marks else ()
 
 
@@ -90,9 +90,9 @@ def probe(
     members: tuple[type, ...],
     *,
     logger: str,
-    chosen: Callable[[Capture[Any]], Mapping[str, object]],
-    settled: Callable[[Capture[Any], str], Mapping[str, object]],
-    summary: Callable[[Capture[Any]], str],
+    chosen: Callable[[ProfileConfig[Any]], Mapping[str, object]],
+    settled: Callable[[ProfileConfig[Any], str], Mapping[str, object]],
+    summary: Callable[[ProfileConfig[Any]], str],
     markers: tuple[type, ...] = (),
     shared: tuple[type, ...] = (),
 ) -> Probe:
@@ -107,8 +107,8 @@ def probe(
         recorder=recorder,
         shared=shared,
         backends=BACKENDS,
-        settled=lambda capture, release: {"LOGGER": logger, **settled(capture, release)},
+        settled=lambda config, release: {"LOGGER": logger, **settled(config, release)},
         chosen=chosen,
         arguments=asked,
-        layers=lambda capture: layers(capture, markers),
+        layers=lambda config: layers(config, markers),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcher.capture import Capture, Rollout
+from patcher.config import ProfileConfig, Rollout
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
@@ -16,31 +16,31 @@ Traits = Callable[[str], Mapping[str, object]]
 """What is settled of an engine in a published release, or for "" in one that is not known."""
 
 
-def chosen(capture: Capture[Rollout]) -> dict[str, object]:
+def chosen(config: ProfileConfig[Rollout]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
-    stage = capture.stage
+    stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
     return {
-        **recording.chosen(capture),
-        **recording.in_replicas(capture),
+        **recording.chosen(config),
+        **recording.in_replicas(config),
         "ROLLOUT": str(stage.rollout),
         "AT": {name: str(value) for name, value in states.items() if value or stage.on_demand},
-        "TOLD": recording.told(capture, "replica", "dp", "rollout"),
+        "TOLD": recording.told(config, "replica", "dp", "rollout"),
     }
 
 
-def summary(capture: Capture[Rollout]) -> str:
+def summary(config: ProfileConfig[Rollout]) -> str:
     """One line for the reader of the patched file."""
     units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
-        capture.stage.window.unit
+        config.stage.window.unit
     ]
-    stage, ranks = capture.stage, recording.on_ranks(capture)
+    stage, ranks = config.stage, recording.on_ranks(config)
     asked = f"{units} that `rlpatch trigger` asks for"
     if stage.window.none:
         return f"Records {asked}."
     until = "" if stage.repeat == 1 else f" to {stage.rollout + stage.repeat - 1}"
     where = f" of rollout {stage.rollout}{until}{behind(stage)} on {ranks}"
-    return f"Records {recording.units(capture, units)}{where}{f', then {asked}' if stage.on_demand else ''}."
+    return f"Records {recording.units(config, units)}{where}{f', then {asked}' if stage.on_demand else ''}."
 
 
 def behind(stage: Rollout) -> str:
@@ -59,13 +59,13 @@ def probe(
 ) -> Probe:
     """The probe that counts what ``recorder`` observes."""
 
-    def settled(capture: Capture[Rollout], release: str) -> dict[str, object]:
-        unit = capture.stage.window.unit
+    def settled(config: ProfileConfig[Rollout], release: str) -> dict[str, object]:
+        unit = config.stage.window.unit
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
-        stage = capture.stage
+        stage = config.stage
         states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
         waits = {name: bool(value) or stage.on_demand for name, value in states.items()}
-        return {**recording.settled(capture), **counting, **waits, **traits(release)}
+        return {**recording.settled(config), **counting, **waits, **traits(release)}
 
     return recording.probe(
         recorder,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from patcher.capture import Capture, Training
+from patcher.config import ProfileConfig, Training
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
@@ -23,32 +23,32 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def chosen(roles: tuple[str, ...]) -> Callable[[Capture[Training]], dict[str, object]]:
+def chosen(roles: tuple[str, ...]) -> Callable[[ProfileConfig[Training]], dict[str, object]]:
     """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``."""
 
-    def attributes(capture: Capture[Training]) -> dict[str, object]:
+    def attributes(config: ProfileConfig[Training]) -> dict[str, object]:
         return {
-            **recording.chosen(capture),
-            "TOLD": recording.told(capture, "role", "step"),
-            "UNIT": capture.stage.window.unit,
-            "ROLES": (capture.stage.role,) if capture.stage.role else roles,
-            "STEPS": ",".join(map(str, capture.stage.training_steps)),
+            **recording.chosen(config),
+            "TOLD": recording.told(config, "role", "step"),
+            "UNIT": config.stage.window.unit,
+            "ROLES": (config.stage.role,) if config.stage.role else roles,
+            "STEPS": ",".join(map(str, config.stage.training_steps)),
         }
 
     return attributes
 
 
-def summary(capture: Capture[Training]) -> str:
+def summary(config: ProfileConfig[Training]) -> str:
     """One line for the reader of the patched file."""
-    stage = capture.stage
+    stage = config.stage
     name = stage.window.unit.replace("batch", "batches")
     role = f" for the {stage.role}" if stage.role else ""
     asked = f"{name} that `rlpatch trigger` asks for"
     if stage.window.none:
         return f"Records {asked} in {stage.name}{role}."
-    units = recording.units(capture, name)
+    units = recording.units(config, name)
     then = f", then {asked}" if stage.on_demand else ""
-    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(capture)}{then}."
+    return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(config)}{then}."
 
 
 def _steps(stage: Training) -> str:
@@ -73,7 +73,7 @@ def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type =
         (Loops,),
         logger=logger,
         chosen=chosen(roles),
-        settled=lambda capture, _release: recording.settled(capture),
+        settled=lambda config, _release: recording.settled(config),
         summary=summary,
         markers=(ranges.Markers, ranges.TrainingMarkers),
         shared=(shared,),

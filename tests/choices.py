@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from patcher.capture import WHOLE, Capture, kind_of
 from patcher.cli.apply import command
 from patcher.cli.recording import RECORD
+from patcher.config import WHOLE, ProfileConfig, kind_of
 from patcher.request import OPTIONS, RecordOptions
 
 
@@ -22,13 +22,13 @@ def options(words: str | Sequence[str]) -> RecordOptions:
         return RECORD.made({str(option.name): context.params[str(option.name)] for option in RECORD.options})
 
 
-def capture(words: str | Sequence[str], backend: str = "npu") -> Capture[Any]:
+def config(words: str | Sequence[str], backend: str = "npu") -> ProfileConfig[Any]:
     """The capture of `rlpatch apply TARGET` with ``words``, of a target that has every stage, in /tmp/traces."""
     request = options(words).request()
     if request.stage != "builtin":
         request = request._replace(choices={"save_path": "/tmp/traces", **request.choices})
     unit = request.windows[0].unit if request.windows else WHOLE
-    return request.capture(request.stage or kind_of(unit).NAMES[0], unit, backend)
+    return request.config(request.stage or kind_of(unit).NAMES[0], unit, backend)
 
 
 def typed(**choices: Any) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.capture import UNITS, Window
 from patcher.cli.command import Group, Option
+from patcher.config import UNITS, Window
 from patcher.headings import WINDOW
 from patcher.option import Flag, Notation, Words, flag
 from patcher.option import Option as Declared

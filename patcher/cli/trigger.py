@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.capture import UNITS
 from patcher.cli import options, waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.recording import option
+from patcher.config import UNITS
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.option import Number

@@ -20,7 +20,7 @@ from patcher.store import transaction as store
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.capture import Capture, Stage
+    from patcher.config import ProfileConfig, Stage
     from patcher.plan import Place, Plan
     from patcher.request import Request
 
@@ -48,9 +48,9 @@ def plans_for(
                 continue  # the same target, named in two ways
             if where and where.unfinished(target.root):
                 where.settle(report, search)
-            capture = resolve(request, upstream, target, upstreams)
-            _refuse_inside(capture)
-            plans.append((upstream, planning.apply(upstream, target, capture, store.records(target.root))))
+            config = resolve(request, upstream, target, upstreams)
+            _refuse_inside(config)
+            plans.append((upstream, planning.apply(upstream, target, config, store.records(target.root))))
         except Problem as problem:
             report.problems.append(problem)
         except PermissionError as error:
@@ -66,7 +66,7 @@ def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Pro
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
     from patcher.request import no_stage
 
-    stages = [plan.capture.stage for _, plan in plans]
+    stages = [plan.config.stage for _, plan in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for stage in stages]:
         problems.append(no_stage(request.stage, [upstream for upstream, _ in plans], upstreams))
@@ -148,7 +148,7 @@ DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take")
 
 def describe(report: Report, upstream: Upstream, plan: Plan, verbs: Verbs) -> dict[str, object]:
     """Say what a plan does and what is to be known of it; the same comes out for programs."""
-    target, capture = plan.target, plan.capture
+    target, config = plan.target, plan.config
     pairs, gone = list(zip(plan.edit.changes, plan.places, strict=False)), plan.gone
     name = f"{target.project.name} {target.version or '(unknown version)'}"
     report.lines.append(f"{name}: {target.installed_as} in {target.root}")
@@ -166,16 +166,16 @@ def describe(report: Report, upstream: Upstream, plan: Plan, verbs: Verbs) -> di
     report.lines += [f"  {verbs.take} the lines of the capture before out of {change.path}" for change in gone]
     if plan.replaces:
         report.lines.append(f"  replaces: {_replaced(plan.replaces, plan)}")
-    report.lines.append(f"  {plan.places[0].recipe.probe.summary(capture)}")
+    report.lines.append(f"  {plan.places[0].recipe.probe.summary(config)}")
     if plan.profiler:
         by = switched_on_by(upstream, plan.profiler, target)
         report.lines.append(f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}")
     else:
-        ranges = capture.ranges
+        ranges = config.ranges
         said = (("the stage and its units", ranges.markers), ("every call of a module", ranges.module_ranges))
         marked = " and ".join(what for what, asked in said if asked)
         report.lines += [f"  marks {marked}"] if marked else []
-        report.lines.append(f"  traces of {capture.profiler.MODULE} go to {capture.save_path}")
+        report.lines.append(f"  traces of {config.profiler.MODULE} go to {config.save_path}")
         report.lines.append("    RLPATCH_SAVE_PATH changes that for a run")
     notes_of(report, plan)
     files: list[dict[str, object]] = [
@@ -191,7 +191,7 @@ def describe(report: Report, upstream: Upstream, plan: Plan, verbs: Verbs) -> di
     return {
         "target": target.project.name, "version": target.version, "root": str(target.root), "kind": target.installed_as,
         "found_by": target.found_by, "stage": plan.patch.stage, "role": plan.patch.role,
-        "options": list(capture.words), "save_path": capture.save_path or None, "files": files,
+        "options": list(config.words), "save_path": config.save_path or None, "files": files,
         "warnings": [note.text for note in plan.warnings], "notes": [note.text for note in plan.notes],
         "replaces": _record(plan.replaces) if plan.replaces else None,
     }  # fmt: skip
@@ -211,7 +211,7 @@ def _replaced(record: Record, plan: Plan) -> str:
 
     options = list(record.options)
     for option in ("--backend", "--save-path"):
-        ours, theirs = (list(_pair(words, option)) for words in (plan.capture.words, options))
+        ours, theirs = (list(_pair(words, option)) for words in (plan.config.words, options))
         if theirs and ours == theirs:
             at = options.index(option)
             del options[at : at + 2]
@@ -229,12 +229,12 @@ def _record(record: Record) -> dict[str, object]:
     return {"options": list(record.options), "version": record.version, "since": record.applied_at}
 
 
-def _refuse_inside(capture: Capture[Stage]) -> None:
+def _refuse_inside(config: ProfileConfig[Stage]) -> None:
     """Raise Problem (USAGE) where the traces would lie in a package that rlpatch knows, or in a store of ours."""
-    if not capture.save_path:  # the framework knows where its traces go
+    if not config.save_path:  # the framework knows where its traces go
         return
     packages = {project.package for project in projects.projects()}
-    folder = Path(capture.save_path)
+    folder = Path(config.save_path)
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:

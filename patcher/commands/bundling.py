@@ -99,7 +99,7 @@ def _from_pristine(upstream: Upstream, plan: Plan, place: SearchOptions) -> Plan
     """The same plan for a target that nobody has patched."""
     from patcher import plan as planning
 
-    made = planning.apply(upstream, _Pristine._make(plan.target), plan.capture)
+    made = planning.apply(upstream, _Pristine._make(plan.target), plan.config)
     root = place.path if place.path and place.path.is_file() else plan.target.root
     found_by = f"--path {place.path}" if root == place.path else plan.target.found_by
     return made._replace(target=plan.target._replace(root=root, found_by=found_by))
@@ -128,6 +128,6 @@ def _bundled(plan: Plan) -> BundledPlan:
 
     changes = [change for change in plan.edit.changes if change.before != change.after]
     files = tuple(planned(str(change.path), change.before, change.after) for change in changes)
-    summary = plan.places[0].recipe.probe.summary(plan.capture)
-    save_path = "" if plan.profiler else plan.capture.save_path
-    return BundledPlan(plan.patch, plan.target.version, tuple(plan.capture.words), summary, save_path, files)
+    summary = plan.places[0].recipe.probe.summary(plan.config)
+    save_path = "" if plan.profiler else plan.config.save_path
+    return BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher import markers
-from patcher.capture import WHOLE, TorchNpu, Window, typed_as
 from patcher.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target, upstreams
+from patcher.config import WHOLE, TorchNpu, Window, typed_as
 from patcher.errors import Kind, Problem
 from patcher.option import flag, options_of
 from patcher.recipe import Loop, Recipe, Site, Structure, Upstream

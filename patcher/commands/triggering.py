@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.capture import UNITS, Rollout, Window, kind_of
 from patcher.commands import watching
 from patcher.commands.watching import Shown, WatchOptions
+from patcher.config import UNITS, Rollout, Window, kind_of
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.workers import life, progress

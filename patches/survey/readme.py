@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.capture import WHOLE, Builtin
+from patcher.config import WHOLE, Builtin
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patches.projects import upstreams

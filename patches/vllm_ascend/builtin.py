@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.capture import WHOLE, Builtin
+from patcher.config import WHOLE, Builtin
 from patcher.recipe import Recipe, Structure
 from patches import builtin
 from patches.switches import ENGINE

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.capture import BACKENDS, WHOLE, Capture
 from patcher.change import SHARED, PatchId
+from patcher.config import BACKENDS, WHOLE, ProfileConfig
 from patcher.rendering import Rendered, _source, render
 from patches import probes
 from patches.projects import upstreams
 from patches.vllm_ascend.recipes import V1
-from tests.choices import capture as recorded
+from tests.choices import config as recorded
 from tests.choices import typed
 from tests.matrix import examples
 
@@ -30,17 +30,17 @@ CAPTURE = recorded("--decode 30:60")
 
 
 def render_for(
-    recipe: Any, capture: Capture[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
+    recipe: Any, config: ProfileConfig[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
 ) -> Rendered:
-    probe = recipe.probe._replace(chosen=lambda capture: {**recipe.probe.chosen(capture), **constants})
-    names = PatchId("target", capture.stage.name, role), PatchId("target", SHARED)
-    return render(recipe._replace(probe=probe), capture, release, *names)
+    probe = recipe.probe._replace(chosen=lambda config: {**recipe.probe.chosen(config), **constants})
+    names = PatchId("target", config.stage.name, role), PatchId("target", SHARED)
+    return render(recipe._replace(probe=probe), config, release, *names)
 
 
 def rendered(
-    recipe: Any, capture: Capture[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
+    recipe: Any, config: ProfileConfig[Any] = CAPTURE, role: str = "", release: str = "", **constants: object
 ) -> str:
-    text = render_for(recipe, capture, role, release, **constants)
+    text = render_for(recipe, config, role, release, **constants)
     return "\n    ".join(["class Target:", *text.shared, *text.own])
 
 
@@ -154,7 +154,7 @@ def test_no_text_ends_its_literal(text: str) -> None:
 def test_a_constant_or_a_keyword_that_the_probe_lacks_is_a_mistake_in_a_recipe() -> None:
     with pytest.raises(ValueError, match="NOTHING"):
         rendered(ROLLOUT, NOTHING=1)
-    probe = ROLLOUT.probe._replace(arguments=lambda capture: {("profile", "nothing"): "1"})
+    probe = ROLLOUT.probe._replace(arguments=lambda config: {("profile", "nothing"): "1"})
     with pytest.raises(ValueError, match="nothing"):
         rendered(ROLLOUT._replace(probe=probe))
 

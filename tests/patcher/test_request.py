@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fixtures import releases
 from patcher import plan
-from patcher.capture import (
+from patcher.config import (
     AIC_METRICS,
     CONTENTS,
     EXPORT_TYPES,
@@ -22,7 +22,7 @@ from patcher.capture import (
     STAGES,
     UNITS,
     Builtin,
-    Capture,
+    ProfileConfig,
     Ranges,
     Rollout,
     Stage,
@@ -80,13 +80,13 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def drawn(draw: Any, recipe: Recipe) -> Capture[Stage]:
+def drawn(draw: Any, recipe: Recipe) -> ProfileConfig[Stage]:
     """Any capture that the recipe takes; Problem for what cannot be combined, and so is no value."""
     settings = draw(st.fixed_dictionaries({}, optional=SETTINGS))
     if recipe.calls:
         named = tuple(name for name in SETTINGS if name in settings)
-        return Capture(stage=Builtin(named=named), profiler=TorchNpu(**settings))
-    return Capture(
+        return ProfileConfig(stage=Builtin(named=named), profiler=TorchNpu(**settings))
+    return ProfileConfig(
         stage=stage(draw, recipe),
         profiler=TorchNpu(**settings) if draw(BOOLEANS) else Torch(contents=draw(some(CONTENTS))),
         ranks=draw(st.none() | numbers(NUMBERS)),
@@ -124,12 +124,12 @@ def target(upstream: Upstream, root: Path = Path("/nowhere"), version: str = "")
 @given(st.data())
 def test_what_is_printed_means_the_same_capture(name: str, data: st.DataObject) -> None:
     try:
-        capture = drawn(data.draw, data.draw(st.sampled_from(KNOWN[name].recipes)))
+        config = drawn(data.draw, data.draw(st.sampled_from(KNOWN[name].recipes)))
     except Problem:
         assume(False)
-    again = resolve(options(capture.words).request(), KNOWN[name], target(KNOWN[name]))
-    assert again == capture
-    assert again.words == capture.words
+    again = resolve(options(config.words).request(), KNOWN[name], target(KNOWN[name]))
+    assert again == config
+    assert again.words == config.words
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_and_the_same_bytes(name: str, version: str, data: st.DataObject) -> Non
     there = target(upstream, releases.release(version, name), version)
     recipes = [recipe for recipe in upstream.recipes if recipe.structure(version)]
     try:
-        capture = drawn(data.draw, data.draw(st.sampled_from(recipes)))
-        if isinstance(capture.stage, Training):  # whose summary names each step
-            assume(capture.stage.repeat < 100)
-        planned = plan.apply(upstream, there, capture)
+        config = drawn(data.draw, data.draw(st.sampled_from(recipes)))
+        if isinstance(config.stage, Training):  # whose summary names each step
+            assume(config.stage.repeat < 100)
+        planned = plan.apply(upstream, there, config)
     except Problem:
         assume(False)
-    typed = options(shlex.join(capture.words)).request()  # as status prints it, and a shell reads it
+    typed = options(shlex.join(config.words)).request()  # as status prints it, and a shell reads it
     again = plan.apply(upstream, there, resolve(typed, upstream, there))
     assert [change.after for change in again.edit.changes] == [change.after for change in planned.edit.changes]
     assert again.edit.add[0].options == planned.edit.add[0].options if planned.edit.add else not again.edit.add
@@ -165,8 +165,8 @@ def test_every_stage_has_words_of_its_own(name: str) -> None:
     for recipe in (recipe for recipe in upstream.recipes if not recipe.calls):
         for unit in recipe.windows:
             words = ("--stage", recipe.stage, *(() if unit == "whole" else (f"--{unit}", "2:4")))
-            capture = resolve(options(words).request(), upstream, target(upstream))
-            again = resolve(options(capture.words).request(), upstream, target(upstream))
+            config = resolve(options(words).request(), upstream, target(upstream))
+            again = resolve(options(config.words).request(), upstream, target(upstream))
             assert (again.stage.name, again.stage.window.unit) == (recipe.stage, unit)
 
 
@@ -284,6 +284,6 @@ def test_a_stage_that_others_have_is_said_to_be_theirs() -> None:
 def test_the_profiler_of_the_framework_is_one_of_torch_npu_wherever_it_stands(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     ascend = KNOWN["vllm-ascend"]._replace(runs_on={"torch": "torch"})
-    capture = resolve(options("--builtin --level level2").request(), ascend, target(ascend, tmp_path))
-    assert capture.profiler == TorchNpu(level="level2")
+    config = resolve(options("--builtin --level level2").request(), ascend, target(ascend, tmp_path))
+    assert config.profiler == TorchNpu(level="level2")
     assert resolve(options("--decode 1:2").request(), ascend, target(ascend, tmp_path)).profiler == Torch()

@@ -15,7 +15,7 @@ from patcher import markers, plan
 from patcher.change import PatchId, Record
 from patcher.targets import find
 from patches.projects import upstreams
-from tests.choices import capture
+from tests.choices import config
 from tests.matrix import of_releases
 
 VERL = next(upstream for upstream in upstreams() if upstream.project.name == "verl")
@@ -49,7 +49,7 @@ class Site:
 
     def apply(self, words: str) -> PatchId:
         target = find.find(VERL.project, path=self.root)
-        made = plan.apply(VERL, target, capture(words), tuple(self.records.values()))
+        made = plan.apply(VERL, target, config(words), tuple(self.records.values()))
         self._write(made.edit)
         self.records[made.patch] = made.edit.add[0] if made.edit.add else self.records[made.patch]
         return made.patch

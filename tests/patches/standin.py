@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from patcher.capture import WHOLE
 from patcher.change import SHARED, PatchId
+from patcher.config import WHOLE
 from patcher.recipe import Recipe
 from patcher.rendering import render
-from tests.choices import capture as recorded
+from tests.choices import config as recorded
 
 
 class Profiler:
@@ -104,8 +104,8 @@ def rendered(
     }
     settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
     chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
-    capture = of_its_stage(recipe, constants)
-    traits, given = recipe.probe.settled(capture, release), recipe.probe.chosen(capture)
+    config = of_its_stage(recipe, constants)
+    traits, given = recipe.probe.settled(config, release), recipe.probe.chosen(config)
     told = {name: given[name] for name in ("ABOUT", "TOLD")}
     probe = recipe.probe._replace(
         settled=lambda _capture, _release: {**traits, **{name: False for name in OFF if name in traits}, **settled},
@@ -113,7 +113,7 @@ def rendered(
         layers=lambda _capture: tuple(layers),
     )
     shared = PatchId("target", SHARED)
-    text = render(recipe._replace(probe=probe), capture, release, _Unnamed("target", "stage"), shared)
+    text = render(recipe._replace(probe=probe), config, release, _Unnamed("target", "stage"), shared)
     return (*text.shared, *text.own)
 
 

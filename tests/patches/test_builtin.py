@@ -15,7 +15,7 @@ from patcher import replacing
 from patcher.change import PatchId
 from patcher.recipe import Recipe
 from patches.vllm_ascend.builtin import RECIPES
-from tests.choices import capture as recorded
+from tests.choices import config as recorded
 from tests.matrix import thinned_rows
 
 # One release of every code that builds the profiler, each where its predecessor is reshaped.
@@ -44,9 +44,9 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def patched(source: bytes, recipe: Recipe, chosen: str) -> bytes:
-    capture = recorded(f"--builtin {chosen}")
+    config = recorded(f"--builtin {chosen}")
     patch = PatchId("vllm-ascend", "builtin")
-    return replacing.replace(source, recipe, recipe.probe.arguments(capture), patch, "0.1.0", where="").after
+    return replacing.replace(source, recipe, recipe.probe.arguments(config), patch, "0.1.0", where="").after
 
 
 OTHERS = [(recipe, BUILT[:-1]) for recipe in RECIPES]

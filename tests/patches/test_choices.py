@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from patcher.capture import Capture
+from patcher.config import ProfileConfig
 from patcher.recipe import Probe
 from patches.projects import upstream
-from tests.choices import capture, options
+from tests.choices import config, options
 
 POLICY, LOG_PROB = "--stage update-policy", "--stage compute-log-prob"
 GRAPHS = "--stage graph-capture"
@@ -54,13 +54,13 @@ SUMMARIES = {
 }
 
 
-def asked(words: str) -> tuple[Probe, Capture[Any]]:
+def asked(words: str) -> tuple[Probe, ProfileConfig[Any]]:
     """The capture, and the probe of a place where it can be had."""
-    made = capture(words)
+    made = config(words)
     return place(made), made
 
 
-def place(made: Capture[Any]) -> Probe:
+def place(made: ProfileConfig[Any]) -> Probe:
     stage = made.stage
     recipes = (*upstream("verl").recipes, *upstream("vllm").recipes)
     fitting = (one.probe for one in recipes if one.stage == stage.name and stage.window.unit in one.windows)
@@ -81,7 +81,7 @@ def test_the_reader_is_told_in_one_line(words: str) -> None:
     ],
 )
 def test_and_where_no_window_was_asked_for(stage: str, unit: str, said: str) -> None:
-    made = options("--on-demand --save-path /tmp/traces").request().capture(stage, unit, "npu")
+    made = options("--on-demand --save-path /tmp/traces").request().config(stage, unit, "npu")
     assert place(made).summary(made) == f"Records {said}."
 
 
@@ -150,5 +150,5 @@ def test_what_is_settled_is_no_question_any_more(words: str) -> None:
 def test_ranges_go_on_top_of_the_recorder(words: str, layers: list[str]) -> None:
     probe, _ = asked("--decode 2:5")
     backend = "torch" if "torch" in words else "npu"
-    made = capture(f"--decode 2:5 {words}", backend)
+    made = config(f"--decode 2:5 {words}", backend)
     assert [" ".join(one.__name__ for one in layer) for layer in probe.layers(made)] == layers

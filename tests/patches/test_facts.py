@@ -18,7 +18,7 @@ from patcher.change import SHARED, PatchId
 from patcher.rendering import render
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
-from tests.choices import capture
+from tests.choices import config
 from tests.patches.standin import Profiler
 from tests.patches.test_graphs_probe import Worker as Capturing
 from tests.patches.test_rollout_probe import V0Worker, V1Worker, batch
@@ -423,7 +423,7 @@ def test_the_number_is_seen_live(told: dict[str, Any], tmp_path: Path) -> None:
 
 
 def lines(words: str) -> int:
-    asked = capture(f"--decode 30:60 --backend npu {words}")
+    asked = config(f"--decode 30:60 --backend npu {words}")
     about = {"format": 1, "rlpatch": "0.1.0", "target": "vllm-ascend", "release": "0.11.0rc1"}
     text = render(vllm_ascend.V1, asked, "0.11.0rc1", PatchId("t", "rollout"), PatchId("t", SHARED), about)
     assert max(map(len, text.own)) <= 116, "four more in the class"
@@ -449,7 +449,7 @@ def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) 
 )
 def test_what_was_not_asked_for_does_not_go_in(words: str, names: tuple[str, ...]) -> None:
     window = "" if "--decode" in words else "--decode 30:60"
-    asked = capture(f"{window} --backend npu {words}")
+    asked = config(f"{window} --backend npu {words}")
     text = render(vllm.WORKER, asked, "0.11.0", PatchId("target", "rollout"), PatchId("target", SHARED), {"format": 1})
     code = "\n".join(text.own)
     assert not [name for name in names if name in code]

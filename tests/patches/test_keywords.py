@@ -19,13 +19,13 @@ import pytest
 from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
-from patcher.capture import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, Capture, TorchNpu
 from patcher.change import SHARED, PatchId
+from patcher.config import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, ProfileConfig, TorchNpu
 from patcher.errors import Problem
 from patcher.recipe import Recipe
 from patcher.rendering import render
 from patches.projects import upstreams
-from tests.choices import capture as recorded
+from tests.choices import config as recorded
 from tests.choices import typed
 from tests.matrix import MATRIX, thinned
 
@@ -67,14 +67,14 @@ UNUSED = re.compile("Experimental config will not be ue?se?d while ProfilerActiv
 """Said of a capture without npu, whose level and metrics have nothing to choose from."""
 
 
-def inserted(recipe: Recipe, capture: Capture[Any]) -> str:
+def inserted(recipe: Recipe, config: ProfileConfig[Any]) -> str:
     """The members that go into the target class, in a class of their own."""
     names = PatchId("vllm-ascend", "rollout"), PatchId("vllm-ascend", SHARED)
-    text = render(recipe, capture, "", *names)
+    text = render(recipe, config, "", *names)
     return "\n    ".join(["class Worker:", *text.shared, *text.own])
 
 
-def capture(backend: str = "npu", **options: Any) -> Capture[Any]:
+def config(backend: str = "npu", **options: Any) -> ProfileConfig[Any]:
     return recorded(("--decode", "30:60", *typed(save_path="/tmp/rlpatch_traces", **options)), backend)
 
 
@@ -93,7 +93,7 @@ def accepted_choices() -> list[dict[str, Any]]:
     chosen = []
     for options in CHOICES:
         try:
-            capture(**options)
+            config(**options)
         except Problem:
             continue
         chosen.append(options)
@@ -107,7 +107,7 @@ def refused_choices() -> list[dict[str, Any]]:
 @functools.cache
 def rendered() -> tuple[str, ...]:
     """The code of every choice in turn; the same for each release, and slow enough to be made once."""
-    return tuple(inserted(RECIPES[0], capture(**options)) for options in accepted_choices())
+    return tuple(inserted(RECIPES[0], config(**options)) for options in accepted_choices())
 
 
 @pytest.mark.parametrize("version", NEWEST)
@@ -149,7 +149,7 @@ def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing
             or ("memory" in contents and "cpu" not in contents)
         ), options
         with pytest.raises(Problem) as problem:
-            capture(**options)
+            config(**options)
         assert problem.value.hint
 
 
@@ -164,7 +164,7 @@ def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing
 def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, monkeypatch):
     """Once a release stops doing so, the refusal has no reason any more."""
     monkeypatch.setattr(TorchNpu, "check", lambda *_: None)
-    write(tmp_path / "code" / "0.py", inserted(RECIPES[0], capture(**options)), tmp_path)
+    write(tmp_path / "code" / "0.py", inserted(RECIPES[0], config(**options)), tmp_path)
     (answer,) = judge(npu_python, releases.TORCH_NPU[-1], tmp_path / "code", tmp_path)
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]
 
@@ -172,7 +172,7 @@ def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, 
 @MATRIX
 @pytest.mark.parametrize("version", releases.TORCH_NPU)
 def test_every_release_takes_ranges_and_those_of_a_domain_from_2_7_on(version, npu_python, tmp_path):
-    code = inserted(RECIPES[0], capture(markers=True, module_ranges=True))
+    code = inserted(RECIPES[0], config(markers=True, module_ranges=True))
     write(tmp_path / "code" / "0.py", code + RANGES, tmp_path)
     (answer,) = judge(npu_python, version, tmp_path / "code", tmp_path)
     said = [line for line in answer["messages"] if not expected({"mstx": True}, line, version)]
@@ -198,7 +198,7 @@ def write(file: Path, code: str, folder: Path) -> None:
 
 @pytest.mark.parametrize(("recipe", "backend"), CASES)
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
-    code = inserted(recipe, capture(backend))
+    code = inserted(recipe, config(backend))
     ast.parse(code, feature_version=(3, 8))
     lines = [(site.method, line.format(units="units")) for site in recipe.sites for line in site.lines]
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
@@ -225,7 +225,7 @@ def python_3_8() -> str:
 
 @pytest.mark.parametrize(("recipe", "backend"), CASES)
 def test_the_inserted_code_imports_nothing_of_ours(recipe, backend):
-    code = inserted(recipe, capture(backend))
+    code = inserted(recipe, config(backend))
     imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.MULTILINE))
     allowed = {"npu": {"torch", "torch_npu"}, "torch": {"torch"}}[backend]
     assert imported - allowed <= sys.stdlib_module_names

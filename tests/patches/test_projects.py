@@ -99,7 +99,7 @@ def test_who_asks_for_names_and_files_alone_loads_no_recipe() -> None:
     code = "import sys; from patches.projects import projects; projects(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [
-        name for name in loaded if name.endswith((".recipes", ".switches", "patcher.recipe", "patcher.capture"))
+        name for name in loaded if name.endswith((".recipes", ".switches", "patcher.recipe", "patcher.config"))
     ] == []
 
 

@@ -20,8 +20,8 @@ from click.testing import CliRunner, Result
 
 from fixtures import releases
 from patcher import markers
-from patcher.capture import WHOLE
 from patcher.cli import rlpatch
+from patcher.config import WHOLE
 from patcher.recipe import Recipe, Upstream
 from patches.projects import upstreams
 from patches.verl import recipes as verl

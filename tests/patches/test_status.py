@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
-from patcher.capture import WHOLE
+from patcher.config import WHOLE
 from patches.projects import upstreams
 from tests.matrix import thinned
 from tests.patches.test_releases import run

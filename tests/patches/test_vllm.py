@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import releases
-from patcher.capture import WHOLE
+from patcher.config import WHOLE
 from patches import vllm_engine
 from patches.vllm import recipes as vllm
 from tests.matrix import ends, of_releases, thinned

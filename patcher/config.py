@@ -566,7 +566,7 @@ StageT_co = TypeVar("StageT_co", bound=Stage, covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capture(Generic[StageT_co]):
+class ProfileConfig(Generic[StageT_co]):
     """Everything the user chose. ``ranks`` None means all; ``save_path`` is "" where nothing of ours records."""
 
     stage: StageT_co

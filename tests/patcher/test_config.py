@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.capture import OPEN_END, WHOLE, Builtin, Capture, Rollout, Torch, TorchNpu, Training, Window
+from patcher.config import OPEN_END, WHOLE, Builtin, ProfileConfig, Rollout, Torch, TorchNpu, Training, Window
 from patcher.errors import Kind, Problem
-from tests.choices import capture
+from tests.choices import config
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_window_in_two_words_is_seen_in_the_one_that_follows() -> None:
 )
 def test_combinations_that_no_profiler_takes(words: str, cause: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
-        capture(f"--decode 30:60 {words}")
+        config(f"--decode 30:60 {words}")
     assert caught.value.kind is Kind.USAGE
     assert caught.value.hint
 
@@ -124,7 +124,7 @@ def test_combinations_that_no_profiler_takes(words: str, cause: str) -> None:
 @pytest.mark.parametrize("path", ["relative", ""])
 def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
     with pytest.raises(Problem, match="torch_npu refuses this path"):
-        replace(capture("--decode 30:60"), save_path=path)
+        replace(config("--decode 30:60"), save_path=path)
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
     ],
 )
 def test_what_is_worth_a_note(words: str, note: str) -> None:
-    (said,) = capture(words).notes
+    (said,) = config(words).notes
     assert note in " ".join(said.lines)
     assert len(said.text) <= 75, "on a terminal of 80 columns, behind what says that it is a note"
 
 
 def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
-    assert capture("--decode 30:60 --backend torch --save-path /home/me/my-run").notes == ()
+    assert config("--decode 30:60 --backend torch --save-path /home/me/my-run").notes == ()
 
 
 def test_a_database_beside_text_is_worth_two() -> None:
-    assert [note.text[:20] for note in capture("--decode 30:60 --export-type text,db").notes] == [
+    assert [note.text[:20] for note in config("--decode 30:60 --export-type text,db").notes] == [
         "db export: torch_npu",
         "--export-type with t",
     ]
@@ -175,7 +175,7 @@ def test_a_database_beside_text_is_worth_two() -> None:
     ],
 )
 def test_ranges_of_modules_are_worth_several(words: str, notes: tuple[str, ...]) -> None:
-    said = capture(f"--decode 30:60 --module-ranges {words}").notes
+    said = config(f"--decode 30:60 --module-ranges {words}").notes
     assert len(said) == len(notes)
     assert all(wanted in " ".join(note.lines) for wanted, note in zip(notes, said, strict=True))
 
@@ -190,12 +190,12 @@ def test_ranges_of_modules_are_worth_several(words: str, notes: tuple[str, ...])
     ],
 )
 def test_markers_show_every_loop_of_a_training_stage(words: str, units: tuple[str, ...]) -> None:
-    assert capture(words).stage.marked == units
+    assert config(words).stage.marked == units
 
 
 @pytest.mark.parametrize("words", ["--decode 30:60", "--decode 1:129", "--decode 30:60 --contents npu,cpu,memory"])
 def test_what_is_usual_is_worth_none(words: str) -> None:
-    assert capture(words).notes == ()
+    assert config(words).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -231,21 +231,21 @@ def test_what_is_usual_is_worth_none(words: str) -> None:
     ],
 )  # fmt: skip
 def test_the_words_repeat_the_choice(typed: str, words: str) -> None:
-    assert capture(typed).words == (*words.split(), "--save-path", "/tmp/traces")
+    assert config(typed).words == (*words.split(), "--save-path", "/tmp/traces")
 
 
 @pytest.mark.parametrize(
     "words", ["--builtin --level level2", "--builtin --contents npu,cpu --no-mstx", "--builtin --analysis"]
 )
 def test_a_setting_that_was_named_is_printed_whatever_its_default_is(words: str) -> None:
-    whole = capture(words)
+    whole = config(words)
     assert whole.words == tuple(words.split())
     assert (whole.save_path, whole.ranks) == ("", (0,))
 
 
 @pytest.mark.parametrize("words", ["--stage graph-capture", "--builtin --level level2"])
 def test_a_stage_without_a_window(words: str) -> None:
-    whole = capture(words)
+    whole = config(words)
     assert whole.stage.window.unit == WHOLE
     assert not [note for note in whole.notes if "warm-up" in note.text]
 
@@ -265,7 +265,7 @@ def test_a_stage_without_a_window(words: str) -> None:
 )
 def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> None:
     with pytest.raises(Problem, match=cause) as caught:
-        capture(words)
+        config(words)
     assert caught.value.hint
 
 
@@ -274,9 +274,9 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
     [
         lambda: Rollout(name="rollout", window=Window("mini-batch", 0, 1)),
         lambda: Training(name="update-policy", window=Window.whole()),
-        lambda: Capture(stage=Builtin(named=("level",)), profiler=TorchNpu(level="level1"), ranks=None),
-        lambda: Capture(stage=Builtin(named=("level",)), profiler=TorchNpu(mstx=True)),
-        lambda: Capture(stage=Builtin(named=("contents",)), profiler=Torch()),
+        lambda: ProfileConfig(stage=Builtin(named=("level",)), profiler=TorchNpu(level="level1"), ranks=None),
+        lambda: ProfileConfig(stage=Builtin(named=("level",)), profiler=TorchNpu(mstx=True)),
+        lambda: ProfileConfig(stage=Builtin(named=("contents",)), profiler=Torch()),
     ],
 )
 def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
