@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import symtable
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -133,9 +135,6 @@ def scopes(source: bytes) -> symtable.SymbolTable | None:
     None where the Python that runs rlpatch cannot compile it. That is more than :func:`tree` asks: what has a
     ``global`` behind the first use of its name, say, has a tree.
     """
-    import symtable
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -164,8 +163,6 @@ def too_deep(source: bytes) -> bool:
 @functools.lru_cache(maxsize=2)
 def _read(source: bytes) -> ast.Module | Exception:
     """The tree of ``source``, or why there is none; a file is asked for before it is patched, and for its hash."""
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
@@ -36,8 +37,6 @@ def revert(
 
 def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     """A unified diff that ``git apply`` takes, for a file in any encoding; empty without a change."""
-    import difflib
-
     if pristine == after:
         return b""
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
+from hashlib import sha256
 
 import libcst as cst
 
@@ -28,8 +29,6 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
     It is the same under every Python that runs rlpatch: fields that are empty are left out, because each release
     of ``ast`` adds new ones.
     """
-    from hashlib import sha256
-
     function = [*anchors.defined(anchors.tree(source), class_name, method)][1:]
     return sha256(_canonical(function[0]).encode()).hexdigest()[:12] if function else ""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 from collections.abc import Iterator
 
 _asked = False
@@ -19,9 +21,6 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
 
     With ``terminated`` SIGTERM is meanwhile taken for Ctrl-C.
     """
-    import signal
-    import threading
-
     global _asked
     ours = threading.current_thread() is threading.main_thread()  # no other one gets signals
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)[: 2 if terminated else 1]}
@@ -54,8 +53,5 @@ def look() -> None:
 
 def ignore() -> None:
     """Let Ctrl-C stop nothing any more, until the process ends: the work is done, and only its report is left."""
-    import signal
-    import threading
-
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)

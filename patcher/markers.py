@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from hashlib import sha256
 from typing import NamedTuple
 
 from patcher import lines as lines_of
@@ -68,8 +69,6 @@ def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[b
 
     White space at both ends of a line does not count: an editor that converts line ends changes nothing of ours.
     """
-    from hashlib import sha256
-
     ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
     return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
 

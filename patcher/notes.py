@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -52,8 +53,6 @@ class Said(NamedTuple):
 
 def indented(lines: Iterable[str], width: int, indent: str = "  ") -> list[str]:
     """``lines`` wrapped at ``width``, each behind ``indent``; a word that is longer stays whole."""
-    import textwrap
-
     wrapped: list[str] = []
     for line in lines:
         wrapped += textwrap.wrap(
@@ -69,8 +68,6 @@ def indented(lines: Iterable[str], width: int, indent: str = "  ") -> list[str]:
 
 def wrapped(text: str, indent: str = "", further: str = "  ") -> list[str]:
     """``text`` in lines of ``WIDTH`` columns, those after the first behind ``further``; a longer word stays whole."""
-    import textwrap
-
     return textwrap.wrap(
         text,
         WIDTH,

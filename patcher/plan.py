@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from itertools import count
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +17,7 @@ from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
+from patcher.targets import originals
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
@@ -158,8 +161,7 @@ class _Fitting(NamedTuple):
 
 
 def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: PatchId) -> _Fitting:
-    from patcher import engine
-    from patcher.targets import originals
+    from patcher import engine, replacing
 
     recipe, path = place.recipe, PurePosixPath(place.file)
     where = str(target.root / path)
@@ -172,8 +174,6 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     without = markers.strip(before, [patch], where=where)
     notes: tuple[Note, ...] = ()
     if recipe.calls:
-        from patcher import replacing
-
         after, settings, arguments = replacing.replace(
             without, recipe, recipe.probe.arguments(config), patch, __version__, where=where
         )
@@ -378,8 +378,6 @@ def published(upstream: Upstream, version: str) -> str:
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
-    from itertools import count
-
     from patcher.rendering import render
 
     there = {found.patch: found for found in markers.marked(without)}
@@ -397,6 +395,4 @@ def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: P
 
 
 def _now() -> str:
-    from datetime import datetime, timezone
-
     return datetime.now(timezone.utc).isoformat(timespec="seconds")

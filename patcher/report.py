@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TextIO
@@ -111,8 +113,6 @@ class Report:
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
-            import json  # 2 ms, and most runs print text
-
             _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
         elif self.raw is not None:
             self._show_raw(color)
@@ -208,8 +208,6 @@ def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
 
 
 def _width() -> int:
-    import shutil
-
     return min(WIDEST, shutil.get_terminal_size().columns)
 
 

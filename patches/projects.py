@@ -11,6 +11,8 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+import patches
+
 if TYPE_CHECKING:
     from patcher.recipe import Upstream
     from patcher.targets.target import Project
@@ -39,8 +41,6 @@ def upstream(name: str) -> Upstream:
 @cache
 def _declared() -> tuple[tuple[Project, str], ...]:
     """Each project with the name of the package that declares it."""
-    import patches
-
     names = sorted(module.name for module in iter_modules(patches.__path__) if module.ispkg)  # of an archive, too
     modules = (import_module(f"{__package__}.{name}") for name in names)
     return tuple((module.PROJECT, module.__name__) for module in modules if hasattr(module, "PROJECT"))

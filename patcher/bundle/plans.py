@@ -5,6 +5,7 @@ A node knows the file of before by its digest, and makes the one of after of it;
 
 from __future__ import annotations
 
+import difflib
 import json
 from typing import Any, NamedTuple, Tuple
 
@@ -65,8 +66,6 @@ class Bundle(NamedTuple):
 
 def planned(path: str, before: bytes, after: bytes) -> FilePlan:
     """The plan that makes ``after`` of ``before``."""
-    import difflib
-
     old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (before, after))
     changes = difflib.SequenceMatcher(None, old, new).get_opcodes()
     script = tuple((i, j - i, "".join(new[k:m])) for tag, i, j, k, m in changes if tag != "equal")

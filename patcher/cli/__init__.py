@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import click
 
 from patcher import __version__
 from patcher.cli.command import reported
+from patches.projects import projects
 
 COMMANDS = {
     "apply": ("apply", "Patch targets, all of them or none."),
@@ -57,8 +59,6 @@ class _Root(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        import importlib
-
         if cmd_name not in COMMANDS:
             return None
         command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command
@@ -66,8 +66,6 @@ class _Root(click.Group):
         return command
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from patches.projects import projects
-
         super().format_help_text(ctx, formatter)
         with formatter.section("Targets"):
             formatter.write_text(", ".join(project.name for project in projects()))

@@ -12,6 +12,8 @@ import click
 
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.traces import folder as traces_folder
+from patcher.commands import tracing
+from patcher.commands.tracing import ParseOptions
 from patcher.headings import PARSED
 
 if TYPE_CHECKING:
@@ -29,8 +31,6 @@ def _exports(context: click.Context, parameter: click.Parameter, value: str | No
 
 
 def _options(values: Mapping[str, Any]) -> ParseOptions:
-    from patcher.commands.tracing import ParseOptions
-
     return ParseOptions(
         values["python"], values["exports"], values["jobs"], values["patience"], values["advise"], values["modules"],
         values["analyze"],
@@ -146,6 +146,4 @@ def command(folder: Path, parse: ParseOptions) -> Report:
       rlpatch analyse /data/traces --python /opt/venv/bin/python
       rlpatch analyse --export text,db --modules --advise
     """
-    from patcher.commands import tracing
-
     return tracing.analyse(folder, parse, _shown)

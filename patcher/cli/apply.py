@@ -9,6 +9,7 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Command, Option
 from patcher.cli.recording import RECORD
+from patcher.commands import applying
 from patcher.headings import PROFILERS
 
 if TYPE_CHECKING:
@@ -47,7 +48,5 @@ def command(
       rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
       rlpatch apply vllm-ascend --builtin --level level2 --export-type db,text
     """
-    from patcher.commands import applying
-
     request = record.request()
     return where.within(lambda: applying.apply(targets, where, request, launch, dry_run=dry_run, force=force))

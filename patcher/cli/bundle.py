@@ -11,6 +11,8 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.recording import RECORD
+from patcher.commands import bundling
+from patcher.commands.finding import SearchOptions
 from patcher.headings import OUTPUT, PLACE
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
-    from patcher.commands.finding import SearchOptions
-
     typed = click.get_current_context().meta.get("typed", ())
     places = [SearchOptions(path, None, typed) for path in values["path"]]
     places += [SearchOptions(None, python, typed) for python in values["python"]]
@@ -75,6 +75,4 @@ def command(targets: tuple[str, ...], record: RecordOptions, places: list[Search
       rlpatch bundle vllm-ascend verl --decode 30:60 --mini-batch 0:1 -o p.pyz
       rlpatch bundle vllm-ascend --decode 30:60 --path one.whl --path another.whl
     """
-    from patcher.commands import bundling
-
     return bundling.bundle(targets, places, record.request(), output)

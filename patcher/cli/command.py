@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
@@ -12,6 +15,9 @@ import click
 
 from patcher.errors import Kind, Problem, failed
 from patcher.headings import HEADINGS, OUTPUT
+from patcher.report import Report
+from patcher.targets import versions
+from patches.projects import projects
 
 if TYPE_CHECKING:
     from patcher.report import Report
@@ -104,8 +110,6 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, show its report, and exit with its code."""
-        from patcher.report import Report
-
         name = str(self.name)
         output = _output({option.name: ctx.params.pop(str(option.name)) for option in OUTPUT_OPTIONS.options})
         try:
@@ -146,8 +150,6 @@ class Command(click.Command):
         at = next((at for at in places if _starts_a_run(typed[at])), None)
         if at is None:
             return None
-        import shlex
-
         cause = f"{typed[at]} is no target: the command that starts the run stands behind `--`, which is missing"
         while at - 1 in places and re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
@@ -165,8 +167,6 @@ class Command(click.Command):
 
 def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     """Options and what they do side by side, with no name broken at a hyphen, as click would break it."""
-    import textwrap
-
     first = max(len(option) for option, _ in rows) + 2
     for option, about in rows:
         texts = textwrap.wrap(about, width - first, break_on_hyphens=False)
@@ -175,14 +175,9 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 
 
 def _starts_a_run(word: str) -> bool:
-    from patcher.targets import versions
-    from patches.projects import projects
-
     names = {versions.normalise(name) for project in projects() for name in (project.name, *project.distributions)}
     if versions.normalise(word.partition("==")[0]) in names:
         return False
-    import shutil  # 2 ms, and a word that is no target is rare
-
     return word in STARTERS or word.endswith((".sh", ".py")) or ("=" not in word and bool(shutil.which(word)))
 
 
@@ -206,8 +201,6 @@ def reported(
         failure = _stopped()
     else:
         return
-    from patcher.report import Report
-
     end(Report(command, problems=[instead() or failure]), OutputOptions.among(typed))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from patcher.cli import reporting
 from patcher.cli.command import Command, Option
+from patcher.commands import reporting as work
 from patcher.errors import Kind, Problem
 from patcher.headings import READ
 
@@ -43,16 +45,12 @@ def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOpt
       rlpatch compare before/ after/ -o compared.html
       rlpatch compare run1/ run2/ -- run3/ run4/
     """
-    from patcher.commands import reporting as work
-
     before, after = _sides(paths)
     return work.compare(before, after, options._replace(vendor=vendor), force=force)
 
 
 def _sides(paths: tuple[Path, ...]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """The paths of both sides: those before and behind ``--``, or one a side."""
-    import shlex
-
     typed = list(click.get_current_context().meta.get("typed", ()))
     if "--" in typed:
         behind = len(typed) - typed.index("--") - 1

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import get_completion_class
 
+from patcher.cli import rlpatch
 from patcher.cli.command import Command
+from patcher.report import Report
 
 if TYPE_CHECKING:
     from patcher.report import Report
@@ -22,11 +25,6 @@ def command(shell: str) -> Report:
       eval "$(rlpatch completion bash)"
       rlpatch completion fish > ~/.config/fish/completions/rlpatch.fish
     """
-    from click.shell_completion import get_completion_class
-
-    from patcher.cli import rlpatch
-    from patcher.report import Report
-
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()

@@ -9,6 +9,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command, Option
+from patcher.commands import demonstrating
 from patcher.headings import PLACE
 
 if TYPE_CHECKING:
@@ -39,6 +40,4 @@ def command(path: Path | None) -> Report:
       rlpatch demo
       rlpatch demo --path /opt/venv/lib/python3.11/site-packages
     """
-    from patcher.commands import demonstrating
-
     return demonstrating.demo(RELEASE, WINDOW, path, on_wait=options.wait)

@@ -9,6 +9,7 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Command, Option
 from patcher.cli.recording import RECORD
+from patcher.commands import inspecting
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT
 from patcher.option import flag
@@ -38,8 +39,6 @@ def command(targets: tuple[str, ...], record: RecordOptions, where: Where, calls
       rlpatch diff vllm-ascend --decode 30:60
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
-    from patcher.commands import inspecting
-
     if record.asked and not targets:
         hint = "rlpatch diff vllm-ascend --decode 30:60"
         raise Problem(Kind.USAGE, "a window is given, but no target", hint=hint)

@@ -8,6 +8,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.commands import knowledge
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
@@ -29,6 +30,4 @@ def command(target: str, stage: str | None, search: SearchOptions) -> Report:
       rlpatch explain vllm-ascend==0.30.0rc2
       rlpatch explain verl==0.9.1 --stage update-policy
     """
-    from patcher.commands import knowledge
-
     return knowledge.explain(target, search, stage)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from patcher import tables
 from patcher.cli.command import Command
+from patcher.commands import knowledge
 
 if TYPE_CHECKING:
     from patcher.report import Report
@@ -20,12 +24,6 @@ def command() -> Report:
     Example:
       rlpatch list
     """
-    import shutil
-    import sys
-
-    from patcher import tables
-    from patcher.commands import knowledge
-
     report = knowledge.listing()
     width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
     report.lines = tables.releases(report.data, width)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patcher.cli.command import Group, Option
+from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.here import Here
+from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, PLACE, PROFILERS, WHOSE, WINDOW
+from patcher.request import OPTIONS
+from patches.projects import projects
 
 if TYPE_CHECKING:
     AnyType = click.ParamType[Any]
@@ -21,14 +27,10 @@ else:  # click's types have no parameter before 8.5
 
 
 def _search(values: Mapping[str, Any]) -> SearchOptions:
-    from patcher.commands.finding import SearchOptions
-
     return SearchOptions(values["path"], values["python"], click.get_current_context().meta.get("typed", ()))
 
 
 def _launch(values: Mapping[str, Any]) -> LaunchOptions:
-    from patcher.commands.finding import LaunchOptions
-
     command = click.get_current_context().meta.get("launch", ())
     return LaunchOptions(os.environ, values["script"], command, values["config"])
 
@@ -48,23 +50,17 @@ SEARCH = Group(
 
 
 def _where(values: Mapping[str, Any]) -> Where:
-    from patcher.commands.here import Here
-
     search = _search(values)
     address, nodes = values["ray"], values["nodes"]
     alone = [f"--{name}" for name in ("nodes", "gone") if values.get(name) is not None]
     if address is None and not alone:
         return Here(search, wait)
     if address is None:
-        import shlex
-
-        from patcher.errors import Kind, Problem
-
         typed = list(search.typed)
         at = next((number for number, word in enumerate(typed) if word.startswith(alone[0])), len(typed))
         again = shlex.join(["rlpatch", *typed[:at], "--ray", *typed[at:]])
         raise Problem(Kind.USAGE, f"{alone[0]} is given without --ray", hint=again)
-    from patcher.cluster.connecting import connect  # Ray is asked for
+    from patcher.cluster.connecting import connect
 
     return connect(address, nodes, search, values.get("gone"))
 
@@ -128,8 +124,6 @@ class _Named(AnyType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
         """What `apply` would make of it; Problem (USAGE) for what it does not understand."""
-        from patcher.request import OPTIONS  # not for `revert` without it
-
         return OPTIONS[self.name].notation.read(f"--{self.name}", value)
 
 
@@ -157,8 +151,6 @@ def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.A
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    from patches.projects import projects
-
     names = {project.name: project.releases for project in projects()}
     offered = [*names, *(f"{name}=={release}" for name, releases in names.items() for release in releases)]
     return [text for text in offered if text.startswith(incomplete)]

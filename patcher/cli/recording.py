@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from patcher.cli.command import Group, Option
 from patcher.config import UNITS, Window
@@ -58,8 +59,6 @@ class _Declared(AnyType):
         incomplete: str,
     ) -> list[CompletionItem]:
         """The words to choose from, for the last one of a list."""
-        from click.shell_completion import CompletionItem
-
         before, comma, last = incomplete.rpartition(",")
         return [CompletionItem(before + comma + word) for word in self.notation.words if word.startswith(last)]
 

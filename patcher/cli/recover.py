@@ -8,6 +8,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.commands import applying
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where
@@ -22,6 +23,4 @@ def command(where: Where) -> Report:
     Example:
       rlpatch recover
     """
-    from patcher.commands import applying
-
     return where.within(lambda: applying.recover(where))

@@ -9,6 +9,7 @@ import click
 
 from patcher.cli import reporting
 from patcher.cli.command import Command
+from patcher.commands import reporting as work
 
 if TYPE_CHECKING:
     from patcher.commands.reporting import ReadOptions
@@ -33,6 +34,4 @@ def command(paths: tuple[Path, ...], options: ReadOptions) -> Report:
       rlpatch report rlpatch_traces -o report.html
       rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
     """
-    from patcher.commands import reporting as work
-
     return work.report(paths, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patcher.cli.command import Group, Option
+from patcher.commands.reporting import ReadOptions
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, READ
 
@@ -26,8 +28,6 @@ class _Units(AnyType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
         """The two numbers; Problem (USAGE) for anything else."""
-        import re
-
         found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", str(value))
         if found and int(found[1]) < int(found[2]):
             return int(found[1]), int(found[2])
@@ -40,8 +40,6 @@ class _Units(AnyType):
 
 
 def _reading(values: Mapping[str, Any]) -> ReadOptions:
-    from patcher.commands.reporting import ReadOptions
-
     return ReadOptions(values["units"], values["page"])
 
 

@@ -10,6 +10,7 @@ from patcher.cli import options
 from patcher.cli.apply import FORCE
 from patcher.cli.command import Command, Option
 from patcher.cli.recording import RECORD
+from patcher.commands import running
 from patcher.headings import OUTPUT
 
 if TYPE_CHECKING:
@@ -52,7 +53,5 @@ def command(
       rlpatch run verl --mini-batch 0:1 --require -- bash run_grpo.sh
       rlpatch run vllm --decode 30:60 -n -- vllm serve MODEL
     """
-    from patcher.commands import running
-
     request = record.request()
     return running.run(targets, search, request, launch, dry_run=dry_run, force=force, require=require)

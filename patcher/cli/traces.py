@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from patcher import tables
 from patcher.cli.command import Command
+from patcher.commands import tracing
 
 if TYPE_CHECKING:
     from patcher.report import Report
@@ -29,12 +33,6 @@ def command(folder: Path) -> Report:
       rlpatch traces
       rlpatch traces /data/rlpatch_traces --json
     """
-    import shutil
-    import sys
-
-    from patcher import tables
-    from patcher.commands import tracing
-
     report = tracing.traces(folder)
     if report.data["captures"]:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -11,6 +11,9 @@ import click
 from patcher.cli import options, waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.recording import option
+from patcher.commands import triggering
+from patcher.commands.triggering import EXPIRES_S, TriggerOptions
+from patcher.commands.watching import WatchOptions
 from patcher.config import UNITS
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
 
 def _asked(values: Mapping[str, Any]) -> TriggerOptions:
-    from patcher.commands.triggering import EXPIRES_S, TriggerOptions
-
     windows = {unit: values[unit.replace("-", "_")] for unit in UNITS if values[unit.replace("-", "_")] is not None}
     if len(windows) != 1:
         said = " and ".join(f"--{unit}" for unit in windows)
@@ -90,9 +91,6 @@ def command(target: str | None, save_path: Path, wait: bool, timeout: float | No
       rlpatch trigger verl --stage update-policy --micro-batch 0:1
       rlpatch trigger --prefill 0:4 --at 7 --replace --save-path /data/traces
     """
-    from patcher.commands import triggering
-    from patcher.commands.watching import WatchOptions
-
     if timeout is not None and not wait:
         raise Problem(Kind.USAGE, "--timeout without --wait: nothing is waited for", hint="--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
+from patcher import tables
 from patcher.cli.command import Option
+from patcher.commands import watching
 from patcher.headings import WAITED
 
 
@@ -62,9 +65,6 @@ class _Drawn:
         """Draw it, as high as the terminal is."""
         from rich.text import Text
 
-        from patcher import tables
-        from patcher.commands import watching
-
         size = self._live.console.size
         table = tables.workers(data, size.width) if data["workers"] else ["no worker has written yet; Ctrl-C ends this"]
         lines = [*self._head, *table, *watching.said(data)]
@@ -102,8 +102,4 @@ def _quiet() -> bool:
 
 
 def _table(data: dict[str, Any]) -> list[str]:
-    import shutil
-
-    from patcher import tables
-
     return tables.workers(data, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)

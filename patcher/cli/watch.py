@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,11 @@ import click
 from patcher.cli import waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.traces import folder as traces_folder
+from patcher.commands import watching
+from patcher.commands.watching import WatchOptions
 from patcher.errors import Kind, Problem
 from patcher.headings import WAITED
+from patcher.request import OPTIONS
 
 if TYPE_CHECKING:
     from patcher.commands.watching import WatchOptions
@@ -24,8 +28,6 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
     """Seconds since the epoch for a time of ``date +%s``, or for how long ago that was; Problem (USAGE) for neither."""
-    import time
-
     if value is None:
         return 0.0
     found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
@@ -36,15 +38,11 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
 
 
 def _stages(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:  # noqa: ARG001
-    from patcher.request import OPTIONS
-
     words = [word for word in (value or "").split(",") if word.strip()]
     return tuple(dict.fromkeys(OPTIONS["stage"].notation.read("--stage", word) for word in words))
 
 
 def _options(values: Mapping[str, Any]) -> WatchOptions:
-    from patcher.commands.watching import WatchOptions
-
     return WatchOptions(values["stages"], values["since"], values["once"], values["timeout"])
 
 
@@ -84,6 +82,4 @@ def command(folder: Path, options: WatchOptions) -> Report:
       rlpatch watch --stage rollout,update-policy --json
       rlpatch watch --once
     """
-    from patcher.commands import watching
-
     return watching.watch(folder, options, waiting.screen)

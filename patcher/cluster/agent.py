@@ -15,8 +15,9 @@ from patcher import processes
 from patcher.change import Edit, Record
 from patcher.cluster.values import Found, Standing, Survey
 from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.commands.guarding import guard
 from patcher.commands.here import Here
-from patcher.errors import Problem, failed
+from patcher.errors import Kind, Problem, failed
 from patcher.notes import Note
 from patcher.report import Report
 from patcher.store import STORE
@@ -114,8 +115,6 @@ class Agent:
 
     def guard(self, targets: Mapping[str, str], force: bool) -> Report:
         """The same for ``targets`` (word → the profiler that is set up) as `apply` wants it."""
-        from patcher.commands.guarding import guard
-
         report = Report("apply")
         for word, profiler in targets.items():
             upstream, target = self._search.find(word, "apply")
@@ -218,8 +217,6 @@ class Agent:
 
 def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
     """What the agent answers: a value or a problem; a failure that nobody thought of is one, too."""
-    from patcher.errors import Kind
-
     method: Callable[..., object] = getattr(agent, question)
     try:
         return method(*arguments), None

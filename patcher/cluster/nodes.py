@@ -14,6 +14,7 @@ from patcher.cluster.phases import transact
 from patcher.cluster.recovery import Ended, recover
 from patcher.cluster.values import Answer, Found, Survey
 from patcher.commands.finding import parse_target
+from patcher.commands.guarding import check, guard
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import outcomes
@@ -91,8 +92,6 @@ class Nodes:
 
     def guard(self, report: Report, upstream: Upstream, plan: Plan, launch: LaunchOptions, *, force: bool) -> None:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
-        from patcher.commands.guarding import guard
-
         guard(report, upstream, plan.target.version, launch, force=force, profiler=plan.profiler)
         nodes = self._mirrors.of(plan.target.root).nodes
         answers = self.crew.ask("guard", all_of(nodes, {upstream.project.name: plan.profiler}, force))
@@ -168,8 +167,6 @@ class Nodes:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
         report = Report("check")
         if launch.script or launch.command or launch.config:
-            from patcher.commands.guarding import check
-
             report = check(words, self._search, launch)
             report.lines.insert(0, "the launch, as it is read here:")
         answers = self.crew.ask("check", all_of(self.crew.names, words))

@@ -10,6 +10,7 @@ Nodes that see the same folder elect one of them, and that one is the participan
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, cast
 
@@ -272,8 +273,6 @@ def _written(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 def _unlike(crew: Crew, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> tuple[str, ...]:
     """The nodes that do not see what was written; a shared folder may be late, so they are asked several times."""
-    import time
-
     wanted = {
         node: {str(edit.root / change.path): digest(change.after) for edit in edits for change in edit.changes}
         for node, edits in work.items()

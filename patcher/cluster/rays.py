@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from patcher.cluster import actor, shipping
 from patcher.cluster.crew import LIMIT_S, natural
 from patcher.cluster.values import Answer
 from patcher.errors import Kind, Problem
@@ -62,8 +63,6 @@ class RayCrew:
     """See `patcher.cluster.crew.Crew`. Nothing is started on a node before it is asked."""
 
     def __init__(self, ray: Any, nodes: Iterable[RayNode], search: SearchOptions, option: str) -> None:
-        from patcher.cluster import actor, shipping
-
         self._ray = ray
         self.nodes = {node.name: node for node in nodes}
         self._search = {"path": str(search.path) if search.path else None, "python": search.python, "option": option}
@@ -234,8 +233,8 @@ def _imported(address: str) -> Any:
             hint="targets stand before --ray: rlpatch status TARGET --ray; an address is HOST:PORT",
         )
     try:
-        import ray
-        import ray.util.scheduling_strategies
+        import ray  # noqa: PLC0415
+        import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         cause = "Ray is not installed beside rlpatch"
         hint = (

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from patcher.cluster.crew import listed, problems, unreachable
+from patcher.cluster.crew import listed, on, problems, unreachable
 from patcher.cluster.values import Answer, Survey
 from patcher.notes import Note
 from patcher.report import Report
+from patcher.tables import nodes as table
 from patches.projects import projects
 
 
 def merge(report: Report, told: Mapping[str, Report]) -> None:
     """Put the notes and problems of nodes into ``report``; what several say is said once, with their names."""
-    from patcher.cluster.crew import on
-
     notes: dict[tuple[str, str, str], list[str]] = {}
     said: dict[tuple[object, ...], list[str]] = {}
     found = {}
@@ -35,8 +34,6 @@ def merge(report: Report, told: Mapping[str, Report]) -> None:
 
 def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running: Mapping[str, Answer]) -> Report:
     """The table of all nodes, and below it what is patched, once for all that are alike."""
-    from patcher.tables import nodes as table
-
     entries = [_entry(node, surveys[node], reports[node], running.get(node, Answer())) for node in surveys]
     report = Report("status", data={"nodes": entries})
     report.lines += table(report.data)

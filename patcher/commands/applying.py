@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import markers
+from patcher import plan as planning
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.commands.finding import LaunchOptions, Search, upstreams
 from patcher.commands.guarding import switched_on_by
@@ -15,6 +17,7 @@ from patcher.commands.where import Where
 from patcher.errors import Kind, Problem, refused
 from patcher.recipe import Upstream
 from patcher.report import Report
+from patcher.request import no_stage, resolve
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patches import projects
@@ -37,9 +40,6 @@ def plans_for(
 
     With ``where`` a run that was interrupted is ended first: before that a file is not what it will be.
     """
-    from patcher import plan as planning
-    from patcher.request import resolve
-
     plans: list[tuple[Upstream, Plan]] = []
     for word in dict.fromkeys(words):
         try:
@@ -64,8 +64,6 @@ def plans_for(
 
 def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
-    from patcher.request import no_stage
-
     stages = [plan.config.stage for _, plan in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for stage in stages]:
@@ -207,8 +205,6 @@ def notes_of(report: Report, plan: Plan) -> None:
 
 def _replaced(record: Record, plan: Plan) -> str:
     """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
-    import shlex
-
     options = list(record.options)
     for option in ("--backend", "--save-path"):
         ours, theirs = (list(_pair(words, option)) for words in (plan.config.words, options))
@@ -316,11 +312,9 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
 
 
 def _edit(report: Report, root: PatchedRoot, wanted: Collection[PatchId]) -> Edit | None:
-    from patcher import plan
-
     patches = [record.patch for record in root.records if record.patch in wanted]
     try:
-        return plan.revert(root.path, root.read, root.records, patches) if patches else None
+        return planning.revert(root.path, root.read, root.records, patches) if patches else None
     except Problem as problem:
         report.problems.append(problem)
         return None

@@ -11,6 +11,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from patcher import __version__, markers
+from patcher import plan as planning
+from patcher.bundle import archive
+from patcher.bundle import plans as bundles
 from patcher.commands.applying import LENT, describe, plans_for, unused
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.errors import Kind, Problem
@@ -19,7 +22,6 @@ from patcher.targets import versions
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
-    from patcher.bundle.plans import BundledPlan
     from patcher.plan import Plan
     from patcher.recipe import Upstream
     from patcher.request import Request
@@ -36,8 +38,6 @@ class _Pristine(Target):
 
 def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Request, output: Path) -> Report:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
-    from patcher.bundle import archive, plans
-
     entries: list[dict[str, object]] = []
     report = Report("bundle", data={"output": str(output), "targets": entries})
     found = _planned(report, words, places, request)
@@ -45,7 +45,7 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Reque
         return report
     bundled = dict.fromkeys(_bundled(plan) for _, plan in found)
     projects = dict.fromkeys(plan.target.project for _, plan in found)
-    content = archive.made(plans.Bundle(__version__, tuple(projects), tuple(bundled)))
+    content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
     report.done.append(f"wrote {output}")
     entries.extend(describe(report, upstream, plan, LENT) for upstream, plan in found)
@@ -97,8 +97,6 @@ def _satisfied(word: str, found: Planned) -> bool:
 
 def _from_pristine(upstream: Upstream, plan: Plan, place: SearchOptions) -> Plan:
     """The same plan for a target that nobody has patched."""
-    from patcher import plan as planning
-
     made = planning.apply(upstream, _Pristine._make(plan.target), plan.config)
     root = place.path if place.path and place.path.is_file() else plan.target.root
     found_by = f"--path {place.path}" if root == place.path else plan.target.found_by
@@ -123,11 +121,9 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
         yield place._replace(path=Path(folder))
 
 
-def _bundled(plan: Plan) -> BundledPlan:
-    from patcher.bundle.plans import BundledPlan, planned
-
+def _bundled(plan: Plan) -> bundles.BundledPlan:
     changes = [change for change in plan.edit.changes if change.before != change.after]
-    files = tuple(planned(str(change.path), change.before, change.after) for change in changes)
+    files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)
     save_path = "" if plan.profiler else plan.config.save_path
-    return BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)
+    return bundles.BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

@@ -15,6 +15,7 @@ from pathlib import Path
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.errors import Kind, Problem
 from patcher.report import Report
+from patches.survey.download import download
 
 COPY = "site"
 _LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never patched
@@ -66,8 +67,6 @@ def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str],
     """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
     upstream, version = parse_target(release)
     if path is None:
-        from patches.survey.download import download
-
         on_wait(f"downloading {release} …")
         site.mkdir()
         names = upstream.project.distributions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -90,21 +91,15 @@ class SearchOptions(NamedTuple):
 
     def alone(self, root: Path) -> str:
         """As every search."""
-        import shlex
-
         return f"--path {shlex.quote(str(root))}"
 
     def again(self, word: str, instead: str) -> str:
         """The whole command line once more, with ``instead`` for ``word``."""
-        import shlex
-
         return shlex.join(["rlpatch", *(instead if typed == word else typed for typed in self.typed)])
 
     @property
     def option(self) -> str:
         """``--path`` or ``--python`` as it would be typed again, with a space before it."""
-        import shlex
-
         return (
             f" --path {shlex.quote(str(self.path))}"
             if self.path

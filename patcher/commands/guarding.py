@@ -7,6 +7,7 @@ from functools import partial
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
 from patcher.errors import Kind, Problem
+from patcher.guards import configured
 from patcher.guards.detect import Finding, Guard, detect
 from patcher.guards.release import Release
 from patcher.notes import WIDEST, Note
@@ -142,9 +143,7 @@ def _look(
     guards: list[Guard] = []
     application = upstream.application
     if application is not None:
-        from patcher.guards.configured import findings  # most projects have no configuration to compose
-
-        guards.append(partial(findings, application))
+        guards.append(partial(configured.findings, application))
     elif launch.config is not None:
         report.note(f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it")
     return detect(

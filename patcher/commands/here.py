@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import interrupts
+from patcher import interrupts, processes
+from patcher.commands.guarding import check, guard
+from patcher.commands.inspecting import status
 from patcher.errors import Kind, Problem
+from patcher.store import outcomes
+from patcher.store import transaction as store
 
 if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none of it
     from patcher.change import Edit
@@ -35,15 +39,10 @@ class Here(NamedTuple):
 
     def unfinished(self, root: Path) -> bool:
         """As the store says."""
-        from patcher.store import transaction as store
-
         return store.pending(root)
 
     def settle(self, report: Report, search: Search) -> None:
         """See `Where`."""
-        from patcher.store import outcomes
-        from patcher.store import transaction as store
-
         found = search.discover()
         try:
             with interrupts.deferred():
@@ -53,37 +52,25 @@ class Here(NamedTuple):
 
     def guard(self, report: Report, upstream: Upstream, plan: Plan, launch: LaunchOptions, *, force: bool) -> None:
         """See `Where`."""
-        from patcher.commands.guarding import guard
-
         target = plan.target
         guard(report, upstream, target.version, launch, force=force, target=target, profiler=plan.profiler)
 
     def preflight(self, report: Report, edits: Sequence[Edit]) -> None:
         """See `Where`."""
-        from patcher.store import outcomes
-        from patcher.store import transaction as store
-
         outcomes.noted(report, store.preflight(edits))
 
     def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
         """See `Where`."""
-        from patcher.store import outcomes
-
         outcomes.commit(report, edits, verb, self.on_wait)
 
     def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
-        from patcher import processes
-
         known = list(patched)
         packages = dict.fromkeys(root / upstream.project.package for upstream, root in known)
         return processes.running(dict.fromkeys(upstream.processes for upstream, _ in known), packages)
 
     def recover(self, report: Report) -> None:
         """See `Where`."""
-        from patcher.store import outcomes
-        from patcher.store import transaction as store
-
         found = self.search.discover()
         with interrupts.deferred():
             ended = store.recover(found.stores, on_wait=self.on_wait)
@@ -96,12 +83,8 @@ class Here(NamedTuple):
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
-        from patcher.commands.inspecting import status
-
         return status(words, self.search)
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
         """See `Where`."""
-        from patcher.commands.guarding import check
-
         return check(words, self.search, launch)

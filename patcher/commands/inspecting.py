@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from patcher import markers, plan
+from patcher.calls import folded
+from patcher.commands.applying import notes_of, plans_for
 from patcher.commands.finding import Search, SearchOptions
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.commands.where import Where
@@ -33,8 +37,6 @@ def status(names: Sequence[str], search: SearchOptions) -> Report:
 
 
 def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOptions) -> dict[str, object]:
-    import shlex
-
     # What a checkout is costs git 0.1 s; there the state of the files has to tell.
     wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
     installed = next((target.version for target in wheels if target.project.name == record.patch.target), None)
@@ -60,9 +62,6 @@ def diff(names: Sequence[str], where: Where, request: Request | None, *, calls: 
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
     """
-    from patcher import plan
-    from patcher.calls import folded
-
     report = Report("diff")
     # Nodes whose files are alike have one diff, whatever else differs there.
     shown: dict[tuple[int, tuple[File, ...]], tuple[Path, Search]] = {}
@@ -88,8 +87,6 @@ Files = dict[Path, list[File]]
 
 
 def _planned(report: Report, names: Sequence[str], search: Search, request: Request) -> Files:
-    from patcher.commands.applying import notes_of, plans_for
-
     files: Files = {}
     for _, made in plans_for(report, names, search, request, "diff"):
         shown = (*made.edit.changes[: len(made.places)], *made.gone)
@@ -100,8 +97,6 @@ def _planned(report: Report, names: Sequence[str], search: Search, request: Requ
 
 
 def _applied(report: Report, names: Sequence[str], search: Search) -> Files:
-    from patcher import markers
-
     files: Files = {}
     roots, found = patched_roots(names, search)
     for root in roots:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from patcher import markers
+from patcher import markers, plan
 from patcher.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target, upstreams
 from patcher.config import WHOLE, TorchNpu, Window, typed_as
@@ -48,8 +48,6 @@ def listing() -> Report:
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
     """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
-    from patcher import plan
-
     upstream, version = parse_target(word)
     name, report = upstream.project.name, Report("explain")
     report.tells_all = True
@@ -88,8 +86,6 @@ Places = dict[tuple[str, str, str], list[str]]
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
     """The places of every stage that the target has, and what is said where its structure is another one."""
-    from patcher import plan
-
     found: Places = {}
     unlike: list[Problem] = []
     staged = [recipe for recipe in recipes if not recipe.calls]

@@ -11,6 +11,7 @@ from patcher.report import Report
 from patcher.targets import find as targets
 from patcher.targets.patched import PatchedRoot as PatchedRoot
 from patcher.targets.patched import patched
+from patches.projects import projects
 
 if TYPE_CHECKING:
     from patcher.targets.target import Discovery
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:
     """Every root that holds patches of the targets ``names`` (none: of any), and what was found altogether."""
-    from patches.projects import projects
-
     known = projects()
     wanted = set()
     for word in names:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
+from patcher.commands import report_lines as lines
 from patcher.errors import Kind, Problem, refused
 from patcher.notes import wrapped
 from patcher.report import Report
+from patcher.traces import attribution, checks, findings, recipes
+from patcher.traces import page as pages
+from patcher.traces import sources as trace_files
+from patcher.traces.compare import compared
 
 if TYPE_CHECKING:
     from patcher.traces import model
@@ -31,9 +41,6 @@ class ReadOptions(NamedTuple):
 
 def report(paths: Sequence[Path], options: ReadOptions) -> Report:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
-    from patcher.commands import report_lines as lines
-    from patcher.traces import findings
-
     told = Report("report")
     captures = findings.labelled(_captures(told, paths, options.units))
     if not captures:
@@ -64,10 +71,6 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
 
 def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *, force: bool) -> Report:
     """What changed from the traces of one side to those of the other."""
-    from patcher.commands import report_lines as lines
-    from patcher.traces import findings
-    from patcher.traces.compare import compared
-
     told = Report("compare")
     sides = [findings.labelled(_captures(told, paths, options.units)) for paths in (before, after)]
     if not all(sides):
@@ -87,8 +90,6 @@ def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions,
 
 def _compare_by_vendor(told: Report, found: model.Comparison) -> None:
     """Hand the first capture of each side to msprof-analyze, and say what that left on disk."""
-    from patcher.traces import recipes
-
     exe = recipes.program("", "")
     sources = [Path(side.sources[0]) for side in (found.before, found.after)]
     if not exe:
@@ -103,11 +104,9 @@ def _compare_by_vendor(told: Report, found: model.Comparison) -> None:
 
 def _captures(told: Report, paths: Sequence[Path], units: tuple[int, int] | None) -> Iterator[model.Capture]:
     """The captures of all traces at ``paths``; what cannot be read is a problem of the report, and the rest goes on."""
-    from patcher.traces import attribution, checks, sources
-
-    for path in _traces(told, paths, sources.find):
+    for path in _traces(told, paths, trace_files.find):
         try:
-            timeline = sources.read(path)
+            timeline = trace_files.read(path)
             made = attribution.attributed(timeline, units)
             numbers = [unit.number for unit in made.capture.units]
             if units is not None and not numbers:
@@ -159,10 +158,6 @@ def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> Non
     """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
     if file is None:
         return
-    import contextlib
-    import os
-    import shlex
-
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         beside.write_text(made(), encoding="utf-8")
@@ -182,20 +177,12 @@ def _write_page(told: Report, file: Path | None, made: Callable[[], str]) -> Non
 
 
 def _page(found: model.Report) -> str:
-    from patcher.traces.page import page
-
-    return page(found)
+    return pages.page(found)
 
 
 def _compared_page(found: model.Comparison) -> str:
-    from patcher.traces.page import compared
-
-    return compared(found)
+    return pages.compared(found)
 
 
 def _again(option: str) -> str:
-    import shlex
-
-    import click
-
     return f"rlpatch {shlex.join(click.get_current_context().meta.get('typed', ()))} {option}"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,8 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from patcher.errors import Kind, Problem
 from patcher.notes import wrapped
 from patcher.report import Detail, Report
+from patcher.targets import interpreters
 from patcher.traces import facts as telling
-from patcher.traces import folders, npu_folders, states
+from patcher.traces import folders, npu_folders, opens, parsing, recipes, states
 from patcher.traces.folders import Capture
 from patcher.traces.states import Trace
 
@@ -228,8 +232,6 @@ def _held(report: Report, trace: Trace) -> dict[str, Any]:
 
 
 def _quoted(path: Path) -> str:
-    import shlex
-
     return shlex.quote(str(path))
 
 
@@ -262,10 +264,6 @@ def _left_out(report: Report, every: Sequence[Trace], todo: Sequence[Trace], exp
 
 def _interpreter(options: ParseOptions, todo: Sequence[Trace]) -> str:
     """The program of the target's interpreter; "" where nothing has to be parsed and none was named."""
-    import shutil
-
-    from patcher.targets import interpreters
-
     if not todo:
         return interpreters.executable(options.python) if options.python else ""
     found = _with_torch_npu(options.python)
@@ -277,10 +275,6 @@ def _interpreter(options: ParseOptions, todo: Sequence[Trace]) -> str:
 
 
 def _with_torch_npu(python: str | None) -> str:
-    import sys
-
-    from patcher.targets import interpreters
-
     package = "torch_npu"
     hint = "name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE"
     if python:
@@ -305,8 +299,6 @@ def _with_torch_npu(python: str | None) -> str:
 
 
 def _parsed(report: Report, paths: Sequence[Path], program: str, options: ParseOptions, screen: Shown) -> list[Told]:
-    from patcher.traces import parsing
-
     ended: list[Told] = []
 
     def told(one: Told) -> None:
@@ -352,8 +344,6 @@ def _stopped(how: Callable[[], str]) -> Iterator[None]:
 
 
 def _recipes(report: Report, traces: Sequence[Trace], python: str, options: ParseOptions, screen: Shown) -> list[Left]:
-    from patcher.traces import opens, recipes
-
     exe = recipes.program(options.analyze, python)
     if not exe:
         if options.advise or options.modules:
@@ -387,8 +377,6 @@ def _recipes(report: Report, traces: Sequence[Trace], python: str, options: Pars
 
 
 def _opened(report: Report, traces: Sequence[Trace]) -> Iterator[dict[str, Any]]:
-    from patcher.traces import opens
-
     for one in opens.opens(traces):
         report.lines += [f"opens in {one.program} ({one.how}):", f"  {one.where}"]
         report.lines += [line for lack in one.lacks for line in wrapped(f"but {lack}", "  ", "    ")]

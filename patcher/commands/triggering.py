@@ -15,11 +15,13 @@ from patcher.commands.watching import Shown, WatchOptions
 from patcher.config import UNITS, Rollout, Window, kind_of
 from patcher.errors import Kind, Problem
 from patcher.report import Report
+from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import Filed, Folder
 from patcher.workers.progress import AT_WORK, Row, Survey
 from patcher.workers.request import Request
 from patcher.workers.worker import Worker
+from patches.projects import projects
 
 EXPIRES_S = 86_400.0
 """After a day nobody thinks of a request any more."""
@@ -162,9 +164,6 @@ def _taking(report: Report, living: Sequence[Row], options: TriggerOptions) -> l
 
 def _of_target(worker: Worker, word: str) -> bool:
     """Whether a worker is of the target, which may be named by a distribution, and with a version."""
-    from patcher.targets import versions
-    from patches.projects import projects
-
     name, _, release = word.partition("==")
     wanted = versions.normalise(name)
     known = (one.name for one in projects() if wanted in map(versions.normalise, (one.name, *one.distributions)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -274,6 +275,4 @@ def _unsaved(found: Survey, options: WatchOptions) -> list[str]:
 
 def quoted(path: Path) -> str:
     """A path as it is typed."""
-    import shlex
-
     return shlex.quote(str(path))

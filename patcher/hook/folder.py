@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import py_compile
 import shutil
 import tempfile
 import time
@@ -55,8 +56,6 @@ class RunFolder:
             raise
 
     def _program(self) -> None:
-        import py_compile
-
         program = self.package / "__init__.py"
         program.write_bytes(Path(__file__).with_name("startup.py").read_bytes())
         # Each process reads it: one that must not write bytecode would compile it each time.

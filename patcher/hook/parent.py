@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -75,8 +76,6 @@ def _follow(pid: int) -> int:
 def leave(status: int) -> NoReturn:
     """End this process as one ended that has this ``status``: with its code, or by its signal."""
     if os.WIFSIGNALED(status):
-        import resource
-
         number = os.WTERMSIG(status)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

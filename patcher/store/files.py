@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -35,8 +36,6 @@ class Folder(NamedTuple):
 
 def digest(content: bytes) -> str:
     """The sha256 of ``content`` in hexadecimal."""
-    import hashlib  # loads OpenSSL: not for `status`, which hashes nothing
-
     return hashlib.sha256(content).hexdigest()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import binascii
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -175,8 +176,6 @@ def _own(path: Path, flags: int) -> int:
 
 def _flock(descriptor: int) -> bool:
     """Whether the lock is ours now; a file system that knows no locks lets everybody in."""
-    import fcntl
-
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -299,8 +301,6 @@ def _option(path: Path | None, python: str | None) -> str:
         raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
     if path is None and python is None:
         return ""
-    import shlex
-
     return f" --path {shlex.quote(str(path))}" if path else f" --python {shlex.quote(str(python))}"
 
 
@@ -348,8 +348,6 @@ def _syntax(text: str, names: dict[str, str]) -> Problem:
 
 
 def _closest(word: str, names: dict[str, str]) -> str:
-    import difflib  # only after a slip
-
     near = difflib.get_close_matches(versions.normalise(word), names, n=1)
     return names[near[0]] if near else ""
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pkgutil
+import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,8 +62,6 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     head, marker, tail = out.rpartition(locate.MARKER.encode())
     if not marker:
         raise _no_answer(program, code, head + tail, err)
-    import json  # only for an answer from outside
-
     answer = json.loads(tail.splitlines()[0])
     return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
 
@@ -72,8 +75,6 @@ def others() -> Iterator[tuple[str, str]]:
             seen.add(os.path.realpath(prefix))
             exe = Path(prefix, "bin", "python")
             yield f"${variable} ({exe})", str(exe)
-    import shutil  # 2 ms, and often not needed
-
     python3 = shutil.which("python3")
     if python3 and os.path.realpath(Path(python3).parent.parent) not in seen:
         yield f"python3 on PATH ({python3})", python3
@@ -110,8 +111,6 @@ def executable(exe: str) -> str:
 
     Raises: Problem(USAGE) if there is no such program.
     """
-    import shutil
-
     given = Path(exe).expanduser()
     if given.is_dir():
         given = given / "bin" / "python"
@@ -127,10 +126,6 @@ def executable(exe: str) -> str:
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
     """Exit code, stdout and stderr of the program with the text of ``locate``."""
-    import pkgutil
-    import signal
-    import subprocess  # 4 ms, only where another interpreter is asked
-
     # Not by its path: a bundle has it in a zip.
     source = (pkgutil.get_data(__package__, "locate.py") or b"").decode()
     # -B: to look at an environment writes nothing into it.

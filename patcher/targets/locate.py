@@ -6,6 +6,7 @@ newer, and knows nothing of the rest of rlpatch.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -47,8 +48,6 @@ def _spec(name: str, path: list[str]) -> Any:
 
 def main() -> None:
     """Answer for the names on the command line, as JSON behind the marker on stdout."""
-    import json  # not for the running interpreter, which calls `locate` itself
-
     # `-c` puts '' first: the working directory would shadow what is installed.
     path = [entry for entry in sys.path if entry]
     answer = {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import binascii
+import hashlib
 from pathlib import PurePosixPath
 
 from patcher.notes import Note
+from patcher.targets import checkout
 from patcher.targets.target import Target
 
 
@@ -16,8 +19,6 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
             detail = f"{target.version_from}/RECORD has another hash for {path}"
             return Note(f"{path.name} is not the file that was released", detail)
     if target.installed_as in ("checkout", "editable"):
-        from patcher.targets import checkout  # git takes 0.1 s, and wheels have none
-
         committed = checkout.pristine(target.root, path)
         if committed is not None and committed != pristine:
             return Note(f"{path.name} has changes that are not committed", f"git has another {path} at HEAD")
@@ -34,8 +35,5 @@ def _recorded(target: Target, path: PurePosixPath) -> str:
 
 
 def _hash(content: bytes) -> str:
-    import binascii  # which is there; base64 would be one more to load
-    import hashlib
-
     code = binascii.b2a_base64(hashlib.sha256(content).digest(), newline=False).rstrip(b"=")
     return f"sha256={code.decode().replace('+', '-').replace('/', '_')}"

@@ -6,7 +6,12 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from patcher import markers
+from patcher.change import Record
 from patcher.errors import Kind, Problem
+from patcher.state import file_state
+from patcher.store import files as store_files
+from patcher.store.folder import StoreFolder
 
 if TYPE_CHECKING:
     from patcher.change import PatchId, Record
@@ -30,10 +35,8 @@ class PatchedRoot(NamedTuple):
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """The bytes of a file below the root, None where it is gone."""
-        from patcher.store import files  # not where nothing is patched
-
         try:
-            return files.behind(self.path / path)
+            return store_files.behind(self.path / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -48,9 +51,6 @@ class PatchedRoot(NamedTuple):
 
     def states(self, record: Record) -> list[FileState]:
         """How the files of one of the records stand today."""
-        from patcher.state import file_state
-        from patcher.store.folder import StoreFolder
-
         states, store = [], StoreFolder(self.path)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
@@ -82,8 +82,6 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
 
 def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
     """What the store below ``path`` has registered, and whether a run was interrupted there."""
-    from patcher.store.folder import StoreFolder  # not where nothing is patched
-
     store_folder = StoreFolder(path)
     return store_folder.records(), store_folder.unfinished()
 
@@ -93,9 +91,6 @@ def _unregistered(root: PatchedRoot) -> list[Record]:
     marked = root.marked()
     if not marked:
         return []
-    from patcher import markers
-    from patcher.change import Record
-
     known = {(record.patch, file) for record in root.records for file in record.files}
     lost: dict[PatchId, list[str]] = {}
     for file, data in marked.items():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.targets import sources, versions
+from patcher.targets import checkout, sources, versions
 from patcher.targets.versions import Distribution
 
 if TYPE_CHECKING:
@@ -134,15 +134,11 @@ def _is_cache(project: Project, linked: Path, here: Path) -> bool:
     """Whether ``linked`` is where an installer keeps wheels: unpacked with metadata, or marked as a cache."""
     if distributions(project, [linked]) and distributions(project, [here]):
         return True
-    from patcher.targets import checkout
-
     tagged = any((folder / "CACHEDIR.TAG").is_file() for folder in (linked, *linked.parents))
     return tagged and checkout.top_of(linked) is None
 
 
 def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
-    from patcher.targets import checkout  # not for wheel installs
-
     top = checkout.top_of(root)
     if top is None or (top / project.checkout).resolve() != root:
         return _WorkTree()

@@ -7,10 +7,12 @@ on, ``dev`` where no tag was fetched. So a lie is stepped over for a better sour
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from patcher.notes import Note
 from patcher.targets import sources
@@ -222,9 +224,6 @@ def _editable(direct_url: Path) -> Path | None:
         text = direct_url.read_bytes()
     except OSError:
         return None
-    import json
-    from urllib.parse import unquote, urlsplit  # 3 ms, only for installs from a folder
-
     try:
         origin = json.loads(text)
         editable = origin["dir_info"].get("editable", False)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import zlib
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -104,8 +106,6 @@ def nanoseconds(microseconds: bytes | str) -> int:
         return int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
     except ValueError:
         pass
-    from decimal import Decimal, DecimalException
-
     try:
         time = Decimal(text.decode("ascii", "replace")) * 1000
         if abs(time) < 1 << 63:
@@ -298,8 +298,6 @@ class _Stream:
         """About ``size`` bytes, none at the end."""
         if self.unpack is None:
             return self.raw.read(size) if not self.packed else b""
-        import zlib
-
         parts: list[bytes] = []
         found = 0
         while found < size and self.unpack is not None:
@@ -323,8 +321,6 @@ class _Stream:
 
 
 def _unpacker() -> Any:
-    import zlib
-
     return zlib.decompressobj(wbits=31)
 
 

@@ -8,7 +8,9 @@ leaves beside a trace.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,8 +62,6 @@ class Capture(NamedTuple):
     @property
     def command(self) -> str:
         """What to type next, or "" where nothing helps but to record again."""
-        import shlex
-
         folder = common(trace.path for trace in self.traces)
         parse = f"rlpatch analyse {shlex.quote(str(folder))}" if any(trace.raw for trace in self.traces) else ""
         paths = " ".join(shlex.quote(str(trace.path)) for trace in self.traces)
@@ -86,8 +86,6 @@ def captures(folder: Path, told: Callable[[Path], None] = lambda _path: None) ->
 
     ``told`` hears of each trace before it is read. Raises OSError where the folder cannot be read.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     known = telling.below(folder)
 
     def looked_at(path: Path) -> Trace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import fcntl
 import json
 from pathlib import Path
 from typing import Any
@@ -123,8 +125,6 @@ def steps_of(path: Path) -> tuple[int, ...] | None:
     """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
     table = path / OUTPUT / "step_trace_time.csv"
     if table.is_file():
-        import csv
-
         with table.open(newline="", encoding="utf-8", errors="replace") as lines:
             found = {row.get("Step", "") or "" for row in csv.DictReader(lines)}
         numbers = sorted(int(text) for text in found if text.isdigit())
@@ -162,8 +162,6 @@ def _scheduled(settings: Any) -> tuple[int, int | None] | None:
 
 def parsing(path: Path) -> bool:
     """Whether an `analyse` of rlpatch is at work in the folder of this trace."""
-    import fcntl
-
     try:
         with (path.parent / STORE / LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -6,14 +6,13 @@ goes to stdout; it swallows its failures, so the exit code says nothing of them.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import Any
 
 
 def main(folder: str, exports: str) -> None:
     """Parse with ``torch_npu.profiler.profiler.analyse``, into ``exports`` where its release can be told."""
-    import inspect
-
     from torch_npu.profiler.profiler import analyse
 
     known = inspect.signature(analyse).parameters

@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -170,8 +171,6 @@ def parse(
     SIGTERM, too, with the traces that were not done as before; Problem (ENVIRONMENT) where one of the folders is locked
     or read-only.
     """
-    import tempfile
-
     source = Path(offline.__file__).read_text(encoding="utf-8")
     waiting, ended = list(paths), list[Told]()
     working: list[Parser] = []

@@ -6,6 +6,8 @@ import contextlib
 import os
 import shutil
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -79,8 +81,6 @@ def compared(exe: str, before: Path, after: Path, *, patience: float) -> Left:
 
 def left(recipe: str, command: Sequence[str], output: Path, *, patience: float) -> Left:
     """Run a command that writes into ``output``, empty before. Raises KeyboardInterrupt, with nothing there."""
-    import tempfile
-
     with interrupts.deferred(terminated=True), tempfile.TemporaryFile() as log:
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
@@ -94,8 +94,6 @@ def left(recipe: str, command: Sequence[str], output: Path, *, patience: float) 
 
 
 def _waited(child: Child, output: Path, patience: float) -> str:
-    import time
-
     try:
         while child.process.poll() is None:
             interrupts.look()

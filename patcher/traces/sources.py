@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces import blocks, database, facts, names
+from patcher.traces import ascend_db, ascend_text, blocks, database, facts, names, torch
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import Timeline
 
@@ -54,16 +55,10 @@ def read(path: Path) -> Timeline:
     with path.open("rb") as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
-        from patcher.traces import ascend_db
-
         found = ascend_db.read(path)
     elif path.name.startswith("trace_view") and path.suffix == ".json":
-        from patcher.traces import ascend_text
-
         found = ascend_text.read(path)
     else:
-        from patcher.traces import torch
-
         found = torch.read(path)
     place = path.parent.parent if path.parent.name == OUTPUT else path
     if place != path:
@@ -139,8 +134,6 @@ def _is_raw(folder: Path) -> bool:
 
 
 def _not_parsed(folder: Path, asked: Path) -> Problem:
-    import shlex
-
     if (folder / OUTPUT).is_dir():
         cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
     elif _is_raw(folder):

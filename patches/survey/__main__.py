@@ -14,6 +14,8 @@ from pathlib import Path
 import click
 
 from patcher.errors import Kind, Problem
+from patcher.targets import find
+from patches.projects import projects, upstreams
 from patches.survey import fits, readme
 
 AGAIN = "python -m patches.survey"
@@ -44,9 +46,6 @@ def main(release: str | None, path: Path | None, table: bool, new: bool) -> None
 
 
 def _survey(word: str, path: Path | None) -> list[str]:
-    from patcher.targets import find
-    from patches.projects import upstreams
-
     name, version = find.parse(word, [upstream.project for upstream in upstreams()])
     upstream = next(upstream for upstream in upstreams() if upstream.project.name == name)
     if path is None and version is None:
@@ -60,9 +59,6 @@ def _survey(word: str, path: Path | None) -> list[str]:
 
 def _new(word: str | None) -> int:
     """Survey what is new of the project ``word``, or of all; 1 if something is."""
-    from patcher.targets import find
-    from patches.projects import projects
-
     names = [find.parse(word, projects())[0]] if word else [project.name for project in projects()]
     found = False
     for project in (project for project in projects() if project.name in names):

@@ -7,6 +7,8 @@ named in it by their hashes.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,9 +40,6 @@ def _fitting(content: Callable[[Room], tuple[str, Content]]) -> str:
 
 
 def _document(title: str, body: Content) -> str:
-    import base64
-    import hashlib
-
     style, script = (Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     policy = "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; base-uri 'none'; form-action 'none'"
