@@ -46,16 +46,29 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     """A failure that people can act on.
 
     ``cause`` says what happened, ``where`` names the file (with the line where there is one) or the folder,
-    ``hint`` is the next command to type or the next thing to look at.
+    ``hint`` is the next command to type or the next thing to look at. Where something was searched, ``looked_for``
+    and ``found`` say what and what was there instead.
     """
 
-    def __init__(self, kind: Kind, cause: str, where: str = "", hint: str = "", notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        cause: str,
+        where: str = "",
+        hint: str = "",
+        notes: tuple[str, ...] = (),
+        *,
+        looked_for: str = "",
+        found: str = "",
+    ) -> None:
         super().__init__(kind, cause, where, hint, notes)
         self.kind = kind
         self.cause = cause
         self.where = where
         self.hint = hint
         self.notes = notes
+        self.looked_for = looked_for
+        self.found = found
 
     def __str__(self) -> str:
         """The whole message on as many lines as it needs."""
