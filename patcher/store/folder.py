@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from patcher.change import Record
+from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE, registry, rights
 from patcher.store.files import TEMPORARY, digest, discard, observe, place
@@ -45,7 +46,10 @@ STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
-_MARKERS = "the markers suffice for `rlpatch revert`"
+
+
+def _markers() -> str:
+    return f"the markers suffice for `{CommandLine('revert')}`"
 
 
 class StoreFolder:
@@ -87,7 +91,7 @@ class StoreFolder:
                 Kind.ENVIRONMENT,
                 f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}",
                 where=str(self.path),
-                hint="let its owner run `rlpatch recover`, or chmod it as the folder around it is",
+                hint=f"let its owner run `{CommandLine('recover')}`, or chmod it as the folder around it is",
             ) from error
 
     def _believe(self, status: os.stat_result) -> None:
@@ -98,7 +102,7 @@ class StoreFolder:
                 Kind.ENVIRONMENT,
                 f"{STORE} {why}: what it says is not believed",
                 where=str(self.path),
-                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}"
+                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
                 if rights.known("user", status.st_uid)
                 else "run rlpatch outside of the container",
             )
@@ -165,7 +169,7 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, "is not a regular file")
-            hint = f"see why it cannot be read, or move {STORE} away; {_MARKERS}"
+            hint = f"see why it cannot be read, or move {STORE} away; {_markers()}"
             raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
     def write(self, name: str, content: bytes) -> None:
@@ -382,5 +386,5 @@ def _refuse(path: Path, why: str) -> NoReturn:
         Kind.ENVIRONMENT,
         f"{path.name} {why}; rlpatch did not make it so",
         where=str(path),
-        hint=f"look at it, then move {STORE} away; {_MARKERS}",
+        hint=f"look at it, then move {STORE} away; {_markers()}",
     )

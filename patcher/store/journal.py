@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.store import bytecode, files, rights
 from patcher.store.files import observe, put, remove, same, sync
@@ -71,7 +72,7 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Else
     for store, journal in open_ends:
         others = [path for path in journal.participants if path not in known]
         elsewhere_too = any(not path.startswith("/") for path in others)  # HOST:ROOT
-        command = "rlpatch recover --ray" if elsewhere_too else "rlpatch recover"
+        command = "rlpatch recover --ray" if elsewhere_too else CommandLine("recover")
         cause = "an interrupted run over several roots can only be ended with all of them"
         hint = f"run `{command}` where these are found too: {', '.join(others)}"
         if journal.hint:
@@ -79,7 +80,7 @@ def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Else
         if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
             # Whether it had decided went with it, and another machine may have it: only the user knows.
             away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
-            again = f"{away}; rlpatch revert --path {shlex.quote(str(store.root))}"
+            again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
             hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
     return done
@@ -126,7 +127,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], look: Callable[[], None] 
         content = b"" if move.after.link is not None else store.blob(move.after.digest)
         if content is None:
             cause = "the bytes that it shall hold are gone from the store, or damaged"
-            raise Problem(Kind.ENVIRONMENT, cause, str(path), "rlpatch recover; then run the command again")
+            raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{CommandLine('recover')}; then run the command again")
         put(path, rights.like(move.after, now), content)
     for folder in {store.inside(move.path).parent for move in moves}:
         if folder.is_dir():
@@ -180,7 +181,7 @@ def _undo(store: StoreFolder, move: Move) -> bool:
             Kind.ROLLBACK_INCOMPLETE,
             f"the file belongs to user {now.uid}, whose run was interrupted",
             where=str(path),
-            hint="let that user, or root, run `rlpatch recover`",
+            hint=f"let that user, or root, run `{CommandLine('recover')}`",
         )
     if cache or move.before is None:
         _compiled(store, path, move.before)
@@ -191,7 +192,7 @@ def _undo(store: StoreFolder, move: Move) -> bool:
             Kind.ROLLBACK_INCOMPLETE,
             "its backup is gone or damaged",
             where=str(path),
-            hint="reinstall the package, or put the file back from git; then `rlpatch recover`",
+            hint=f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`",
         )
     put(path, rights.like(move.before, now), content)
     return True

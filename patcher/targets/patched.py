@@ -12,6 +12,7 @@ from patcher.errors import Kind, Problem
 from patcher.state import file_state
 from patcher.store import files as store_files
 from patcher.store.folder import StoreFolder
+from patcher.targets.target import within
 
 if TYPE_CHECKING:
     from patcher.change import PatchId, Record
@@ -24,7 +25,7 @@ class PatchedRoot(NamedTuple):
 
     ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
     file while the store does not know it. ``files`` are those that exist and may carry marks, ``pending`` says that
-    a run was interrupted here.
+    a run was interrupted here. ``mirror`` is as that of a `Target`.
     """
 
     path: Path
@@ -32,11 +33,17 @@ class PatchedRoot(NamedTuple):
     records: tuple[Record, ...]
     files: tuple[str, ...]
     pending: bool
+    mirror: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the files below the root are read."""
+        return within(self.mirror, self.path)
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """The bytes of a file below the root, None where it is gone."""
         try:
-            return store_files.behind(self.path / path)
+            return store_files.behind(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -51,7 +58,7 @@ class PatchedRoot(NamedTuple):
 
     def states(self, record: Record) -> list[FileState]:
         """How the files of one of the records stand today."""
-        states, store = [], StoreFolder(self.path)
+        states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
             pristine = None if data is None else store.backup(path)
@@ -69,14 +76,16 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
     roots = []
     for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
         here = tuple(target for target in found.targets if target.root == path)
-        stored, pending = _stored(path) if path in found.stores else ((), False)
+        folder = within(found.mirror, path)
+        stored, pending = _stored(folder) if path in found.stores else ((), False)
         records = tuple(record for record in stored if not wanted or record.patch.target in wanted)
         places = (file for target in here for file in target.project.files)
         files = dict.fromkeys([*(file for record in records for file in record.files), *places])
-        root = PatchedRoot(path, here, records, tuple(file for file in files if (path / file).is_file()), pending)
+        there = tuple(file for file in files if (folder / file).is_file())
+        root = PatchedRoot(path, here, records, there, pending, found.mirror)
         lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
         if records or lost or root.pending:
-            roots.append(PatchedRoot(path, here, (*records, *lost), root.files, root.pending))
+            roots.append(root._replace(records=(*records, *lost)))
     return roots
 
 
