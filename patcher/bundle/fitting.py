@@ -16,8 +16,8 @@ from patcher.store.files import digest
 from patcher.targets.target import Target
 
 
-class Fitted(NamedTuple):
-    """A plan and the edit that it is for a target; ``replaces`` is the record of the same patch with other options."""
+class FittedPlan(NamedTuple):
+    """A plan and its edit of a target; ``replaces`` is the record of the same patch with other options."""
 
     plan: BundledPlan
     target: Target
@@ -26,11 +26,11 @@ class Fitted(NamedTuple):
 
     @property
     def changed(self) -> bool:
-        """Whether a file or what is remembered of it would be another."""
+        """Whether a file or its record would change."""
         return bool(self.edit.add) or any(change.before != change.after for change in self.edit.changes)
 
 
-def fitted(bundle: Bundle, target: Target) -> Fitted:
+def fit(bundle: Bundle, target: Target) -> FittedPlan:
     """The plan of ``bundle`` whose files those of ``target`` are, our own lines left aside.
 
     Raises Problem: VERSION for a release that the bundle was not made for, FOREIGN_EDIT where somebody has changed a
@@ -41,7 +41,7 @@ def fitted(bundle: Bundle, target: Target) -> Fitted:
     for plan in [*same, *(plan for plan in plans if plan not in same)]:
         changes = [_change(file, plan.patch, target) for file in plan.files]
         if all(changes):
-            return _fitted(plan, target, [change for change in changes if change], bundle.tool)
+            return _planned(plan, target, [change for change in changes if change], bundle.tool)
     raise _unfit(same, plans, target)
 
 
@@ -61,7 +61,7 @@ def _change(file: FilePlan, patch: PatchId, target: Target) -> Change | None:
     return Change(path, before, file.applied(pristine), pristine)
 
 
-def _fitted(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> Fitted:
+def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: str) -> FittedPlan:
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
@@ -73,7 +73,7 @@ def _fitted(plan: BundledPlan, target: Target, changes: Sequence[Change], tool: 
     known = before is not None and before[:4] == record[:4]
     same = known and all(change.before == change.after for change in (*changes, *gone))
     edit = Edit(target.root, (*changes, *gone), () if same else (record,))
-    return Fitted(plan, target, edit, None if known else before)
+    return FittedPlan(plan, target, edit, None if known else before)
 
 
 def _read(target: Target, path: PurePosixPath) -> bytes | None:
@@ -81,7 +81,7 @@ def _read(target: Target, path: PurePosixPath) -> bytes | None:
 
 
 def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
-    name, made = target.project.name, " and ".join(plan.version for plan in plans)
+    name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
     for plan in same or plans:
         for file in plan.files:
             if _change(file, plan.patch, target):
@@ -96,7 +96,7 @@ def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Ta
     if not same:
         here = f"{target.version} here" if target.version else "a release here that nothing tells"
         hint = f"make one for it, where it is installed: rlpatch bundle {name}=={target.version or 'VERSION'}"
-        cause = f"{name} is {here}, and this bundle was made for {made}"
+        cause = f"{name} is {here}, and this bundle was made for {made_for}"
         return Problem(Kind.VERSION, cause, str(target.root), hint)
     plan = same[0]
     other = next(PurePosixPath(file.path) for file in plan.files if not _change(file, plan.patch, target))

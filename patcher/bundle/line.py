@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, NoReturn, Sequence
+from typing import NoReturn, Sequence
 
 from patcher import command_line
 from patcher.bundle import plans, steps
@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
         bundle = plans.read(pkgutil.get_data("patcher.bundle", plans.NAME) or b"")
         _parser(bundle).parse_args(typed, options)
         with command_line.started_as(_words()):
-            report = _ran(bundle, options)
+            report = _run(bundle, options)
     except Problem as problem:
         report = Report(options.command, problems=[problem])
     except KeyboardInterrupt:
@@ -64,20 +64,13 @@ def main(words: Sequence[str] | None = None) -> int:
     return _show(report, options)
 
 
-def _ran(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
+def _run(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
-    where = shlex.join([word for name, value in typed.items() if value for word in (name, str(value))])
-    machine = Machine(bundle, options.path, python, _words(), _wait, where)
-    command = getattr(steps, options.command)
-    given: dict[str, Any] = {}
-    if options.command in _WRITING:
-        given = {"dry_run": options.dry_run}
-    elif options.command in _STEPS:
-        given = {"transaction": options.transaction}
-    elif options.command == "diff":
-        given = {"planned": options.planned}
-    report: Report = command(machine, **given)
+    words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
+    machine = Machine(bundle, options.path, python, _wait, words)
+    own = {name: value for name, value in vars(options).items() if name in ("dry_run", "transaction", "planned")}
+    report: Report = getattr(steps, options.command)(machine, **own)
     return report
 
 

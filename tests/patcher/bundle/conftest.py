@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
 
 from fixtures.cache import Once
-from patcher import cli
+from patcher import cli, command_line
 from patcher.bundle import plans
 from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
-from patcher.report import Report
+from patcher.report import Report, json_of
 from tests.patcher.cli.conftest import SOURCE, _quiet_environment, release, runner
 
 __all__ = ["_quiet_environment"]
@@ -27,7 +28,8 @@ WORDS = "python3 patch.pyz"
 
 
 def rlpatch(*words: object) -> Result:
-    return runner().invoke(cli.rlpatch, [str(word) for word in words])
+    with command_line.started_as("rlpatch"):
+        return runner().invoke(cli.rlpatch, [str(word) for word in words])
 
 
 def carried(path: Path) -> Bundle:
@@ -63,7 +65,14 @@ def site(tmp_path: Path) -> Path:
 @pytest.fixture
 def on(bundle: Bundle) -> Callable[[Path], Machine]:
     """The machine whose targets lie below a folder."""
-    return lambda site: Machine(bundle, site, None, WORDS, lambda _message: None)
+    return lambda site: Machine(bundle, site, None, lambda _message: None)
+
+
+@pytest.fixture(autouse=True)
+def _started() -> Iterator[None]:
+    """Command lines begin as where the file is run."""
+    with command_line.started_as(WORDS):
+        yield
 
 
 @pytest.fixture
@@ -75,6 +84,11 @@ def well(report: Report) -> Report:
     """A report without problems."""
     assert report.problems == []
     return report
+
+
+def result(report: Report) -> Any:
+    """What a report without problems has for programs."""
+    return json_of(well(report).data)
 
 
 def registry(site: Path) -> dict[str, object]:

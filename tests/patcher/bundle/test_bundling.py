@@ -12,7 +12,7 @@ import pytest
 from fixtures import releases
 from patcher.bundle import steps
 from patcher.bundle.steps import Machine
-from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, WORDS, carried, rlpatch, well
+from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, carried, rlpatch, well
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
 
@@ -54,7 +54,7 @@ def test_what_is_applied_here_is_nothing_to_other_machines(site: Path, tmp_path:
 def test_lines_that_are_replaced_come_back(site: Path, tmp_path: Path) -> None:
     made = rlpatch("bundle", "vllm-ascend", "--builtin", "--level", "level2", "--path", site)
     assert made.exit_code == 0, made.output
-    machine = Machine(carried(Path("patch.pyz")), site, None, WORDS, lambda _message: None)
+    machine = Machine(carried(Path("patch.pyz")), site, None, lambda _message: None)
     well(steps.apply(machine, dry_run=False))
     assert "# was: " in (site / WORKER).read_text()
     well(steps.revert(machine, dry_run=False))
@@ -128,7 +128,7 @@ def test_real_releases_of_several_targets(tmp_path: Path) -> None:
         for place in (places[version], places["0.6.1"]):
             shutil.copytree(place, site, dirs_exist_ok=True)
         before = picture(site)
-        machine = Machine(bundled, site, None, WORDS, lambda _message: None)
+        machine = Machine(bundled, site, None, lambda _message: None)
         well(steps.apply(machine, dry_run=False))
         again = rlpatch("apply", "vllm-ascend", "verl", "--mini-batch", "0:1", *WINDOW, "--path", site)
         assert "patched" not in again.stdout, again.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from patcher.bundle import plans
-from patcher.bundle.fitting import fitted
+from patcher.bundle.fitting import fit
 from patcher.bundle.plans import Bundle, BundledPlan
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
@@ -47,7 +47,7 @@ def target(root: Path, texts: dict[str, str], version: str) -> Target:
 def test_the_plan_whose_files_are_there_is_taken(
     tmp_path: Path, texts: dict[str, str], version: str, taken: str
 ) -> None:
-    found = fitted(BUNDLE, target(tmp_path, texts, version))
+    found = fit(BUNDLE, target(tmp_path, texts, version))
     assert (found.plan.version, found.changed, found.replaces) == (taken, True, None)
     assert [(str(change.path), change.after) for change in found.edit.changes] == [
         (name, f"{text}# ours\n".encode()) for name, text in texts.items()
@@ -69,5 +69,5 @@ UNFIT = {
 def test_where_not_all_its_files_are_there_no_plan_is_taken(tmp_path: Path, case: str) -> None:
     texts, version, kind, why = UNFIT[case]
     with pytest.raises(Problem) as caught:
-        fitted(BUNDLE, target(tmp_path, texts, version))
+        fit(BUNDLE, target(tmp_path, texts, version))
     assert (caught.value.kind, why in caught.value.cause) == (kind, True), caught.value

@@ -20,7 +20,7 @@ from patcher.report import Report
 from patcher.store import transaction as store
 from patcher.targets.target import Discovery
 from tests.matrix import CRASH, thinned
-from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, carried, registry, rlpatch, well
+from tests.patcher.bundle.conftest import OLD_SOURCE, OLDER, WINDOW, carried, registry, result, rlpatch, well
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.reliability import package
 from tests.patcher.store.killer import killed
@@ -39,9 +39,7 @@ def revert(machine: Machine) -> Report:
 
 
 def state(machine: Machine) -> str:
-    targets = well(steps.status(machine)).data["targets"]
-    assert isinstance(targets, list)
-    return str(targets[0]["state"])
+    return str(result(steps.status(machine))["targets"][0]["state"])
 
 
 def test_a_bundle_applies_what_rlpatch_applies(machine: Machine, site: Path, tmp_path: Path) -> None:
@@ -77,10 +75,8 @@ def test_a_bundle_takes_out_what_rlpatch_has_applied(machine: Machine, site: Pat
     assert not [line for line in again if line.startswith("next:")], "nothing that is running has to start again"
     assert picture(site) == applied
     patches = json.loads(rlpatch("status", "--path", site, "--json").stdout)["result"]["patches"]
-    for patch in patches:
-        del patch["installed"]
-    assert well(steps.status(machine)).data["patches"] == patches
-    assert f"  reverted {WORKER}" in revert(machine).lines
+    assert result(steps.status(machine))["patches"] == patches
+    assert f"  reverted {WORKER}: none of our lines is left" in revert(machine).lines
     assert picture(site) == before
 
 
@@ -109,24 +105,24 @@ def test_nothing_is_written_by_those_who_only_ask(machine: Machine, site: Path) 
     apply(machine)
     applied = picture(site)
     assert well(steps.diff(machine, planned=False)).raw == planned
-    assert f"  would revert {WORKER}" in well(steps.revert(machine, dry_run=True)).lines
+    assert f"  would revert {WORKER}: none of our lines is left" in well(steps.revert(machine, dry_run=True)).lines
     assert picture(site) == applied
 
 
 def test_a_program_learns_which_runs_were_ended_where_it_asks_for_that(machine: Machine, site: Path) -> None:
     points = range(200, 600, 50)  # from some call on the journal is there
     assert any(killed(lambda: steps.apply(machine, dry_run=False), at) and store.standing(site) for at in points)
-    ended = well(steps.recover(machine)).data["roots"]
+    ended = result(steps.recover(machine))["roots"]
     assert ended == [{"root": str(site), "forward": False, "left": []}]
-    assert well(steps.recover(machine)).data["roots"] == []
-    assert "roots" not in well(steps.apply(machine, dry_run=False)).data
+    assert result(steps.recover(machine))["roots"] == []
+    assert "roots" not in result(steps.apply(machine, dry_run=False))
 
 
 def test_of_several_targets_one_that_is_not_patched_decides(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of them comes first says nothing."""
     other = Record(PatchId("verl", "update-policy"), "0.6.1", ("--mini-batch", "0:1"), (), "", "")
     made = [SimpleNamespace(changed=False, replaces=None), SimpleNamespace(changed=True, replaces=other)]
-    monkeypatch.setattr(Machine, "plan", lambda *_: made)
+    monkeypatch.setattr(Machine, "plan", lambda *_: (made, ()))
     assert state(machine) == "patched otherwise"
     with pytest.raises(Problem, match="the transaction job is not prepared here"):
         steps.commit(machine, "job")
@@ -141,9 +137,9 @@ def test_what_stands_in_the_way_of_a_target_is_not_said_twice(machine: Machine) 
 
 
 def said(machine: Machine, found: Discovery) -> list[Problem]:
-    report = Report("apply")
-    assert machine.plan(report, found) == []
-    return report.problems
+    plans, problems = machine.plan(found)
+    assert plans == []
+    return list(problems)
 
 
 def test_the_same_patch_with_other_options_is_replaced(machine: Machine, site: Path) -> None:
@@ -228,7 +224,7 @@ def test_what_stands_in_the_way_is_said_and_nothing_is_written(machine: Machine,
         assert cause in report.problems[0].cause
         assert hint in report.problems[0].hint
     assert picture(site) == before
-    targets = well(steps.status(machine)).data["targets"]
+    targets = result(steps.status(machine))["targets"]
     assert [one["state"] for one in targets] == ["other"] * len(targets)
 
 
