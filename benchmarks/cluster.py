@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.ratios import tell
 from patcher.change import Change, Edit, PatchId, Record
-from patcher.cluster.crew import all_of
+from patcher.cluster.node_group import all_of
 from patcher.cluster.phases import transact
-from patcher.cluster.rays import RayCrew, RayNode, connect
+from patcher.cluster.rays import RayNode, RayNodeGroup, connect
 from patcher.commands.finding import SearchOptions
 
 ROUNDS = 5
@@ -69,15 +69,15 @@ def report(count: int, address: str, site: Path) -> None:
     turns = [turn(ray, nodes, site) for _ in range(TURNS)]
     floor, noop, noop_cpu, ours = map(statistics.median, zip(*turns, strict=True))
     over = statistics.median(one[3] - one[0] for one in turns)
-    crew = surveyed(ray, nodes, site)
-    stats: list[Any] = [answer.value for answer in crew.ask("contents", all_of(crew.names, [STAT])).values()]
+    group = surveyed(ray, nodes, site)
+    stats: list[Any] = [answer.value for answer in group.call("contents", all_of(group.names, [STAT])).values()]
     cpu = statistics.mean(cpu_seconds(stat[STAT]) for stat in stats)
-    ping = timed(lambda: crew.ask("ping", all_of(crew.names)))
+    ping = timed(lambda: group.call("ping", all_of(group.names)))
     started = time.perf_counter()
     # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
-    transact(crew, {name: [edit(site)] for name in crew.names}, lambda _phase: None)
+    transact(group, {name: [edit(site)] for name in group.names}, lambda _phase: None)
     phases = time.perf_counter() - started
-    crew.close()
+    group.close()
     print(
         f"{count} nodes: ray.init {connected:.1f} s; an actor and a no-op on each {floor:.1f} s,"
         f" with rlpatch's survey {ours:.1f} s ({over:+.1f}); a round of no-ops {noop * 1000:.0f} ms,"
@@ -93,19 +93,19 @@ def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, 
     before = noops(ray, nodes)
     time.sleep(REST_S)
     started = time.perf_counter()
-    crew = surveyed(ray, nodes, site)
+    group = surveyed(ray, nodes, site)
     ours = time.perf_counter() - started
-    for name in crew.names:
-        ray.kill(crew._actor(name))
+    for name in group.names:
+        ray.kill(group._actor(name))
     floor, noop, cpu = map(statistics.mean, zip(before, noops(ray, nodes), strict=True))
     return floor, noop, cpu, ours
 
 
-def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayCrew:
+def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayNodeGroup:
     """Our actors, each of which has answered."""
-    crew = RayCrew(ray, nodes, SearchOptions(path=site), ("--ray",))
-    crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
-    return crew
+    group = RayNodeGroup(ray, nodes, SearchOptions(path=site), ("--ray",))
+    group.call("survey", all_of(group.names, ["vllm-ascend"], "apply", {}))
+    return group
 
 
 def timed(work: Callable[[], object]) -> float:

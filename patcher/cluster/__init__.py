@@ -1,11 +1,13 @@
 """All nodes of a Ray cluster, or none: the same commands and the same store, with the nodes as participants.
 
-    nodes       the machines of a command, as `patcher.commands.where` wants them
-    mirror      what planning reads of the nodes' files, one folder for each kind of installation
-    phases      prepare, commit and finish on all nodes; what is known when one is lost
-    recovery    all reachable nodes to the same side
-    agent       what a node does when it is told to, with the store there
-    crew        how nodes are asked; `rays` asks them through Ray, `actor` is what Ray starts there
+    nodes        the machines of a command, as `patcher.commands.where` wants them
+    mirror       what planning reads of the nodes' files, one folder for each kind of installation
+    phases       prepare, commit and finish on all nodes; what is known when one is lost
+    recovery     all reachable nodes to the same side
+    summary      the results of nodes as one
+    node_worker  what a node does when it is called, with the store there
+    node_group   how nodes are called and what they answer; `rays` calls them through Ray, `actor` is what Ray starts
+                 there, `connecting` chooses the nodes
 
 Nothing has to be installed on the nodes: the driver sends rlpatch along (`shipping`). It plans alone, so that the nodes
 need no LibCST.

@@ -5,64 +5,50 @@ from __future__ import annotations
 import fnmatch
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from patcher.cluster.nodes import Nodes
-from patcher.cluster.rays import RayCrew, RayNode
+from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.report import Report
 
 HAS_TARGET = "has-target"
 _MANY = 8
 
 
-class RayNodes(Nodes):
-    """Nodes of a Ray cluster; ``left`` says of some why they are left out."""
-
-    crew: RayCrew
-    left: str = ""
-
-    def within(self, work: Callable[[], Report]) -> Report:
-        """As `Nodes`, and Ray is let go of."""
-        try:
-            report = super().within(work)
-        finally:
-            self.crew.close()
-        if self.left:
-            report.note(self.left)
-        return report
-
-
-def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> RayNodes:
+def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> Nodes:
     """The nodes of the cluster at ``address`` that ``nodes`` chooses (None: all). Problem (USAGE, ENVIRONMENT)."""
     words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
     ray, there = connect_ray(address)
     chosen = choose([word for word in words if word != HAS_TARGET], there)
     everywhere = ("--ray", *(() if address == "auto" else (address,)), *search.words)
     origin = (*everywhere, *(("--nodes", nodes) if nodes else ()))
-    crew = RayCrew(ray, chosen, search, origin)
+    group = RayNodeGroup(ray, chosen, search, origin)
     if len(chosen) > _MANY and sys.stderr is not None and sys.stderr.isatty():
-        crew.progress = show
-    lost = [name.strip() for name in (gone or "").split(",") if name.strip()]
-    again = CommandLine("recover", *everywhere)  # a run may have begun with more nodes
-    made = RayNodes(crew, search, origin, again=again, with_target=HAS_TARGET in words, gone=lost)
-    if len(chosen) < len(there):
-        out = ", ".join(node.name for node in there if node not in chosen)
-        made.left = f"left out {len(there) - len(chosen)} of {len(there)} nodes by --nodes: {out}"
-    return made
+        group.progress = show
+    others = [node.name for node in there if node not in chosen]
+    left_out = f"left out {len(others)} of {len(there)} nodes by --nodes: {', '.join(others)}" if others else ""
+    return Nodes(
+        group,
+        search,
+        origin,
+        recover_command=CommandLine("recover", *everywhere),  # a run may have begun with more nodes
+        with_target=HAS_TARGET in words,
+        gone=[name.strip() for name in (gone or "").split(",") if name.strip()],
+        left_out=left_out,
+    )
 
 
 def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
-    """The nodes that one of ``words`` means; all without a word. Problem (USAGE) for a word that means none."""
+    """The nodes that match one of ``words``; all without a word. Problem (USAGE) for a word that matches none."""
     if not words:
         return list(nodes)
     chosen: set[str] = set()
     for word in words:
-        meant = [node for node in nodes if _means(word, node)]
-        if not meant:
+        matching = [node for node in nodes if _matches(word, node)]
+        if not matching:
             known = ", ".join(node.name for node in nodes)
             resources = sorted(
                 {name for node in nodes for name in node.resources if ":" not in name and "_" not in name}
@@ -71,11 +57,11 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
                 f"one of {known}; or of the resources {', '.join(f'{name}>0' for name in resources)}; or {HAS_TARGET}"
             )
             raise Problem(Kind.USAGE, f"--nodes {word}: there is no such node", hint=hint)
-        chosen |= {node.identity for node in meant}
+        chosen |= {node.identity for node in matching}
     return [node for node in nodes if node.identity in chosen]
 
 
-def _means(word: str, node: RayNode) -> bool:
+def _matches(word: str, node: RayNode) -> bool:
     if resource := re.fullmatch(r"([^<>=]+)>(\d+(?:\.\d+)?)", word):
         return node.resources.get(resource[1], 0) > float(resource[2])
     named = (node.name, node.host, node.address)

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from patcher.cluster import telling
-from patcher.cluster.crew import Crew, all_of, listed, problems, unreachable
+from patcher.cluster import summary
 from patcher.cluster.mirror import Mirror, Mirrors
-from patcher.cluster.phases import transact
-from patcher.cluster.recovery import Ended, recover
-from patcher.cluster.values import Answer, Found, Survey
+from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
+from patcher.cluster.phases import TransactionResult, transact
+from patcher.cluster.recovery import RecoveryResult, recover
 from patcher.command_line import CommandLine
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
@@ -35,53 +34,56 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """All nodes of ``crew``, or none.
+    """All nodes of ``group``, or none.
 
-    ``search`` is where each looks, ``words`` are typed again in what is shown, ``again`` is the command line
-    that ends an interrupted run, ``with_target`` leaves out the nodes
-    that lack the targets, ``gone`` are nodes that will never come back.
+    ``search`` is where each looks, ``words`` are typed again in what is shown, ``recover_command`` ends an interrupted
+    run, ``with_target`` leaves out the nodes that lack the targets, ``gone`` are nodes that will never come back,
+    ``left_out`` is a note on those that the user has left out.
     """
 
     def __init__(
         self,
-        crew: Crew,
+        group: NodeGroup,
         search: SearchOptions,
         words: tuple[str, ...] = ("--ray",),
         *,
-        again: str = "rlpatch recover --ray",
+        recover_command: str = "rlpatch recover --ray",
         with_target: bool = False,
         gone: Sequence[str] = (),
-        tell: Callable[[str], None] = lambda _phase: None,
+        left_out: str = "",
+        on_phase: Callable[[str], None] = lambda _phase: None,
     ) -> None:
-        self.crew = crew
+        self.group = group
         self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
-        self._again, self._tell = again, tell
+        self._recover_command, self._left_out, self._on_phase = recover_command, left_out, on_phase
         self._mirrors = Mirrors()
 
     def within(self, work: Callable[[], Report]) -> Report:
         """See `Where`."""
         try:
-            return work()
+            report = work()
         finally:
             self._mirrors.close()
+            self.group.close()
+        if self._left_out:
+            report.note(self._left_out)
+        return report
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """See `Where`. A node that does not answer, or has another release than others, stops all."""
-        step = StepResult()
-        surveys, problems = self._surveyed(words, command)
-        if writes and not problems and any(survey.unfinished for survey in surveys.values()):
-            step += self._recover()[0]
+        surveys, step = self._surveyed(words, command)
+        if writes and not step.problems and any(survey.unfinished for survey in surveys.values()):
+            step = self._recover()[0]
             if not step.problems:
-                surveys, problems = self._surveyed(words, command)
-        step += StepResult(problems=tuple(problems))
-        if step.problems:
-            return (), step
-        if words and command in ("apply", "diff"):
+                surveys, again = self._surveyed(words, command)
+                step += again
+        if not step.problems and words and command in ("apply", "diff"):
             surveys, chosen = self._chosen(surveys)
             step += chosen + StepResult(problems=tuple(_releases(surveys, words)))
-            if step.problems:
-                return (), step
-            step += StepResult.noted(telling.elsewhere(surveys), "warning")
+            if not step.problems:
+                step += StepResult.noted(summary.elsewhere(surveys), "warning")
+        if step.problems:
+            return (), step
         return self._mirrors.make(surveys, self._contents, self._search, self._words), step
 
     def settle(self, search: Search) -> StepResult:  # noqa: ARG002
@@ -94,15 +96,14 @@ class Nodes:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
         report = Report("apply")
         guard(report, upstream, target.version, launch, force=force, profiler=profiler)
-        answers = self.crew.ask("guard", all_of(search.nodes, {upstream.project.name: profiler}, force))
-        report.problems += problems(answers, unreachable)
-        telling.merge(report, {node: cast("Report", one.value) for node, one in answers.items() if one.good})
-        return report.step
+        answers = self.group.call("guard", all_of(search.nodes, {upstream.project.name: profiler}, force))
+        unreached = StepResult(problems=tuple(problems(answers, unreachable)))
+        return report.step + unreached + summary.merge(values(answers))
 
     def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
-        answers = self.crew.ask("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
-        notes = [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)]
+        answers = self.group.call("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
+        notes = [note for found in values(answers).values() for note in found]
         return StepResult.noted(notes) + StepResult(problems=tuple(problems(answers, unreachable)))
 
     def commit(self, work: Work, verb: str) -> Committed:
@@ -110,58 +111,62 @@ class Nodes:
         edits = self._edits(work)
         if not edits:
             return Committed(StepResult())
-        done = transact(self.crew, edits, self._tell, self._again)
-        step = StepResult.noted(done.notes)
-        for node, one in done.recovered:
+        result = transact(self.group, edits, self._on_phase, self._recover_command)
+        nodes = {
+            node: {"written": list(result.written.get(node, ())), "shares": result.followers.get(node)}
+            for node in edits
+        }
+        return Committed(self._committed(result, len(edits), verb), nodes)
+
+    def _committed(self, result: TransactionResult, count: int, verb: str) -> StepResult:
+        step = StepResult.noted(result.notes)
+        for node, one in result.recovered:
             step += outcomes.ended([one], node)
-        files = sorted({path for paths in done.written.values() for path in paths})
-        lines = [f"{node} sees the same folder as {leaders}, where it was written once"
-                 for node, leaders in done.followers.items()]  # fmt: skip
-        if done.followers:
-            trees = len(edits) - len(done.followers)
-            lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {len(edits)} nodes")
-        step += StepResult(tuple(lines), done=tuple(f"{verb} {path} on {listed(done.written)}" for path in files))
-        if done.unlike:
+        lines = [
+            f"{node} sees the same folder as {leaders}, where it was written once"
+            for node, leaders in result.followers.items()
+        ]
+        if lines:
+            trees = count - len(lines)
+            lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {count} nodes")
+        files = sorted({path for paths in result.written.values() for path in paths})
+        step += StepResult(tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files))
+        if result.stale:
             status = CommandLine("status", *self._words)
             late = f"their file system may be late: look again with `{status}` before the run starts"
-            step += StepResult.noted([Note(f"{listed(done.unlike)} cannot see the change yet", late)], "warning")
-        nodes = {
-            node: {"written": list(done.written.get(node, ())), "shares": done.followers.get(node)} for node in edits
-        }
-        return Committed(step, nodes)
+            step += StepResult.noted([Note(f"{listed(result.stale)} cannot see the change yet", late)], "warning")
+        return step
 
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
-        places: dict[str, list[tuple[Upstream, str]]] = {}
+        places: dict[str, list[tuple[Upstream, Path]]] = {}
         for search, upstream, root in patched:
-            mirror = cast("Mirror", search)
-            for node in mirror.nodes:
-                places.setdefault(node, []).append((upstream, mirror.place(root, node)))
-        answers = self._running(places)
-        return [
-            f"{node}: {process}" for node, one in answers.items() for process in cast("tuple[str]", one.value or ())
-        ]
+            for node in search.nodes:
+                places.setdefault(node, []).append((upstream, cast("Mirror", search).place(root, node)))
+        return [f"{node}: {process}" for node, found in values(self._running(places)).items() for process in found]
 
     def recover(self) -> Report:
         """See `Where`."""
-        step, ended = self._recover()
-        roots = [{"node": node, **outcomes.as_json(one)} for node, one in ended.roots]
-        reached = [name for name in self.crew.names if name not in ended.unreached]
+        step, result = self._recover()
+        roots = [{"node": node, **outcomes.as_json(one)} for node, one in result.roots]
+        reached = [name for name in self.group.names if name not in result.unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"
-            problem = Problem(Kind.ENVIRONMENT, "no node gives an answer", hint=hint, node=listed(self.crew.names))
+            problem = Problem(Kind.ENVIRONMENT, "no node gives an answer", hint=hint, node=listed(self.group.names))
             step += StepResult(problems=(problem,))
-        elif not ended.roots and not step.problems:
+        elif not roots and not step.problems:
             step += StepResult((f"nothing to recover on {listed(reached)}",))
         return Report("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
-        surveys = self.crew.ask("survey", all_of(self.crew.names, words, "status", {}))
-        reports = self.crew.ask("status", all_of(self.crew.names, words))
-        there = {node: cast("Survey", answer.value).targets for node, answer in surveys.items() if answer.good}
-        found = {node: [(projects.upstream(one.project), one.root) for one in mine] for node, mine in there.items()}
-        return telling.status(surveys, reports, self._running(found))
+        surveys = self.group.call("survey", all_of(self.group.names, words, "status", {}))
+        reports = self.group.call("status", all_of(self.group.names, words))
+        found = {
+            node: [(projects.upstream(name), root) for name, root in (one.place for one in survey.targets)]
+            for node, survey in values(surveys).items()
+        }
+        return summary.status(surveys, reports, self._running(found))
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
@@ -169,88 +174,83 @@ class Nodes:
         if launch.script or launch.command or launch.config:
             report = check(words, self._search, launch)
             report.lines.insert(0, "the launch, as it is read here:")
-        answers = self.crew.ask("check", all_of(self.crew.names, words))
-        return telling.check(report, answers)
+        return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
-    def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, Survey], list[Problem]]:
-        self._tell("probe")
-        answers = self.crew.ask("survey", all_of(self.crew.names, words, command, _beside(words)))
-        good = {node: cast("Survey", answer.value) for node, answer in answers.items() if answer.good}
-        return good, problems(answers, unreachable)
+    def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, NodeSurvey], StepResult]:
+        self._on_phase("probe")
+        answers = self.group.call("survey", all_of(self.group.names, words, command, _beside(words)))
+        return values(answers), StepResult(problems=tuple(problems(answers, unreachable)))
 
-    def _chosen(self, surveys: dict[str, Survey]) -> tuple[dict[str, Survey], StepResult]:
-        """The nodes that have a target, if only these were asked for."""
+    def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
+        """The nodes that have a target, if only these are wanted."""
         if not self._with_target:
             return surveys, StepResult()
-        kept = {node: one for node, one in surveys.items() if any(isinstance(f, Found) for f in one.asked.values())}
-        left = surveys.keys() - kept
-        step = StepResult()
-        if left:
-            text = f"left out {len(left)} of {len(surveys)} nodes, without a target: {listed(left)}"
+        kept = {node: survey for node, survey in surveys.items() if survey.found}
+        others, step = surveys.keys() - kept, StepResult()
+        if others:
+            text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
             step += StepResult.noted([Note(text)])
         if not kept:
-            problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(left))
+            problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
             step += StepResult(problems=(problem,))
         return kept, step
 
-    def _running(self, places: Mapping[str, Iterable[tuple[Upstream, str]]]) -> dict[str, Answer]:
+    def _running(self, places: Mapping[str, Iterable[tuple[Upstream, Path]]]) -> dict[str, Answer]:
         """The processes that each node names, for its upstreams and their roots."""
-        asked = {
-            node: (
-                list(dict.fromkeys(upstream.processes for upstream, _ in mine)),
-                [f"{root}/{upstream.project.package}" for upstream, root in mine],
-            )
-            for node, mine in places.items()
-        }
-        return self.crew.ask("running", asked)
+        arguments = {}
+        for node, known in places.items():
+            kinds = list(dict.fromkeys(upstream.processes for upstream, _ in known))
+            arguments[node] = (kinds, [f"{root}/{upstream.project.package}" for upstream, root in known])
+        return self.group.call("running", arguments)
 
     def _contents(self, node: str, paths: Iterable[str]) -> Mapping[str, bytes]:
-        answers = self.crew.ask("contents", {node: (list(paths),)})
+        answers = self.group.call("contents", {node: (list(paths),)})
         for problem in problems(answers, unreachable):
             raise problem
-        return cast("dict[str, bytes]", answers[node].value)
+        contents: Mapping[str, bytes] = answers[node].value
+        return contents
 
     def _edits(self, work: Work) -> dict[str, list[Edit]]:
         """What each node has to do, in its own paths."""
-        found: dict[str, list[Edit]] = {}
+        edits: dict[str, list[Edit]] = {}
         for search, edit in work:
             mirror = cast("Mirror", search)
             if not idle(StoreFolder(within(mirror.folder, edit.root)), edit):
                 for node in mirror.nodes:
-                    found.setdefault(node, []).append(edit._replace(root=Path(mirror.place(edit.root, node))))
-        return found
+                    edits.setdefault(node, []).append(edit._replace(root=mirror.place(edit.root, node)))
+        return edits
 
-    def _recover(self) -> tuple[StepResult, Ended]:
-        ended = recover(self.crew, self._gone, self._again)
-        step = StepResult(problems=tuple(ended.problems))
-        for node, one in ended.roots:
+    def _recover(self) -> tuple[StepResult, RecoveryResult]:
+        result = recover(self.group, self._gone, self._recover_command)
+        step = StepResult(problems=tuple(result.problems))
+        for node, one in result.roots:
             step += outcomes.ended([one], node)
-        if ended.unreached:
-            note = Note(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
+        if result.unreached:
+            note = Note(f"not reached: {listed(result.unreached)}", "the same command again when they are there")
             step += StepResult.noted([note], "warning")
-        return step, ended
+        return step, result
 
 
 def _beside(words: Sequence[str]) -> dict[str, list[str]]:
-    """The packages that the recipes of ``words`` ask for, by their projects."""
+    """The packages that the recipes of ``words`` need beside a project, by its name."""
     found = {}
     for word in words:
-        with contextlib.suppress(Problem):  # the nodes say what is wrong with a word
+        with contextlib.suppress(Problem):  # the nodes report what is wrong with a word
             upstream, _ = parse_target(word)
             found[upstream.project.name] = list(dict.fromkeys((*upstream.neighbours, *upstream.runs_on)))
     return found
 
 
-def _releases(surveys: Mapping[str, Survey], words: Sequence[str]) -> list[Problem]:
+def _releases(surveys: Mapping[str, NodeSurvey], words: Sequence[str]) -> list[Problem]:
     """A problem for each word that means several releases: what goes in is written for one."""
     found = []
     for word in words:
         versions: dict[str, list[str]] = {}
         for node, survey in surveys.items():
-            if isinstance(one := survey.asked[word], Found):
-                versions.setdefault(one.version or "unknown", []).append(node)
+            if word in survey.found:
+                versions.setdefault(survey.found[word].target.version or "unknown", []).append(node)
         if len(versions) > 1:
-            said = "; ".join(f"{version} on {listed(nodes)}" for version, nodes in sorted(versions.items()))
+            releases = "; ".join(f"{version} on {listed(nodes)}" for version, nodes in sorted(versions.items()))
             hint = "install one release everywhere, or patch each by itself: --nodes"
-            found.append(Problem(Kind.VERSION, f"{word} is not the same everywhere: {said}", hint=hint))
+            found.append(Problem(Kind.VERSION, f"{word} is not the same everywhere: {releases}", hint=hint))
     return found

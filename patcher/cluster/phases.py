@@ -1,4 +1,4 @@
-"""One transaction over all nodes: prepare, look whether all live, commit, finish.
+"""One transaction over all nodes: prepare, check that all live, commit, finish.
 
 The steps are the store's, and its rules decide: nothing is changed before all are prepared; the commit of the first
 participant is the decision; it keeps its mark until every other one has ended. So whoever dies, and wherever, what the
@@ -11,46 +11,55 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from patcher import interrupts
 from patcher.change import Edit
-from patcher.cluster.crew import Crew, all_of, failed, listed, problems, together, unreachable
-from patcher.cluster.values import Answer, Standing
+from patcher.cluster.node_group import (
+    Answer,
+    NodeGroup,
+    PendingTransaction,
+    all_of,
+    failed,
+    listed,
+    problems,
+    together,
+    unreachable,
+    values,
+)
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.store.files import digest
 from patcher.store.transaction import Recovered
 
-_LEFT = "look at what was changed, then the same command again"
-Tell = Callable[[str], None]
 
+class TransactionResult(NamedTuple):
+    """What a transaction did.
 
-class Done(NamedTuple):
-    """What a transaction did: node → the files that hold other bytes now; who works on a tree that others see, too.
-
-    ``unlike`` are nodes that do not see (yet) what was written.
+    ``written`` has for each node the files that hold other bytes now, ``followers`` who works on a tree that others
+    see, too; ``stale`` are nodes that do not see (yet) what was written.
     """
 
     written: Mapping[str, tuple[str, ...]]
     notes: tuple[Note, ...] = ()
     recovered: tuple[tuple[str, Recovered], ...] = ()
     followers: Mapping[str, str] = {}
-    unlike: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
 
 
-class _Parts(NamedTuple):
+class _Transaction(NamedTuple):
     """Who takes part: the participants in their order, and per node its edits and its roots with their names.
 
-    ``again`` is the command line that goes on with what was interrupted.
+    ``recover_command`` goes on with what was interrupted.
     """
 
-    transaction: str
+    group: NodeGroup
+    name: str
     participants: tuple[str, ...]
     edits: Mapping[str, Sequence[Edit]]
     roots: Mapping[str, Mapping[str, str]]
-    again: str
+    recover_command: str
 
     @property
     def first(self) -> str:
@@ -62,104 +71,107 @@ class _Parts(NamedTuple):
         """All the other nodes."""
         return [node for node in self.roots if node != self.first]
 
-    def names(self, node: str) -> tuple[str, ...]:
-        """The participants that are on a node."""
-        return tuple(self.roots[node].values())
+    def call(self, method: str, nodes: Iterable[str], *arguments: object) -> dict[str, Answer]:
+        """Call a step of the transaction on ``nodes``, each for its roots."""
+        each = {node: (list(self.roots[node]), self.name, *arguments) for node in nodes}
+        return self.group.call(method, each)
 
 
-def transact(crew: Crew, work: Mapping[str, Sequence[Edit]], tell: Tell, again: str = "rlpatch recover --ray") -> Done:
-    """Do the edits of all nodes, or nothing. ``tell`` hears of each phase; ``again`` is the command line
-    that goes on with what was interrupted.
+def transact(
+    group: NodeGroup,
+    work: Mapping[str, Sequence[Edit]],
+    on_phase: Callable[[str], None],
+    recover_command: str = "rlpatch recover --ray",
+) -> TransactionResult:
+    """Do the edits of all nodes, or nothing; ``on_phase`` gets each phase, ``recover_command`` goes on with what was
+    interrupted.
 
     Raises Problem: what a node says (nothing is changed then), ROLLED_BACK where one was lost before the decision,
     ROLLBACK_INCOMPLETE where one was lost after it, FOREIGN_EDIT where all ended but files were changed meanwhile,
     INTERRUPTED.
     """
     with interrupts.deferred():
-        parts, followers = _elected(crew, work, again)
+        transaction, followers = _elect(group, work, recover_command)
         try:
-            tell(f"prepare on {len(parts.roots)} nodes")
-            prepared = _prepare(crew, parts)
+            on_phase(f"prepare on {len(transaction.roots)} nodes")
+            prepared = _prepare(transaction)
             interrupts.look()
-            tell("commit")
-            _decide(crew, parts)
+            on_phase("commit")
+            _decide(transaction)
         except KeyboardInterrupt:
-            still = _abort(crew, parts)
-            notes = (_goes_back(still, parts.again),) if still else ()
+            unreached = _abort(transaction)
+            notes = (_goes_back(transaction, unreached),) if unreached else ()
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
-        _go_ahead(crew, parts)
-    tell("verify")
-    told = [cast("tuple[tuple[Note, ...], tuple[Recovered, ...]]", answer.value) for answer in prepared.values()]
-    recovered = [(node, one) for node, said in zip(prepared, told, strict=True) for one in said[1]]
-    return Done(
-        {node: _written(edits) for node, edits in parts.edits.items()},
-        tuple(dict.fromkeys(note for said in told for note in said[0])),
-        tuple(recovered),
+        _go_ahead(transaction)
+    on_phase("verify")
+    return TransactionResult(
+        {node: _written(edits) for node, edits in transaction.edits.items()},
+        tuple(dict.fromkeys(note for notes, _ in prepared.values() for note in notes)),
+        tuple((node, one) for node, (_, recovered) in prepared.items() for one in recovered),
         followers,
-        _unlike(crew, work),
+        _stale(group, work),
     )
 
 
-def _elected(crew: Crew, work: Mapping[str, Sequence[Edit]], again: str) -> tuple[_Parts, dict[str, str]]:
+def _elect(
+    group: NodeGroup, work: Mapping[str, Sequence[Edit]], recover_command: str
+) -> tuple[_Transaction, dict[str, str]]:
     """The participants; and the nodes that leave the work to others, each with the one that does it."""
-    transaction = os.urandom(8).hex()
-    names = {
-        node: {str(edit.root): f"{node}:{edit.root}" for edit in edits} for node, edits in work.items()
-    }  # fmt: skip
-    answers = crew.ask("elect", {node: (transaction, roots) for node, roots in names.items()})
+    name = os.urandom(8).hex()
+    names = {node: {str(edit.root): f"{node}:{edit.root}" for edit in edits} for node, edits in work.items()}
+    answers = group.call("elect", {node: (name, roots) for node, roots in names.items()})
     if failed(answers):
-        everyone = _Parts(transaction, (), work, names, again)
-        _abort(crew, everyone)
+        _abort(_Transaction(group, name, (), work, names, recover_command))
         raise together(problems(answers, unreachable))
-    elected = {node: cast("dict[str, str]", answer.value) for node, answer in answers.items()}
-    ours = {
-        node: {root: name for root, name in roots.items() if elected[node][root] == name}
-        for node, roots in names.items()
-    }
-    roots = {node: mine for node, mine in ours.items() if mine}
+    roots: dict[str, dict[str, str]] = {}
+    leaders: dict[str, dict[str, None]] = {}
+    for node, elected in values(answers).items():
+        for root, leader in elected.items():
+            if leader == names[node][root]:
+                roots.setdefault(node, {})[root] = leader
+            else:
+                leaders.setdefault(node, {})[leader] = None
     edits = {node: [edit for edit in work[node] if str(edit.root) in mine] for node, mine in roots.items()}
     participants = tuple(sorted(name for mine in roots.values() for name in mine.values()))
-    others = {
-        node: dict.fromkeys(elected[node][root] for root in names[node] if root not in ours[node]) for node in names
-    }
-    followers = {node: ", ".join(leaders) for node, leaders in others.items() if leaders}
-    return _Parts(transaction, participants, edits, roots, again), followers
+    transaction = _Transaction(group, name, participants, edits, roots, recover_command)
+    return transaction, {node: ", ".join(others) for node, others in leaders.items()}
 
 
-def _prepare(crew: Crew, parts: _Parts) -> dict[str, Answer]:
-    """The first participant before all others: of two runs at once the second one waits there, with nothing begun."""
+def _prepare(transaction: _Transaction) -> dict[str, Any]:
+    """Prepare the first participant before all others: of two runs at once the second waits there, with nothing begun.
 
-    def ask(nodes: Sequence[str]) -> dict[str, Answer]:
-        each = {
-            node: (parts.edits[node], parts.transaction, parts.participants, parts.roots[node]) for node in nodes
-        }  # fmt: skip
-        return crew.ask("prepare", each)
-
+    Gives the notes of each node, and the interrupted runs that it has ended.
+    """
     answers: dict[str, Answer] = {}
-    for nodes in ([parts.first], parts.others):
-        answers |= ask(nodes)
+    for nodes in ([transaction.first], transaction.others):
+        answers |= transaction.group.call(
+            "prepare",
+            {
+                node: (transaction.edits[node], transaction.name, transaction.participants, transaction.roots[node])
+                for node in nodes
+            },
+        )
         if failed(answers):
-            raise _abandoned(crew, parts, answers)
-    alive = crew.ask("ping", all_of(parts.roots))
+            raise _abandoned(transaction, answers)
+    alive = transaction.group.call("ping", all_of(transaction.roots))
     if failed(alive):
-        raise _abandoned(crew, parts, alive)
-    return answers
+        raise _abandoned(transaction, alive)
+    return values(answers)
 
 
-def _decide(crew: Crew, parts: _Parts) -> None:
-    """Let the first participant commit. What is not known is asked of its journal; what nobody knows stays as it is."""
-    first = parts.first
-    (answer,) = crew.ask("commit", {first: (list(parts.roots[first]), parts.transaction)}).values()
-    if answer.good:
+def _decide(transaction: _Transaction) -> None:
+    """Let the first participant commit. What is not known its journal tells; what nobody knows stays as it is."""
+    first = transaction.first
+    (answer,) = transaction.call("commit", [first]).values()
+    if answer.ok:
         return
-    standing = _standing(crew, first, anew=bool(answer.lost))
-    mine = [one for one in standing or () if one.transaction == parts.transaction]
+    pending = _pending(transaction.group, first, reconnect=bool(answer.lost))
+    mine = [one for one in pending or () if one.transaction == transaction.name]
     if any(one.committed and one.position == 0 for one in mine):
         return
-    # What was asked of it may still be under way: only once it has gone back it never decides.
-    roots = (list(parts.roots[first]), parts.transaction)
-    back = {} if standing is None else crew.ask("abort", {first: roots})
+    # Its commit may still be under way: only once it has gone back it never decides.
+    back = {} if pending is None else transaction.call("abort", [first])
     if any(one.forward for one in _ended(back)):  # it decided meanwhile
         return
     if not back or failed(back):
@@ -167,36 +179,37 @@ def _decide(crew: Crew, parts: _Parts) -> None:
             Kind.ROLLBACK_INCOMPLETE,
             "the node that decides was lost, and whether it has decided only its journal knows",
             where=first,
-            hint=f"when it is back: {parts.again}",
+            hint=f"when it is back: {transaction.recover_command}",
             notes=("all others are prepared: their files are as before, and they refuse other runs until then",),
         )
-    raise _abandoned(crew, parts, {first: answer})
+    raise _abandoned(transaction, {first: answer})
 
 
-def _standing(crew: Crew, node: str, *, anew: bool) -> tuple[Standing, ...] | None:
-    """The transactions that are on their way on a node, None where it cannot be asked."""
-    if anew and not crew.again(node):
+def _pending(group: NodeGroup, node: str, *, reconnect: bool) -> tuple[PendingTransaction, ...] | None:
+    """The transactions that have not ended on a node, None where it cannot be reached."""
+    if reconnect and not group.reconnect(node):
         return None
-    (answer,) = crew.ask("standing", {node: ()}).values()
-    return cast("tuple[Standing, ...]", answer.value) if answer.good else None
+    pending: tuple[PendingTransaction, ...] | None = values(group.call("pending", {node: ()})).get(node)
+    return pending
 
 
-def _abandoned(crew: Crew, parts: _Parts, answers: Mapping[str, Answer]) -> Problem:
-    """Bring all back before the decision; what there is to say of it."""
-    said = problems(answers, _lost_before)
-    still = _abort(crew, parts)
-    if still:
-        lost = {node for node, answer in answers.items() if answer.lost}
-        notes = (_goes_back(still, parts.again),)
-        if set(still) - lost:
-            problem = together(said)
-            return problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=parts.again, notes=(*problem.notes, *notes))
-        said = [one.replace(notes=(*one.notes, *notes)) for one in said]
-    return together(said)
+def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Problem:
+    """Bring all back before the decision; gives the problem to raise."""
+    found = problems(answers, _lost_before)
+    unreached = _abort(transaction)
+    if not unreached:
+        return together(found)
+    note = _goes_back(transaction, unreached)
+    if {node for node, answer in answers.items() if answer.lost}.issuperset(unreached):
+        return together([one.replace(notes=(*one.notes, note)) for one in found])
+    problem = together(found)
+    notes = (*problem.notes, note)
+    return problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=transaction.recover_command, notes=notes)
 
 
-def _goes_back(unreached: Sequence[str], again: str) -> str:
-    return f"not reached: {listed(unreached)}; it goes back with `{again}` when it is there again"
+def _goes_back(transaction: _Transaction, unreached: Sequence[str]) -> str:
+    again = f"it goes back with `{transaction.recover_command}` when it is there again"
+    return f"not reached: {listed(unreached)}; {again}"
 
 
 def _lost_before(why: str) -> Problem:
@@ -207,47 +220,36 @@ def _lost_before(why: str) -> Problem:
     )
 
 
-def _abort(crew: Crew, parts: _Parts) -> list[str]:
+def _abort(transaction: _Transaction) -> list[str]:
     """Bring all back, the first participant before all others: then it can never decide. Gives who was not reached."""
-    first = [parts.first] if parts.participants else []
-    unreached: list[str] = []
-    for nodes in (first, [node for node in parts.roots if node not in first]):
-        each = {node: (list(parts.roots[node]), parts.transaction) for node in nodes}
-        unreached += failed(crew.ask("abort", each))
-    return unreached
+    first = [transaction.first] if transaction.participants else []
+    others = [node for node in transaction.roots if node not in first]
+    return [node for nodes in (first, others) for node in failed(transaction.call("abort", nodes))]
 
 
-def _go_ahead(crew: Crew, parts: _Parts) -> None:
+def _go_ahead(transaction: _Transaction) -> None:
     """After the decision: all others commit and end; then the first one, if none is missing.
 
     Raises Problem: ROLLBACK_INCOMPLETE for who is missing, FOREIGN_EDIT for files that hold somebody else's bytes now.
     """
-    each = {node: (list(parts.roots[node]), parts.transaction) for node in parts.others}
-    crew.ask("commit", each)  # who could not is brought ahead by the next step
-    finished = crew.ask("finish", each)
+    transaction.call("commit", transaction.others)  # who could not is brought ahead by the next step
+    finished = transaction.call("finish", transaction.others)
     missing = failed(finished)
-    ended = [name for node in finished if node not in missing for name in parts.names(node)]
     if not missing:
-        last = (list(parts.roots[parts.first]), parts.transaction, ended)
-        missing = failed(crew.ask("finish", {parts.first: last}))
-    left = [
-        f"{node}: {one.root / path}"
-        for node, answer in finished.items()
-        for one in _ended({node: answer})
-        for path in one.left
-    ]
+        ended = [name for node in finished for name in transaction.roots[node].values()]
+        missing = failed(transaction.call("finish", [transaction.first], ended))
+    left = [f"{node}: {one.root / path}" for node in finished for one in _ended({node: finished[node]})
+            for path in one.left]  # fmt: skip
     if missing:
-        said = together(problems(missing, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, f"no answer: {why}")))
-        raise Problem(
-            Kind.ROLLBACK_INCOMPLETE,
-            f"the change is made, but not yet on {listed(missing)}: {said.cause}",
-            where=said.where,
-            node=said.node,
-            hint=f"when it is there again: {parts.again}",
+        cause = together(problems(missing, lambda why: Problem(Kind.ROLLBACK_INCOMPLETE, f"no answer: {why}")))
+        raise cause.replace(
+            kind=Kind.ROLLBACK_INCOMPLETE,
+            cause=f"the change is made, but not yet on {listed(missing)}: {cause.cause}",
+            hint=f"when it is there again: {transaction.recover_command}",
             notes=(
-                f"{parts.first} remembers the decision until then, and refuses other runs",
+                f"{transaction.first} remembers the decision until then, and refuses other runs",
                 *(f"somebody changed it meanwhile, left alone: {path}" for path in left),
-                *said.notes,
+                *cause.notes,
             ),
         )
     if left:
@@ -255,13 +257,13 @@ def _go_ahead(crew: Crew, parts: _Parts) -> None:
             Kind.FOREIGN_EDIT,
             "the change is made, but not in these files: somebody changed them since they were prepared, left alone",
             where=", ".join(left),
-            hint=_LEFT,
+            hint="look at what was changed, then the same command again",
         )
 
 
 def _ended(answers: Mapping[str, Answer]) -> list[Recovered]:
     """The roots that were brought to an end."""
-    return [one for answer in answers.values() for one in cast("list[Recovered]", answer.value or [])]
+    return [one for recovered in values(answers).values() for one in recovered]
 
 
 def _written(edits: Sequence[Edit]) -> tuple[str, ...]:
@@ -270,15 +272,15 @@ def _written(edits: Sequence[Edit]) -> tuple[str, ...]:
     )
 
 
-def _unlike(crew: Crew, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> tuple[str, ...]:
-    """The nodes that do not see what was written; a shared folder may be late, so they are asked several times."""
+def _stale(group: NodeGroup, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> tuple[str, ...]:
+    """The nodes that do not see what was written; a shared folder may be late, so they are called several times."""
     wanted = {
         node: {str(edit.root / change.path): digest(change.after) for edit in edits for change in edit.changes}
         for node, edits in work.items()
     }
     for attempt in range(tries):
-        answers = crew.ask("verify", {node: (files,) for node, files in wanted.items()})
-        wanted = {node: wanted[node] for node, answer in answers.items() if not answer.good or answer.value}
+        answers = group.call("verify", {node: (files,) for node, files in wanted.items()})
+        wanted = {node: wanted[node] for node, answer in answers.items() if not answer.ok or answer.value}
         if not wanted or any(answers[node].lost for node in wanted):
             break
         time.sleep(0.2 * 2**attempt)

@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster, asked through one actor on each."""
+"""Nodes of a Ray cluster, called through one actor on each."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
-from patcher.cluster.crew import LIMIT_S, natural
-from patcher.cluster.values import Answer
+from patcher.cluster.node_group import LIMIT_S, Answer, natural
 from patcher.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
 
 
-_AGAIN_S = 30.0
-_LISTENS_S = 2.0
+_REPEAT_S = 30.0
+_CONNECT_S = 2.0
 _REPEATABLE = frozenset(
-    ("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "standing", "verify", "running")
+    ("survey", "contents", "status", "check", "guard", "preflight", "recover", "visit", "pending", "verify", "running")
 )
-"""They leave nothing with the actor, such as a lock. While a node dies, Ray 2.41 ends actors on others, too."""
+"""Methods that leave nothing with the actor, such as a lock. While a node dies, Ray 2.41 ends actors on others, too."""
 
 
 class RayNode(NamedTuple):
@@ -59,8 +58,8 @@ class _Quiet:
         return getattr(self.stream, name)
 
 
-class RayCrew:
-    """See `patcher.cluster.crew.Crew`. Nothing is started on a node before it is asked."""
+class RayNodeGroup:
+    """See `patcher.cluster.node_group.NodeGroup`. Nothing is started on a node before it is called."""
 
     def __init__(self, ray: Any, nodes: Iterable[RayNode], search: SearchOptions, origin: tuple[str, ...]) -> None:
         self._ray = ray
@@ -75,31 +74,31 @@ class RayCrew:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As every crew."""
+        """See `NodeGroup`."""
         return tuple(self.nodes)
 
-    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
-        """As every crew; what may be asked twice is asked once more of a new actor where one died."""
-        answers = self._asked(question, arguments, limit_s)
-        died = [name for name, answer in answers.items() if answer.lost] if question in _REPEATABLE else []
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = LIMIT_S) -> dict[str, Answer]:
+        """See `NodeGroup`; what may be called twice is called once more on a new actor where one died."""
+        answers = self._call_once(method, arguments, limit_s)
+        died = [name for name, answer in answers.items() if answer.lost] if method in _REPEATABLE else []
         for name in died:
             self._actors.pop(name, None)
-        answers |= self._asked(question, {name: arguments[name] for name in died}, min(limit_s, _AGAIN_S))
+        answers |= self._call_once(method, {name: arguments[name] for name in died}, min(limit_s, _REPEAT_S))
         late = Answer(lost=f"no answer after {limit_s:.0f} s")
         return {name: answers.get(name, late) for name in arguments}
 
-    def _asked(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
+    def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
         """The answers that are there in time."""
-        asked = {
-            name: self._actor(name).answer.remote(pickle.dumps((question, given))) for name, given in arguments.items()
+        references = {
+            name: self._actor(name).answer.remote(pickle.dumps((method, own))) for name, own in arguments.items()
         }
-        ready = self._waited(question, list(asked.values()), limit_s) if asked else set()
-        return {name: self._answer(reference) for name, reference in asked.items() if reference in ready}
+        ready = self._wait(method, list(references.values()), limit_s) if references else set()
+        return {name: self._answer(reference) for name, reference in references.items() if reference in ready}
 
-    def again(self, name: str) -> bool:
-        """As every crew."""
+    def reconnect(self, name: str) -> bool:
+        """See `NodeGroup`."""
         self._actors.pop(name, None)
-        return self.ask("ping", {name: ()}, 30)[name].good
+        return self.call("ping", {name: ()}, 30)[name].ok
 
     def close(self) -> None:
         """Let go of the nodes and of Ray."""
@@ -108,15 +107,15 @@ class RayCrew:
             self._ray.shutdown()
         sys.stdout, sys.stderr = (getattr(one, "stream", one) for one in (sys.stdout, sys.stderr))
 
-    def _waited(self, question: str, asked: list[Any], limit_s: float) -> set[Any]:
+    def _wait(self, method: str, references: list[Any], limit_s: float) -> set[Any]:
         """Those that are there after ``limit_s`` seconds."""
         limit = time.monotonic() + limit_s
         while True:
-            left = max(limit - time.monotonic(), 0.0)
-            step = min(left, 0.2) if self.progress else left
-            done, rest = self._ray.wait(asked, num_returns=len(asked), timeout=step)
+            remaining = max(limit - time.monotonic(), 0.0)
+            step = min(remaining, 0.2) if self.progress else remaining
+            done, rest = self._ray.wait(references, num_returns=len(references), timeout=step)
             if self.progress:
-                self.progress(question, len(done), len(asked))
+                self.progress(method, len(done), len(references))
             if not rest or time.monotonic() >= limit:
                 return set(done)
 
@@ -133,35 +132,35 @@ class RayCrew:
         try:
             value, problem = pickle.loads(self._ray.get(reference))  # noqa: S301  (of our own actor)
         except self._ray.exceptions.RayError as error:
-            return Answer(lost=_first_line(_said(error)))
+            return Answer(lost=_first_line(_text(error)))
         return Answer(value, problem)
 
 
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
-    meant = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
+    chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     try:
-        ray = _imported(meant)
+        ray = _imported(chosen)
     except Problem as problem:
-        if meant == address or problem.kind is not Kind.USAGE:
+        if chosen == address or problem.kind is not Kind.USAGE:
             raise
         hint = "the same command without it: `env -u RAY_ADDRESS rlpatch …`; or name the cluster: --ray HOST:6379"
-        raise Problem(problem.kind, f"RAY_ADDRESS={meant}: {problem.cause}", hint=hint) from None
+        raise Problem(problem.kind, f"RAY_ADDRESS={chosen}: {problem.cause}", hint=hint) from None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (stream and _Quiet(stream) for stream in streams)
-    with _heard() as heard:
+    with _stderr_copy() as copy:
         try:
-            ray.init(address=meant, log_to_driver=False, configure_logging=False)
+            ray.init(address=chosen, log_to_driver=False, configure_logging=False)
         except (Exception, SystemExit) as error:
             sys.stdout, sys.stderr = streams
-            heard.seek(0)
-            raise _not_connected(ray, meant, f"{_said(error)}\n{heard.read()}") from None
-    return ray, named(ray.nodes())
+            copy.seek(0)
+            raise _not_connected(ray, chosen, f"{_text(error)}\n{copy.read()}") from None
+    return ray, name_nodes(ray.nodes())
 
 
-def named(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
+def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     """The nodes that live, of those that ``ray.nodes()`` lists, each with a name of its own.
 
     A machine that was lost and is back stands there twice, until Ray misses the first one (12 s in Ray 2.60). Both
@@ -190,7 +189,7 @@ def named(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
 def _listens(node: Mapping[str, Any]) -> bool:
     """Whether a raylet may be there: its machine does not say that nobody is at its port."""
     try:
-        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _LISTENS_S).close()
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
     except ConnectionRefusedError:
         return False
     except OSError:
@@ -199,20 +198,20 @@ def _listens(node: Mapping[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def _heard() -> Iterator[IO[str]]:
-    """What this process writes to its standard error meanwhile, by C++, too.
+def _stderr_copy() -> Iterator[IO[str]]:
+    """Catch what this process writes to its standard error, by C++, too.
 
     There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
     """
-    with os.fdopen(os.memfd_create("heard"), "w+", encoding="utf-8", errors="replace") as heard:
+    with os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace") as copy:
         try:
             kept = os.dup(2)
         except OSError:  # this process was started without one
-            yield heard
+            yield copy
             return
         try:
-            os.dup2(heard.fileno(), 2)
-            yield heard
+            os.dup2(copy.fileno(), 2)
+            yield copy
         finally:
             os.dup2(kept, 2)
             os.close(kept)
@@ -244,8 +243,8 @@ def _imported(address: str) -> Any:
     return ray
 
 
-def _not_connected(ray: Any, address: str, said: str) -> Problem:
-    text = re.sub(r"\x1b\[[0-9;]*m", "", said)
+def _not_connected(ray: Any, address: str, output: str) -> Problem:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", output)
     where = "the cluster that runs here" if address == "auto" else address
     cause = f"Ray cannot be reached: {_first_line(text)}"
     hint = f"`ray status` on the head tells whether it runs, `ray --version` whether it is {ray.__version__}, as here"
@@ -255,13 +254,13 @@ def _not_connected(ray: Any, address: str, said: str) -> Problem:
         hint = "run the rlpatch that is installed in the cluster's own environment, on one of its nodes"
     elif "Could not find any running Ray instance" in text:
         cause, hint = "no Ray cluster runs here", "start it (ray start --head), or give its address: --ray HOST:6379"
-    elif told := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
-        cause = f"the cluster wants another authentication than this process offers: {told[0].strip()}"
+    elif refusal := re.search(r"[^:.\n]*(?i:authentication|token)[^.\n]*", text):
+        cause = f"the cluster wants another authentication than this process offers: {refusal[0].strip()}"
         hint = "set RAY_AUTH_MODE and RAY_AUTH_TOKEN (or ~/.ray/auth_token) as on the head"
     return Problem(Kind.ENVIRONMENT, cause, where, hint)
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__
 
 

@@ -23,20 +23,20 @@ def sites(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture
-def crew(sites: dict[str, Path]) -> Iterator[Processes]:
+def group(sites: dict[str, Path]) -> Iterator[Processes]:
     made = Processes(sites)
     yield made
     made.close()
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch, crew: Processes) -> Callable[..., Result]:
-    """Runs ``rlpatch WORDS --ray`` on the nodes of ``crew``, whose ``deaths`` come on the way, and checks its code."""
+def ray(monkeypatch: pytest.MonkeyPatch, group: Processes) -> Callable[..., Result]:
+    """Runs ``rlpatch WORDS --ray`` on the nodes of ``group``, whose ``deaths`` come on the way, and checks its code."""
     made: list[Nodes] = []
 
     def connected(address: str, nodes: str | None, search: Any, gone: str | None = None) -> Nodes:
         chosen = [name for name in (nodes or "").split(",") if name and name != "has-target"]
-        of = Processes({name: crew.sites[name] for name in chosen}, crew.deaths) if chosen else crew
+        of = Processes({name: group.sites[name] for name in chosen}, group.deaths) if chosen else group
         lost = (gone or "").split(",")
         made.append(Nodes(of, search, with_target="has-target" in (nodes or ""), gone=lost))
         return made[-1]
@@ -46,11 +46,11 @@ def ray(monkeypatch: pytest.MonkeyPatch, crew: Processes) -> Callable[..., Resul
     assert options.WHERE.name == "where"
 
     def run(*words: Any, code: int = 0, deaths: Sequence[Death] = ()) -> Result:
-        crew.close()  # each command has its own processes on the nodes
-        crew.deaths, crew.asked = list(deaths), []
+        group.close()  # each command has its own processes on the nodes
+        group.deaths, group.called = list(deaths), []
         result = runner().invoke(rlpatch, [*map(str, words), "--ray"])
         assert result.exit_code == code, result.output + result.stderr + repr(result.exception)
-        crew.close()
+        group.close()
         return result
 
     return run

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.cluster.agent import Agent, answer
+from patcher.cluster.node_group import Answer
+from patcher.cluster.node_worker import NodeWorker, answer
 from patcher.cluster.nodes import Nodes
-from patcher.cluster.values import Answer
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
 
@@ -24,36 +24,36 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class Death(NamedTuple):
-    """When a node dies: before or after it has done what ``question`` asks."""
+    """When a node dies: before or after it has done what ``method`` asks."""
 
     node: str
-    question: str
+    method: str
     after: bool = False
 
 
 class Processes:
-    """A crew of processes, one for each folder of ``sites``; see `patcher.cluster.crew.Crew`."""
+    """A group of processes, one for each folder of ``sites``; see `patcher.cluster.node_group.NodeGroup`."""
 
     def __init__(self, sites: Mapping[str, Path], deaths: Sequence[Death] = (), wait_s: float = 0.2) -> None:
         self.sites, self.deaths, self.wait_s = dict(sites), list(deaths), wait_s
-        self.asked: list[str] = []
-        self.before: Callable[[str], object] = lambda _question: None  # called before each question
+        self.called: list[str] = []
+        self.before: Callable[[str], object] = lambda _question: None  # called before each method
         self._running: dict[str, tuple[Any, Connection]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.sites)
 
-    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 20) -> dict[str, Answer]:
-        self.before(question)
-        self.asked.append(question)
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 20) -> dict[str, Answer]:
+        self.before(method)
+        self.called.append(method)
         pipes = {}
         for name, given in arguments.items():
             if name not in self._running:
                 self._start(name)
             pipe = self._running[name][1]
             with contextlib.suppress(OSError):  # it is dead, which reading tells
-                pipe.send((question, given))
+                pipe.send((method, given))
             pipes[pipe] = name
         answers = {}
         for pipe, name in pipes.items():
@@ -64,9 +64,9 @@ class Processes:
                 answers[name] = Answer(lost="it died")
         return {name: answers[name] for name in arguments}
 
-    def again(self, name: str) -> bool:
+    def reconnect(self, name: str) -> bool:
         self._end(name)
-        return self.ask("ping", {name: ()})[name].good
+        return self.call("ping", {name: ()})[name].ok
 
     def close(self) -> None:
         for name in list(self._running):
@@ -95,23 +95,23 @@ def _serve(site: Path, pipe: Connection, others: list[int], deaths: Sequence[Dea
     for other in others:  # else a node would not see that the driver has gone
         os.close(other)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    agent = Agent(SearchOptions(path=site), wait=wait_s)
+    worker = NodeWorker(SearchOptions(path=site), wait=wait_s)
     while True:
         try:
-            question, arguments = pipe.recv()
+            method, arguments = pipe.recv()
         except (EOFError, OSError):
             os._exit(0)
-        if any((question, False) == death[1:] for death in deaths):
+        if any((method, False) == death[1:] for death in deaths):
             os.kill(os.getpid(), signal.SIGKILL)
-        said = answer(agent, question, arguments)
-        if any((question, True) == death[1:] for death in deaths):
+        said = answer(worker, method, arguments)
+        if any((method, True) == death[1:] for death in deaths):
             os.kill(os.getpid(), signal.SIGKILL)
         pipe.send(said)
 
 
-def nodes(crew: Processes, path: Path | None = None, **options: Any) -> Nodes:
+def nodes(group: Processes, path: Path | None = None, **options: Any) -> Nodes:
     """The machines of a command."""
-    return Nodes(crew, SearchOptions(path=path), **options)
+    return Nodes(group, SearchOptions(path=path), **options)
 
 
 def lost(problem: Problem) -> bool:

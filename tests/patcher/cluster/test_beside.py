@@ -109,12 +109,12 @@ def test_apply_status_a_second_stage_and_revert(nodes: Beside) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("question", "patched"), [("prepare", False), ("commit", False), ("finish", True)])
+@pytest.mark.parametrize(("method", "patched"), [("prepare", False), ("commit", False), ("finish", True)])
 def test_killed_before_a_phase_recovery_ends_on_one_side(
-    nodes: Beside, question: str, patched: bool, request: pytest.FixtureRequest
+    nodes: Beside, method: str, patched: bool, request: pytest.FixtureRequest
 ) -> None:
     if not lab.possible() and not request.config.getoption("--thorough"):
         pytest.skip("machines can be apart here, and test_lab shows more: --thorough")
-    nodes.rlpatch(*APPLY, module=f"fixtures.rays.paused {question}")
+    nodes.rlpatch(*APPLY, module=f"fixtures.rays.paused {method}")
     nodes.rlpatch("recover")
     assert nodes.held() == [patched] * 3

@@ -18,7 +18,7 @@ from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster
 from patcher.cluster import connecting
 from patcher.cluster.connecting import choose, connect
-from patcher.cluster.rays import RayCrew, RayNode
+from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
@@ -200,9 +200,9 @@ def test_what_ray_tells_from_its_threads_does_not_stand_between_ours(
     connect_ray("auto")
     print("{}")
     print("ours", file=sys.stderr)
-    crew = RayCrew.__new__(RayCrew)
-    crew._ray, crew._actors = telling, {}
-    crew.close()
+    group = RayNodeGroup.__new__(RayNodeGroup)
+    group._ray, group._actors = telling, {}
+    group.close()
     assert (sys.stdout, sys.stderr) == streams
     assert tuple(capsys.readouterr()) == ("{}\n", "ours\n")
 
@@ -211,7 +211,7 @@ def test_what_ray_tells_from_its_threads_does_not_stand_between_ours(
 def test_a_process_without_standard_streams_connects_like_others(closed: tuple[int, ...]) -> None:
     code = (
         f"import os\nfor stream in {closed}: os.close(stream)\n"
-        "from patcher.cluster.rays import _heard\nwith _heard(): pass\nwith _heard(): pass\nos._exit(7)"
+        "from patcher.cluster.rays import _stderr_copy\nwith _stderr_copy(): pass\nwith _stderr_copy(): pass\nos._exit(7)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False)
     assert done.returncode == 7
@@ -255,15 +255,15 @@ def test_what_is_typed_again_leads_to_the_same_place(
 ) -> None:
     told = []
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
-    monkeypatch.setattr(connecting, "RayCrew", lambda *given: told.append(given[-1]))
+    monkeypatch.setattr(connecting, "RayNodeGroup", lambda *given: told.append(given[-1]))
     made = connect(address, nodes, search)
-    assert (made._words, made._again) == (words, again)
+    assert (made._words, made._recover_command) == (words, again)
     assert told == [words]  # the nodes say it, too
     made._mirrors.close()
 
 
 class Closed(SimpleNamespace):
-    """A crew that is let go of."""
+    """A group that is let go of."""
 
     progress, closed = None, False
 
@@ -284,16 +284,16 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
     monkeypatch: pytest.MonkeyPatch, nodes: str | None, said: list[str]
 ) -> None:
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
-    monkeypatch.setattr(connecting, "RayCrew", lambda *_given: Closed(names=()))
+    monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
     made = connect("auto", nodes, SearchOptions(), "n1, n2,")
     assert (made._gone, made._with_target) == (["n1", "n2"], "has-target" in (nodes or ""))
     report = made.within(lambda: Report("status"))
     assert [note[1] for note in report.notes] == said
-    assert made.crew.closed  # type: ignore[attr-defined]
+    assert made.group.closed  # type: ignore[attr-defined]
     failed = connect("auto", nodes, SearchOptions())
     with pytest.raises(ZeroDivisionError):
         failed.within(lambda: Report("status", data={"share": 1 // 0}))
-    assert failed.crew.closed  # type: ignore[attr-defined]
+    assert failed.group.closed  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("count", "terminal", "drawn"), [(8, True, False), (9, True, True), (9, False, False)])
@@ -302,10 +302,10 @@ def test_how_far_it_is_is_drawn_for_many_nodes_on_a_terminal(
 ) -> None:
     many = [NODES[0]._replace(name=f"n{number}", identity=str(number)) for number in range(count)]
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, many))
-    monkeypatch.setattr(connecting, "RayCrew", lambda *_given: Closed(names=()))
+    monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: terminal))
     made = connect("auto", None, SearchOptions())
-    assert (made.crew.progress is connecting.show) is drawn
+    assert (made.group.progress is connecting.show) is drawn  # type: ignore[attr-defined]
     made._mirrors.close()
 
 

@@ -82,7 +82,7 @@ def test_apply_status_a_second_stage_and_revert(machines: lab.Lab) -> None:
     assert [picture(folder) for folder in folders] == before
 
 
-PHASES = {  # the question before which the driver dies → which machine refuses others then, and the end
+PHASES = {  # the method before which the driver dies → which machine refuses others then, and the end
     "prepare:2": ("", False),
     "ping": ("n3", False),
     "commit": ("n3", False),
@@ -92,10 +92,10 @@ PHASES = {  # the question before which the driver dies → which machine refuse
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("question", PHASES)
-def test_the_driver_is_killed_at_a_phase(machines: lab.Lab, question: str) -> None:
-    refusing, end = PHASES[question]
-    driver = machines.paused("n2", question, *APPLY)
+@pytest.mark.parametrize("method", PHASES)
+def test_the_driver_is_killed_at_a_phase(machines: lab.Lab, method: str) -> None:
+    refusing, end = PHASES[method]
+    driver = machines.paused("n2", method, *APPLY)
     machines.shell("n2", "pkill -9 -f fixtures.rays.paused")  # within its own process space
     driver.communicate(timeout=300)
     assert driver.returncode in (-signal.SIGKILL, 137)

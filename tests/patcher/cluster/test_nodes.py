@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from patcher.cluster.mirror import Mirrors
-from patcher.cluster.values import Survey
+from patcher.cluster.node_group import NodeSurvey
 from patcher.commands.finding import SearchOptions
 from patcher.commands.planning import Attempted
 from patcher.errors import Kind, Problem
@@ -84,16 +84,16 @@ def test_a_dry_run_changes_nothing(ray: Ray, sites: Sites) -> None:
     assert [picture(site) for site in sites.values()] == before
 
 
-def test_a_node_that_joins_late_is_evened_out(ray: Ray, crew: Processes, sites: Sites, tmp_path: Path) -> None:
+def test_a_node_that_joins_late_is_evened_out(ray: Ray, group: Processes, sites: Sites, tmp_path: Path) -> None:
     ray(*APPLY)
     times = {name: (site / WORKER).stat().st_mtime_ns for name, site in sites.items()}
-    crew.sites["n4"] = release(tmp_path / "n4" / "site")
+    group.sites["n4"] = release(tmp_path / "n4" / "site")
     assert "n4     as released" in ray("status").stdout
     ray(*APPLY)
-    assert len(workers(crew.sites)) == 1
+    assert len(workers(group.sites)) == 1
     assert {name: (sites[name] / WORKER).stat().st_mtime_ns for name in times} == times
     ray(*APPLY)
-    assert "prepare" not in crew.asked  # nothing was to be done
+    assert "prepare" not in group.called  # nothing was to be done
 
 
 def another_release(site: Path) -> None:
@@ -168,13 +168,13 @@ def test_engines_that_run_are_told_with_their_nodes(ray: Ray, monkeypatch: pytes
 
 
 def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_nodes(
-    crew: Processes, sites: Sites
+    group: Processes, sites: Sites
 ) -> None:
     for site in sites.values():
         for package in ("vllm", "torch"):
             (site / package).mkdir()
             (site / package / "__init__.py").touch()
-    machines = nodes(crew)
+    machines = nodes(group)
     try:
         ((search,), _) = machines.searches(["vllm"], "apply", writes=False)
         _, target = search.find("vllm", "apply")
@@ -202,15 +202,15 @@ def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeyp
     assert [picture(site) for site in sites.values()] == before
 
 
-def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, crew: Processes, sites: Sites, tmp_path: Path) -> None:
-    crew.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
+def test_two_nodes_that_see_one_tree_patch_it_once(ray: Ray, group: Processes, sites: Sites, tmp_path: Path) -> None:
+    group.sites = {"n1": sites["n1"], "n2": sites["n2"], "n3": sites["n2"], "n4": sites["n2"]}
     said = ray(*APPLY).stdout
     assert "2 trees on 4 nodes" in said
     assert said.count("sees the same folder as") == 2
-    assert len(workers(crew.sites)) == 1
+    assert len(workers(group.sites)) == 1
     assert not [path for site in sites.values() for path in site.rglob("tree-*")]
     ray("revert")
-    assert workers(crew.sites) == {SOURCE.encode()}
+    assert workers(group.sites) == {SOURCE.encode()}
     assert not any((site / STORE).exists() for site in sites.values())
 
 
@@ -248,7 +248,7 @@ def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> Non
 
 
 def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
-    survey = Survey({}, (), (), (), (), {}, {}, (), None)
+    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
     kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
     mirrors = Mirrors()
     try:

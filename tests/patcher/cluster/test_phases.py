@@ -16,9 +16,9 @@ import pytest
 from click.testing import Result
 
 from patcher.change import Edit
+from patcher.cluster.node_group import Answer, PendingTransaction
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import recover
-from patcher.cluster.values import Answer, Standing
 from patcher.errors import Kind, Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
@@ -37,21 +37,21 @@ def sites(tmp_path: Path) -> Sites:
 
 
 @pytest.fixture
-def crew(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> Processes:
+def group(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> Processes:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)  # a killed process loses nothing that was written
     return Processes(sites)
 
 
-def drive(crew: Processes, edit: Callable[[Path], object] = applying) -> None:
-    transact(crew, {name: [edit(site)] for name, site in crew.sites.items()}, lambda _phase: None)  # type: ignore[list-item]
+def drive(group: Processes, edit: Callable[[Path], object] = applying) -> None:
+    transact(group, {name: [edit(site)] for name, site in group.sites.items()}, lambda _phase: None)  # type: ignore[list-item]
 
 
-def recovered(crew: Processes, *gone: str) -> list[Problem]:
+def recovered(group: Processes, *gone: str) -> list[Problem]:
     """What stands in the way of a recovery by new processes."""
-    crew.close()
-    crew.deaths = []
-    problems = recover(crew, gone).problems
-    crew.close()
+    group.close()
+    group.deaths = []
+    problems = recover(group, gone).problems
+    group.close()
     return problems
 
 
@@ -63,14 +63,14 @@ def settled(sites: Sites) -> bool:
     return not any(store.pending(site) for site in sites.values())
 
 
-def test_all_nodes_go_ahead_and_back(crew: Processes, sites: Sites) -> None:
+def test_all_nodes_go_ahead_and_back(group: Processes, sites: Sites) -> None:
     before = [picture(site) for site in sites.values()]
-    drive(crew)
+    drive(group)
     assert contents(sites) == [patched()] * 3
     assert settled(sites)
-    crew.close()
-    drive(crew, reverting)
-    crew.close()
+    group.close()
+    drive(group, reverting)
+    group.close()
     assert [picture(site) for site in sites.values()] == before
 
 
@@ -98,81 +98,81 @@ CASES = [
 @pytest.mark.parametrize(
     ("death", "end"), CASES, ids=lambda value: "" if isinstance(value, bytes) else "-".join(map(str, value))
 )
-def test_a_node_that_dies_brings_all_to_one_side(crew: Processes, sites: Sites, death: Death, end: bytes) -> None:
-    crew.deaths = [death]
+def test_a_node_that_dies_brings_all_to_one_side(group: Processes, sites: Sites, death: Death, end: bytes) -> None:
+    group.deaths = [death]
     failure = None
     try:
-        drive(crew)
+        drive(group)
     except Problem as problem:
         failure = problem
     assert failure is not None or end == patched()  # the decider may come back in time
     if failure:
         assert failure.kind in (Kind.ROLLED_BACK, Kind.ROLLBACK_INCOMPLETE, Kind.ENVIRONMENT)
         assert death.node in str(failure)
-    assert recovered(crew) == []
+    assert recovered(group) == []
     assert contents(sites) == [end] * 3
     assert settled(sites)
     assert not [left for site in sites.values() for left in site.rglob("tree-*")]
 
 
-def test_a_node_lost_when_prepared_goes_back_when_it_is_there_again(crew: Processes, sites: Sites) -> None:
-    crew.deaths = [Death("n2", "ping")]
+def test_a_node_lost_when_prepared_goes_back_when_it_is_there_again(group: Processes, sites: Sites) -> None:
+    group.deaths = [Death("n2", "ping")]
     with pytest.raises(Problem, match="everything is as it was") as caught:
-        drive(crew)
+        drive(group)
     assert caught.value.kind is Kind.ROLLED_BACK
     with pytest.raises(Problem, match="only be ended with all") as refused:
         store.commit([applying(sites["n2"])])  # a plain rlpatch
     assert refused.value.kind is Kind.ROLLBACK_INCOMPLETE
     assert "rlpatch recover --ray" in refused.value.hint
-    assert recovered(crew) == []
+    assert recovered(group) == []
     assert contents(sites) == [PRISTINE] * 3
 
 
-def test_a_node_lost_after_the_decision_is_waited_for(crew: Processes, sites: Sites) -> None:
-    crew.deaths = [Death("n3", "commit")]
+def test_a_node_lost_after_the_decision_is_waited_for(group: Processes, sites: Sites) -> None:
+    group.deaths = [Death("n3", "commit")]
     with pytest.raises(Problem, match="not yet on n3") as caught:
-        drive(crew)
+        drive(group)
     assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
-    crew.close()
-    away = crew.sites.pop("n3")
-    (problem,) = recovered(crew)
+    group.close()
+    away = group.sites.pop("n3")
+    (problem,) = recovered(group)
     assert "n3" in problem.hint
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     with pytest.raises(Problem):
         store.commit([reverting(sites["n1"])])  # it remembers the decision
-    crew.sites["n3"] = away
-    assert recovered(crew) == []
-    assert contents(crew.sites) == [patched()] * 3
-    assert settled(crew.sites)
+    group.sites["n3"] = away
+    assert recovered(group) == []
+    assert contents(group.sites) == [patched()] * 3
+    assert settled(group.sites)
 
 
-def test_a_node_that_is_gone_for_good_is_not_waited_for(crew: Processes, sites: Sites) -> None:
-    crew.deaths = [Death("n3", "commit")]
+def test_a_node_that_is_gone_for_good_is_not_waited_for(group: Processes, sites: Sites) -> None:
+    group.deaths = [Death("n3", "commit")]
     with pytest.raises(Problem):
-        drive(crew)
-    crew.close()
-    del crew.sites["n3"]
-    assert recovered(crew, "n3") == []
-    assert contents(crew.sites) == [patched()] * 2
-    assert settled(crew.sites)
+        drive(group)
+    group.close()
+    del group.sites["n3"]
+    assert recovered(group, "n3") == []
+    assert contents(group.sites) == [patched()] * 2
+    assert settled(group.sites)
 
 
 def test_without_the_node_that_decides_nothing_is_decided(
-    crew: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
+    group: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crew.deaths = [Death("n1", "commit", after=True)]
-    monkeypatch.setattr(crew, "again", lambda _name: False)
+    group.deaths = [Death("n1", "commit", after=True)]
+    monkeypatch.setattr(group, "reconnect", lambda _name: False)
     with pytest.raises(Problem, match="only its journal knows") as caught:
-        drive(crew)
+        drive(group)
     assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
-    crew.close()
-    first = crew.sites.pop("n1")
-    (problem,) = recovered(crew)
+    group.close()
+    first = group.sites.pop("n1")
+    (problem,) = recovered(group)
     assert "--gone n1" in problem.hint
-    assert contents(crew.sites) == [PRISTINE] * 2
-    crew.sites = {"n1": first, **crew.sites}
-    assert recovered(crew) == []
-    assert contents(crew.sites) == [patched()] * 3
+    assert contents(group.sites) == [PRISTINE] * 2
+    group.sites = {"n1": first, **group.sites}
+    assert recovered(group) == []
+    assert contents(group.sites) == [patched()] * 3
 
 
 class Scene(NamedTuple):
@@ -193,15 +193,15 @@ SCENES = {
     ("scene", "step"), [("apply", 3), *(pytest.param(s, 1, marks=pytest.mark.crash) for s in SCENES)]
 )
 def test_a_driver_killed_before_any_question_leaves_what_recovery_ends(
-    crew: Processes, sites: Sites, scene: str, step: int
+    group: Processes, sites: Sites, scene: str, step: int
 ) -> None:
     edit, undo, ends = SCENES[scene]
     sides = []
     for point in count(0, step):
         for site in sites.values():
             store.commit([undo(site)])
-        stopped = killed(crew, edit, point)
-        assert recovered(crew) == []
+        stopped = killed(group, edit, point)
+        assert recovered(group) == []
         (now,) = set(contents(sites))
         assert settled(sites)
         sides.append(ends.index(now))
@@ -211,8 +211,8 @@ def test_a_driver_killed_before_any_question_leaves_what_recovery_ends(
     assert {0, 1} == set(sides)
 
 
-def killed(crew: Processes, edit: Callable[[Path], object], point: int) -> bool:
-    """Whether the driver, a process of its own, was killed before its question number ``point``."""
+def killed(group: Processes, edit: Callable[[Path], object], point: int) -> bool:
+    """Whether the driver, a process of its own, was killed before its method number ``point``."""
     child = os.fork()
     if child == 0:
         left = iter(range(point))
@@ -221,9 +221,9 @@ def killed(crew: Processes, edit: Callable[[Path], object], point: int) -> bool:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        crew.before = before
-        drive(crew, edit)
-        crew.close()
+        group.before = before
+        drive(group, edit)
+        group.close()
         os._exit(0)
     _pid, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) or status == 0
@@ -254,10 +254,10 @@ PREPARED, DECIDED, COMMITTED = 3, 5, 6
     ],
 )
 def test_a_root_that_no_search_finds_comes_to_the_same_side(
-    crew: Processes, sites: Sites, tmp_path: Path, point: int, away: str
+    group: Processes, sites: Sites, tmp_path: Path, point: int, away: str
 ) -> None:
     """To take it for ended would leave it on another side than those that are found."""
-    assert killed(crew, applying, point)
+    assert killed(group, applying, point)
     assert recovered(elsewhere(sites, tmp_path, *away.split())) == []
     assert contents(sites) == [PRISTINE if point == PREPARED else patched()] * 3
     assert settled(sites)
@@ -265,9 +265,9 @@ def test_a_root_that_no_search_finds_comes_to_the_same_side(
 
 @pytest.mark.parametrize("away", ["n1", "n2"])
 def test_a_root_behind_a_link_is_not_looked_into_and_not_taken_for_ended(
-    crew: Processes, sites: Sites, tmp_path: Path, away: str
+    group: Processes, sites: Sites, tmp_path: Path, away: str
 ) -> None:
-    assert killed(crew, applying, DECIDED)
+    assert killed(group, applying, DECIDED)
     before = contents(sites)
     real = sites[away].rename(tmp_path / "real")
     sites[away].symlink_to(real)
@@ -275,15 +275,15 @@ def test_a_root_behind_a_link_is_not_looked_into_and_not_taken_for_ended(
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     assert f"--gone {away}" in problem.hint
     assert contents(sites)[0] == before[0]
-    assert recovered(crew) == []
+    assert recovered(group) == []
     assert contents(sites) == [patched()] * 3
 
 
 def test_a_root_that_is_named_but_tells_of_another_transaction_is_left_alone(
-    crew: Processes, sites: Sites, tmp_path: Path
+    group: Processes, sites: Sites, tmp_path: Path
 ) -> None:
     """What stands in one store is no reason to end anything in another that does not name it."""
-    assert killed(crew, applying, DECIDED)
+    assert killed(group, applying, DECIDED)
     journal = sites["n2"] / STORE / "journal.json"
     journal.write_text(journal.read_text().replace(f"n3:{sites['n3']}", f"n3:{sites['n3']}/other"))
     (problem,) = recovered(elsewhere(sites, tmp_path, "n2"))
@@ -291,23 +291,23 @@ def test_a_root_that_is_named_but_tells_of_another_transaction_is_left_alone(
     assert contents(sites) == [patched(), PRISTINE, patched()]
 
 
-def test_what_a_bundle_has_prepared_is_left_to_its_driver(crew: Processes, sites: Sites) -> None:
+def test_what_a_bundle_has_prepared_is_left_to_its_driver(group: Processes, sites: Sites) -> None:
     names = ("whoever drives it", *(f"{name}:{site}" for name, site in sites.items()))
     for position, site in enumerate(sites.values(), 1):
         share = store.Share("job", names, {site: names[position]}, "python3 patch.pyz commit job\x1b[2J")
         store.prepare([applying(site)], share)
-    (problem,) = recovered(crew, "whoever drives it")
+    (problem,) = recovered(group, "whoever drives it")
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     assert problem.hint == "python3 patch.pyz commit job?[2J"
     assert all(f"{name}: {site}" in problem.place for name, site in sites.items())
     assert all(store.standing(site) for site in sites.values())
 
 
-def test_while_a_driver_lives_others_wait_and_are_told_for_whom(crew: Processes, sites: Sites) -> None:
+def test_while_a_driver_lives_others_wait_and_are_told_for_whom(group: Processes, sites: Sites) -> None:
     other = Processes(sites)
 
-    def meanwhile(question: str) -> None:
-        if question == "commit" and not other.asked:
+    def meanwhile(method: str) -> None:
+        if method == "commit" and not other.called:
             with pytest.raises(Problem, match="holds the lock") as caught:
                 drive(other)
             assert caught.value.kind is Kind.ENVIRONMENT
@@ -316,44 +316,44 @@ def test_while_a_driver_lives_others_wait_and_are_told_for_whom(crew: Processes,
             assert recover(other).problems  # it is not ended under the feet of the one that lives
             other.close()
 
-    crew.before = meanwhile
-    drive(crew)
-    assert other.asked
+    group.before = meanwhile
+    drive(group)
+    assert other.called
     assert contents(sites) == [patched()] * 3
-    crew.close()
+    group.close()
     assert settled(sites)
 
 
 def test_several_roots_of_a_node_are_one_part_each(sites: Sites, tmp_path: Path) -> None:
     more = install(tmp_path / "n2" / "checkout")
-    crew = Processes(sites)
+    group = Processes(sites)
     work = {name: [applying(site)] for name, site in sites.items()}
     work["n2"].append(applying(more))
-    done = transact(crew, work, lambda _phase: None)
-    crew.close()
+    done = transact(group, work, lambda _phase: None)
+    group.close()
     assert done.written["n2"] == (str(sites["n2"] / WORKER), str(more / WORKER))
     assert (more / WORKER).read_bytes() == patched()
     assert settled({**sites, "more": more})
 
 
 def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(
-    crew: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
+    group: Processes, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its answer was lost, and the process that was asked lives: it may decide at any moment."""
-    kept, ask = [], crew.ask
+    kept, call = [], group.call
 
-    def lost(question: str, *arguments: Any, **options: Any) -> dict[str, Answer]:
-        return {"n1": Answer(lost="no answer")} if question == "commit" else ask(question, *arguments, **options)
+    def lost(method: str, *arguments: Any, **options: Any) -> dict[str, Answer]:
+        return {"n1": Answer(lost="no answer")} if method == "commit" else call(method, *arguments, **options)
 
-    def again(name: str) -> bool:
-        kept.append(crew._running.pop(name))  # the old one is still there
+    def reconnect(name: str) -> bool:
+        kept.append(group._running.pop(name))  # the old one is still there
         return True
 
-    monkeypatch.setattr(crew, "again", again)
+    monkeypatch.setattr(group, "reconnect", reconnect)
     with monkeypatch.context() as patch:
-        patch.setattr(crew, "ask", lost)
+        patch.setattr(group, "call", lost)
         with pytest.raises(Problem, match="only its journal knows"):
-            drive(crew)
+            drive(group)
     assert [bool(store.standing(site)) for site in sites.values()] == [True] * 3
     ((process, pipe),) = kept
     first = store.standing(sites["n1"])
@@ -362,85 +362,89 @@ def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(
     assert pipe.recv() == (None, None)
     process.kill()
     process.join()
-    assert recovered(crew) == []
+    assert recovered(group) == []
     assert contents(sites) == [patched()] * 3
 
 
 def test_a_commit_that_comes_late_and_alone_counts(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
     """The journal of the only participant may end by itself: what was asked to go back has gone ahead then."""
-    crew = Processes({"n1": sites["n1"]})
-    ask = crew.ask
+    group = Processes({"n1": sites["n1"]})
+    call = group.call
 
-    def late(question: str, arguments: Any, limit_s: float = 20) -> dict[str, Answer]:
-        if question == "commit":
+    def late(method: str, arguments: Any, limit_s: float = 20) -> dict[str, Answer]:
+        if method == "commit":
             return {"n1": Answer(lost="no answer")}
-        if question == "abort":
-            ask("commit", arguments)
-        return ask(question, arguments)
+        if method == "abort":
+            call("commit", arguments)
+        return call(method, arguments)
 
-    monkeypatch.setattr(crew, "ask", late)
-    monkeypatch.setattr(crew, "again", lambda _name: True)
-    drive(crew)
-    crew.close()
+    monkeypatch.setattr(group, "call", late)
+    monkeypatch.setattr(group, "reconnect", lambda _name: True)
+    drive(group)
+    group.close()
     assert (sites["n1"] / WORKER).read_bytes() == patched()
     assert not store.pending(sites["n1"])
 
 
-def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(crew: Processes, sites: Sites) -> None:
+def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(group: Processes, sites: Sites) -> None:
     theirs = b"theirs = 1\n"
 
-    def meanwhile(question: str) -> None:
-        if question == "commit":
+    def meanwhile(method: str) -> None:
+        if method == "commit":
             (sites["n2"] / WORKER).write_bytes(theirs)
 
-    crew.before = meanwhile
+    group.before = meanwhile
     with pytest.raises(Problem, match="not in these files") as caught:
-        drive(crew)
-    crew.close()
+        drive(group)
+    group.close()
     assert caught.value.kind is Kind.FOREIGN_EDIT
     assert caught.value.place == f"n2: {sites['n2'] / WORKER}"
     assert contents(sites) == [patched(), theirs, patched()]
     assert settled(sites)
 
 
-class Told:
-    """A crew whose nodes answer what is written down, and nothing else."""
+class ScriptedGroup:
+    """A group whose nodes answer what is written down, and nothing else."""
 
     def __init__(self, **answers: dict[str, Answer]) -> None:
-        self.answers, self.asked = answers, dict[str, Mapping[str, Sequence[Any]]]()
+        self.answers, self.called = answers, dict[str, Mapping[str, Sequence[Any]]]()
         self.names = tuple(answers["recover"])
 
-    def ask(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 0) -> dict[str, Answer]:
+    def call(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float = 0) -> dict[str, Answer]:
         if arguments:
-            self.asked[question] = arguments
-        return {name: self.answers[question][name] for name in arguments}
+            self.called[method] = arguments
+        return {name: self.answers[method][name] for name in arguments}
 
-    def again(self, name: str) -> bool:
+    def reconnect(self, name: str) -> bool:
         return False
+
+    def close(self) -> None:
+        pass
 
 
 def test_a_run_of_one_machine_is_left_to_that_machine() -> None:
     """Its recovery there has failed, so it still stands."""
-    local = Standing("/site", "job", ("/site", "/other"), 0, committed=False)
+    local = PendingTransaction("/site", "job", ("/site", "/other"), 0, committed=False)
     failed = Problem(Kind.ENVIRONMENT, "the lock is held", "/other")
-    crew = Told(recover={"n1": Answer(problem=failed)}, standing={"n1": Answer((local,))})
-    ended = recover(crew)
+    group = ScriptedGroup(recover={"n1": Answer(problem=failed)}, pending={"n1": Answer((local,))})
+    ended = recover(group)
     assert [(problem.cause, problem.place) for problem in ended.problems] == [("the lock is held", "n1: /other")]
-    assert list(crew.asked) == ["recover", "standing"]
+    assert list(group.called) == ["recover", "pending"]
 
 
 @pytest.mark.parametrize("committed", [False, True])
 def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
     parts = {
-        name: Standing("/site", "job", ("n1:/site", "n2:/site"), at, committed) for at, name in enumerate(("n1", "n2"))
+        name: PendingTransaction("/site", "job", ("n1:/site", "n2:/site"), at, committed)
+        for at, name in enumerate(("n1", "n2"))
     }
-    crew = Told(
+    group = ScriptedGroup(
         recover=dict.fromkeys(parts, Answer([])),
-        standing={name: Answer((part,)) for name, part in parts.items()},
+        pending={name: Answer((part,)) for name, part in parts.items()},
         abort={"n1": Answer([]), "n2": Answer(lost="it died")},
         finish={"n1": Answer([]), "n2": Answer(lost="it died")},
     )
-    first, *others = recover(crew, again="rlpatch recover --ray h:1").problems
+    first, *others = recover(group, recover_command="rlpatch recover --ray h:1").problems
     assert (first.kind, first.place) == (Kind.ROLLBACK_INCOMPLETE, "n2")
     assert first.cause == "no answer while it was brought to an end: it died"
     assert first.hint == "`rlpatch recover --ray h:1`, once more"
@@ -450,66 +454,66 @@ def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
 def test_each_root_that_is_named_is_looked_into_by_itself() -> None:
     """One of them tells of another transaction meanwhile; the other has ended."""
     names = ("n1:/a", "n2:/b", "n2:/c")
-    first = Standing("/a", "job", names, 0, committed=True)
-    other = Standing("/b", "job", ("n1:/a", "n2:/b"), 1, committed=False)
-    crew = Told(
+    first = PendingTransaction("/a", "job", names, 0, committed=True)
+    other = PendingTransaction("/b", "job", ("n1:/a", "n2:/b"), 1, committed=False)
+    group = ScriptedGroup(
         recover=dict.fromkeys(("n1", "n2"), Answer([])),
-        standing={"n1": Answer((first,)), "n2": Answer(())},
+        pending={"n1": Answer((first,)), "n2": Answer(())},
         visit={"n2": Answer({"/b": other, "/c": None})},
     )
-    (problem,) = recover(crew).problems
+    (problem,) = recover(group).problems
     assert (problem.kind, problem.place) == (Kind.ROLLBACK_INCOMPLETE, "not reached: n2:/b")
 
 
 def test_what_is_typed_next_works_as_it_stands(sites: Sites) -> None:
     """With the place that was typed, and all nodes that are missing in one word of the shell."""
     names = [f"host(10.0.0.{number})" for number in range(11)]
-    crew = Processes(dict(zip(("n1", "n2"), sites.values(), strict=False)))
+    group = Processes(dict(zip(("n1", "n2"), sites.values(), strict=False)))
     participants = ("n1:/a", *(f"{name}:/a" for name in names))
     store.prepare([applying(sites["n1"])], store.Share("job", participants, {sites["n1"]: "n1:/a"}))
     store.commit_prepared([sites["n1"]], "job")
-    (problem,) = recover(crew, again="rlpatch recover --ray h:1 --path /a").problems
-    crew.close()
+    (problem,) = recover(group, recover_command="rlpatch recover --ray h:1 --path /a").problems
+    group.close()
     assert shlex.quote(",".join(names)) in problem.hint
     typed = shlex.split(problem.hint.rpartition("gone for good: `")[2].rstrip("`"))
     assert typed == ["rlpatch", "recover", "--ray", "h:1", "--path", "/a", "--gone", ",".join(names)]
 
 
-def test_ctrl_c_says_whom_it_did_not_reach(crew: Processes, sites: Sites) -> None:
-    def pressed(question: str) -> None:
-        if question == "ping":
+def test_ctrl_c_says_whom_it_did_not_reach(group: Processes, sites: Sites) -> None:
+    def pressed(method: str) -> None:
+        if method == "ping":
             os.kill(os.getpid(), signal.SIGINT)
 
-    crew.before, crew.deaths = pressed, [Death("n2", "abort")]
+    group.before, group.deaths = pressed, [Death("n2", "abort")]
     with pytest.raises(Problem, match="stopped by the keyboard") as caught:
-        drive(crew)
+        drive(group)
     assert caught.value.kind is Kind.INTERRUPTED
     assert "not reached: n2; it goes back with `rlpatch recover --ray`" in caught.value.notes[0]
-    assert recovered(crew) == []
+    assert recovered(group) == []
     assert contents(sites) == [PRISTINE] * 3
 
 
-def test_ctrl_c_after_the_decision_stops_nothing(crew: Processes, sites: Sites) -> None:
-    def pressed(question: str) -> None:
-        if question == "finish":
+def test_ctrl_c_after_the_decision_stops_nothing(group: Processes, sites: Sites) -> None:
+    def pressed(method: str) -> None:
+        if method == "finish":
             os.kill(os.getpid(), signal.SIGINT)
 
-    crew.before = pressed
+    group.before = pressed
     try:
-        drive(crew)
+        drive(group)
     except KeyboardInterrupt:
         pytest.fail("all nodes have gone ahead, and it said that it was stopped")
-    crew.close()
+    group.close()
     assert contents(sites) == [patched()] * 3
     assert settled(sites)
 
 
-def test_where_all_went_back_nobody_is_said_to_be_out_of_reach(crew: Processes, sites: Sites) -> None:
+def test_where_all_went_back_nobody_is_said_to_be_out_of_reach(group: Processes, sites: Sites) -> None:
     work = {name: [applying(site)] for name, site in sites.items()}
     (sites["n2"] / WORKER).write_bytes(b"theirs = 1\n")
     with pytest.raises(Problem, match="not the one that was looked at") as caught:
-        transact(crew, work, lambda _phase: None)
-    crew.close()
+        transact(group, work, lambda _phase: None)
+    group.close()
     assert "not reached" not in " ".join(caught.value.notes)
     assert contents(sites) == [PRISTINE, b"theirs = 1\n", PRISTINE]
     assert settled(sites)
@@ -517,13 +521,13 @@ def test_where_all_went_back_nobody_is_said_to_be_out_of_reach(crew: Processes, 
 
 @pytest.mark.crash
 def test_random_deaths_of_nodes_also_while_they_recover(
-    crew: Processes, sites: Sites, tmp_path: Path, request: pytest.FixtureRequest
+    group: Processes, sites: Sites, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Two nodes die in a change, and two in each of two recoveries; the last one has peace."""
     thorough = request.config.getoption("--thorough")
     if thorough:
         sites |= {f"n{number}": install(tmp_path / f"n{number}" / "site") for number in range(4, 9)}
-        crew.sites = dict(sites)
+        group.sites = dict(sites)
     generator = random.Random(0)
 
     def deaths(*questions: str) -> list[Death]:
@@ -533,26 +537,26 @@ def test_random_deaths_of_nodes_also_while_they_recover(
     for _ in range(200 if thorough else 12):
         for site in sites.values():
             store.commit([reverting(site)])
-        crew.close()
-        crew.deaths = deaths("elect", "prepare", "ping", "commit", "finish", "verify")
+        group.close()
+        group.deaths = deaths("elect", "prepare", "ping", "commit", "finish", "verify")
         with contextlib.suppress(Problem):
-            drive(crew)
+            drive(group)
         for _ in "ab":
-            crew.close()
-            crew.deaths = deaths("recover", "standing", "finish", "abort")
-            recover(crew)
-        assert recovered(crew) == []
+            group.close()
+            group.deaths = deaths("recover", "pending", "finish", "abort")
+            recover(group)
+        assert recovered(group) == []
         assert settled(sites)
         (side,) = set(contents(sites))
         sides.add(side)
     assert sides == {PRISTINE, patched()}
 
 
-def test_nothing_stays_where_the_store_was_made_for_nothing(crew: Processes, sites: Sites) -> None:
+def test_nothing_stays_where_the_store_was_made_for_nothing(group: Processes, sites: Sites) -> None:
     before = [picture(site) for site in sites.values()]
-    crew.deaths = [Death("n3", "prepare")]
+    group.deaths = [Death("n3", "prepare")]
     with pytest.raises(Problem):
-        drive(crew)
-    assert recovered(crew) == []
+        drive(group)
+    assert recovered(group) == []
     assert [picture(site) for site in sites.values()] == before
     assert not any((site / STORE).exists() for site in sites.values())

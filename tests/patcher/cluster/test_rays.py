@@ -1,52 +1,99 @@
-"""Nodes of Ray: what is asked again of a new actor, and what never is."""
+"""Nodes of Ray: what is called again on a new actor, what never is, and what an answer becomes."""
 
 from __future__ import annotations
 
+import pickle
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from patcher.cluster.crew import listed
+from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget, listed
 from patcher.cluster.nodes import Nodes
-from patcher.cluster.rays import RayCrew, named
-from patcher.cluster.values import Answer, Found, Survey
+from patcher.cluster.rays import RayNodeGroup, name_nodes
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
+from patcher.targets.target import Target
+from patches import projects
 
 
-class Shaky(RayCrew):
-    """Its first actor on n2 dies at the first question; on n3 there is nobody at all."""
+class Shaky(RayNodeGroup):
+    """Its first actor on n2 dies at the first method; on n3 there is nobody at all."""
 
     def __init__(self, *names: str) -> None:
         self.nodes = dict.fromkeys(names)  # type: ignore[assignment]
         self._actors = dict.fromkeys(names, "first")
-        self.asked: list[tuple[str, str]] = []
+        self.called: list[tuple[str, str]] = []
 
-    def _asked(self, question: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
-        self.asked += [(question, name) for name in arguments]
+    def _call_once(self, method: str, arguments: Mapping[str, Sequence[Any]], limit_s: float) -> dict[str, Answer]:
+        self.called += [(method, name) for name in arguments]
         dead = {name for name in arguments if name == "n3" or (name == "n2" and name in self._actors)}
         return {name: Answer(lost="the actor died") if name in dead else Answer([]) for name in arguments}
 
 
-@pytest.mark.parametrize(
-    ("question", "good"), [("recover", True), ("survey", True), ("prepare", False), ("ping", False)]
-)
-def test_what_leaves_nothing_with_an_actor_is_asked_once_more(question: str, good: bool) -> None:
-    crew = Shaky("n1", "n2", "n3")
-    answers = crew.ask(question, {"n1": (), "n2": (), "n3": ()})
-    assert [answers[name].good for name in crew.names] == [True, good, False]
-    assert crew.asked.count((question, "n1")) == 1
-    assert crew.asked.count((question, "n3")) == 1 + good
+@pytest.mark.parametrize(("method", "ok"), [("recover", True), ("survey", True), ("prepare", False), ("ping", False)])
+def test_what_leaves_nothing_with_an_actor_is_asked_once_more(method: str, ok: bool) -> None:
+    group = Shaky("n1", "n2", "n3")
+    answers = group.call(method, {"n1": (), "n2": (), "n3": ()})
+    assert [answers[name].ok for name in group.names] == [True, ok, False]
+    assert group.called.count((method, "n1")) == 1
+    assert group.called.count((method, "n3")) == 1 + ok
 
 
 def test_who_is_late_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    crew = Shaky("n1", "n2")
-    asked = crew._asked
-    monkeypatch.setattr(crew, "_asked", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
-    assert crew.ask("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
-    assert crew.asked == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
+    group = Shaky("n1", "n2")
+    asked = group._call_once
+    monkeypatch.setattr(group, "_call_once", lambda *given: {k: v for k, v in asked(*given).items() if k != "n1"})
+    assert group.call("survey", {"n1": (), "n2": ()}, 7)["n1"].lost == "no answer after 7 s"
+    assert group.called == [("survey", "n1"), ("survey", "n2"), ("survey", "n2")]
+
+
+class _RayError(Exception):
+    """As Ray's own."""
+
+
+class OneActor(RayNodeGroup):
+    """A node whose actor is there; ``get`` is what Ray gives for its answer."""
+
+    def __init__(self, get: Callable[[bytes], bytes]) -> None:
+        self.nodes = dict.fromkeys(["n1"])  # type: ignore[assignment]
+        self.progress = None
+        self._actors = {"n1": SimpleNamespace(answer=SimpleNamespace(remote=lambda call: call))}
+        exceptions = SimpleNamespace(RayError=_RayError)
+        self._ray = SimpleNamespace(get=get, wait=lambda all_, **_options: (all_, []), exceptions=exceptions)
+
+
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (_RayError("  The actor died.\nIts log: /tmp/ray"), "The actor died."),
+        (_RayError("x" * 300), "x" * 200),
+        (_RayError(), "_RayError"),
+    ],
+)
+def test_the_reason_for_a_lost_node_is_the_first_line_of_ray(error: Exception, lost: str) -> None:
+    def get(_reference: bytes) -> bytes:
+        raise error
+
+    assert OneActor(get).call("prepare", {"n1": ()}) == {"n1": Answer(lost=lost)}
+
+
+def test_the_answer_of_a_node_is_a_value_or_a_problem() -> None:
+    answer = OneActor(lambda call: pickle.dumps((pickle.loads(call), None))).call("prepare", {"n1": (1, "a")})
+    assert answer == {"n1": Answer(("prepare", (1, "a")))}
+    (answered,) = (
+        OneActor(lambda _call: pickle.dumps((None, Problem(Kind.VERSION, "x")))).call("p", {"n1": ()}).values()
+    )
+    assert answered.problem
+    assert (answered.problem.kind, answered.lost, answered.ok) == (Kind.VERSION, "", False)
+
+
+def test_what_is_no_failure_of_ray_is_not_taken_for_one() -> None:
+    with pytest.raises(ZeroDivisionError):
+        OneActor(lambda _call: bytes(1 // 0)).call("ping", {"n1": ()})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +118,7 @@ def test_a_machine_that_is_back_has_the_name_that_it_had(listed: list[str], name
             }
             for number, (host, at, state) in enumerate(one.split() for one in listed)
         ]  # fmt: skip
-        assert [node.name for node in named(nodes)] == names
+        assert [node.name for node in name_nodes(nodes)] == names
 
 
 @pytest.mark.parametrize(
@@ -88,12 +135,14 @@ def test_names_stand_in_the_order_of_their_numbers(names: list[str], said: str) 
 
 
 def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
-    found = Found("vllm-ascend", "0.11.0rc1", "/site", "unpacked", "", "--path", (), ())
+    found = NodeTarget(
+        Target(projects.upstream("vllm-ascend").project, "0.11.0rc1", Path("/site"), "unpacked", "", "--path")
+    )
     absent = Problem(Kind.NO_TARGET, "verl is not there")
-    survey = Survey({}, (), (), (), (), {}, {}, (), None)
+    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
     surveys = {
-        "one": survey._replace(asked={"vllm-ascend": found, "verl": absent}),
-        "none": survey._replace(asked={"vllm-ascend": absent, "verl": absent}),
+        "one": survey._replace(requested={"vllm-ascend": found, "verl": absent}),
+        "none": survey._replace(requested={"vllm-ascend": absent, "verl": absent}),
     }
     for with_target, kept in ((True, ["one"]), (False, ["one", "none"])):
         nodes = Nodes(Shaky("one", "none"), SearchOptions(), with_target=with_target)

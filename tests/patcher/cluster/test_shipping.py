@@ -26,16 +26,16 @@ sys.path[:] = [entry for entry in sys.path if entry not in ("", {repository!r})]
 names = {{"__name__": "actor"}}
 exec(open({actor!r}).read(), names)
 node = names["NodeActor"](open({archive!r}, "rb").read(), {{"path": {site!r}, "python": None, "origin": ("--ray",)}}, ["rlpatch", "status"])
-def ask(question, *arguments):
-    value, problem = pickle.loads(node.answer(pickle.dumps((question, arguments))))
+def call(method, *arguments):
+    value, problem = pickle.loads(node.answer(pickle.dumps((method, arguments))))
     if problem:
         raise problem
     return value
-survey = ask("survey", ["vllm-ascend"], "apply", {{"vllm-ascend": ["torch", "vllm_ascend"]}})
-found = survey.asked["vllm-ascend"]
+survey = call("survey", ["vllm-ascend"], "apply", {{"vllm-ascend": ["torch", "vllm_ascend"]}})
+found = survey.requested["vllm-ascend"]
 first = {{name: module.__file__ for name, module in sys.modules.items() if name.startswith(("patcher", "patches"))}}
-print(json.dumps([first, found.version, found.packages, sorted(survey.files), ask("status", []).lines,
-                  ask("check", ["vllm-ascend"]).lines[0]]))
+print(json.dumps([first, found.target.version, found.packages, sorted(survey.files), call("status", []).lines,
+                  call("check", ["vllm-ascend"]).lines[0]]))
 """
 
 
@@ -89,7 +89,7 @@ def test_bytecode_lies_beside_each_source_and_is_held_against_none(packed: bytes
 def test_all_that_a_node_may_import_is_in_the_archive(packed: bytes) -> None:
     with zipfile.ZipFile(io.BytesIO(packed)) as there:
         sent = {name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in there.namelist()}
-    ahead = ["patcher.cluster.agent", *(name for name in MODULES if name.startswith("patches."))]
+    ahead = ["patcher.cluster.node_worker", *(name for name in MODULES if name.startswith("patches."))]
     seen = set[str]()
     while ahead:
         seen.add(module := ahead.pop())

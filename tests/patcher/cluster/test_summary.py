@@ -1,22 +1,25 @@
-"""What nodes say, told together: who is alike stands together, and who differs is named."""
+"""The results of nodes as one: who is alike stands together, and who differs is named."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from patcher.cluster import telling
-from patcher.cluster.values import Answer, Found, Survey
+from patcher.cluster import summary
+from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
 from patcher.commands.applying import on
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import Report, json_of
+from patcher.targets.target import Target
+from patches import projects
 
-FOUND = Found("vllm-ascend", "0.11.0rc1", "/site", "unpacked", "", "--path", (), ())
-SURVEY = Survey({}, (FOUND,), (), ("/site",), (), {}, {}, (), 1 << 40)
+VLLM_ASCEND, VERL = projects.upstream("vllm-ascend").project, projects.upstream("verl").project
+FOUND = NodeTarget(Target(VLLM_ASCEND, "0.11.0rc1", Path("/site"), "unpacked", "", "--path"))
+SURVEY = NodeSurvey({}, (FOUND,), (), (Path("/site"),), (), {}, {}, (), 1 << 40)
 ROLLOUT = {"target": "vllm-ascend", "stage": "rollout", "role": None}
-BARE = SURVEY._replace(found=(), roots=())
+BARE = SURVEY._replace(discovered=(), roots=())
 
 
 def reported(*states: str) -> Report:
@@ -29,8 +32,7 @@ def reported(*states: str) -> Report:
 
 def entries(report: Report) -> list[dict[str, object]]:
     """Of each node, for programs."""
-    found: Any = report.data["nodes"]
-    return list(found)
+    return list(json_of(report.data)["nodes"])
 
 
 STATES = {
@@ -41,7 +43,7 @@ STATES = {
     "nothing there": (Answer(BARE), Answer(reported()), "no target"),
     "patched, and the target is gone": (Answer(BARE), Answer(reported("missing")), "missing"),
     "a run was interrupted": (
-        Answer(SURVEY._replace(unfinished=("/site",))),
+        Answer(SURVEY._replace(unfinished=(Path("/site"),))),
         Answer(reported("intact")),
         "interrupted",
     ),
@@ -53,7 +55,7 @@ STATES = {
 @pytest.mark.parametrize("case", STATES)
 def test_one_word_for_a_node(case: str) -> None:
     surveyed, answered, state = STATES[case]
-    report = telling.status({"n1": surveyed}, {"n1": answered}, {})
+    report = summary.status({"n1": surveyed}, {"n1": answered}, {})
     (entry,) = entries(report)
     assert entry["state"] == state
     assert entry["problem"] == (surveyed.lost or answered.lost or None)
@@ -61,10 +63,10 @@ def test_one_word_for_a_node(case: str) -> None:
 
 
 def test_the_entry_of_a_node() -> None:
-    other = FOUND._replace(project="verl", version="0.6.1", root="/other")
-    survey = SURVEY._replace(found=(FOUND, other), unfinished=("/other",))
+    other = NodeTarget(FOUND.target._replace(project=VERL, version="0.6.1", root=Path("/other")))
+    survey = SURVEY._replace(discovered=(FOUND, other), unfinished=(Path("/other"),))
     there = {"n1": Answer(survey)}
-    (entry,) = entries(telling.status(there, {"n1": Answer(reported("intact"))}, {"n1": Answer(("17 vllm",))}))
+    (entry,) = entries(summary.status(there, {"n1": Answer(reported("intact"))}, {"n1": Answer(("17 vllm",))}))
     assert entry == {
         "node": "n1",
         "state": "interrupted",
@@ -77,10 +79,10 @@ def test_the_entry_of_a_node() -> None:
         "problem": None,
     }
     failed = Answer(problem=Problem(Kind.ENVIRONMENT, "damaged"))
-    (entry,) = entries(telling.status({"n1": failed}, {"n1": failed}, {}))
+    (entry,) = entries(summary.status({"n1": failed}, {"n1": failed}, {}))
     assert [entry[key] for key in ("state", "targets", "free", "problem")] == ["no answer", {}, None, "damaged"]
     late = Answer(lost="it died")
-    (entry,) = entries(telling.status(there, {"n1": Answer(reported("intact"))}, {"n1": late}))
+    (entry,) = entries(summary.status(there, {"n1": Answer(reported("intact"))}, {"n1": late}))
     assert (entry["running"], entry["problem"]) == ([], "it died")
 
 
@@ -102,13 +104,13 @@ def test_engines_that_run_beside_a_patch_are_counted(
 ) -> None:
     surveys = {"n1": Answer(SURVEY), "n2": Answer(SURVEY)}
     told = {name: Answer(reported(*states)) for name in surveys}
-    report = telling.status(surveys, told, {"n1": Answer(running), "n2": Answer(())})
+    report = summary.status(surveys, told, {"n1": Answer(running), "n2": Answer(())})
     assert [note[1] for note in report.notes] == ([said] if said else [])
 
 
 def test_who_is_alike_stands_together() -> None:
     reports = {"n1": reported("intact"), "n2": reported("edited"), "n3": reported("intact"), "n4": reported()}
-    lines = telling.status(
+    lines = summary.status(
         dict.fromkeys(reports, Answer(SURVEY)), {name: Answer(one) for name, one in reports.items()}, {}
     ).lines
     assert list(map(str, lines[-4:])) == [
@@ -123,8 +125,7 @@ def test_what_several_say_is_said_once_with_their_names() -> None:
         if name != "n1":
             one.note("the disk is full", "df")
         one.problems.append(Problem(Kind.ENVIRONMENT, "damaged" if name == "n2" else "read-only", "/site"))
-    report = Report("check")
-    telling.merge(report, told)
+    report = summary.merge(told)
     assert [(note[0], note[1], note[2]) for note in report.notes] == [
         ("warning", "the disk is full (n1, n2, n3, … (4 nodes))", "df"),
         ("note", "the disk is full (n2, n3, n4)", "df"),
@@ -133,8 +134,7 @@ def test_what_several_say_is_said_once_with_their_names() -> None:
         ("read-only", "n1, n3, n4: /site"),
         ("damaged", "n2: /site"),
     ]
-    alone = Report("check")
-    telling.merge(alone, {"n1": told["n1"]})
+    alone = summary.merge({"n1": told["n1"]})
     assert [note[1] for note in alone.notes] == ["the disk is full"]
 
 

@@ -1,4 +1,4 @@
-"""What a node does when it is told to: it reads and writes its own machine, with the store that every command uses."""
+"""What a node does when it is called: it reads and writes its own machine, with the store that every command uses."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from patcher import processes
 from patcher.change import Edit, Record
-from patcher.cluster.values import Found, Standing, Survey
+from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.guarding import guard
 from patcher.commands.here import Here
@@ -26,73 +26,59 @@ from patcher.store.files import behind, digest
 from patcher.store.folder import STATE
 from patcher.store.lock import silent
 from patcher.store.transaction import Recovered, Share
-from patcher.targets.target import Discovery, Target
+from patcher.targets.target import Target
 
 
-class Agent:
-    """The commands of one node.
+class NodeWorker:
+    """The methods that a `patcher.cluster.node_group.NodeGroup` calls on one node.
 
-    ``search`` is where it looks for targets, ``origin`` what the user typed for that, ``wait`` how long it waits for a
-    lock.
+    ``search`` is where it looks for targets, ``origin`` what the user typed for that, ``wait`` how many seconds it
+    waits for a lock.
     """
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
-        self._given = search._replace(origin=origin)
+        self._options = search._replace(origin=origin)
         self._wait = wait
-        self._held = contextlib.ExitStack()
+        self._locks = contextlib.ExitStack()
 
     @cached_property
     def _search(self) -> SearchOptions:
-        """Where it looks. What the interpreter imports it is asked once: an answer takes longer than all else here."""
-        return self._given.asked()
+        """Where it looks. The interpreter is run once for what it imports: that takes longer than all else here."""
+        return self._options.asked()
 
     @property
     def _here(self) -> Here:
         return Here(self._search, silent)
 
     def ping(self) -> str:
-        """Say that it lives."""
+        """The name of the host."""
         return os.uname().nodename
 
-    def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> Survey:
+    def survey(self, words: Sequence[str], command: str, packages: Mapping[str, Collection[str]]) -> NodeSurvey:
         """What is here; nothing is written. ``packages`` are to be looked for beside a project, by its name.
 
         No recipe is imported for it: what they know of a project the driver sends.
         """
-        asked: dict[str, Found | Problem] = {}
-        targets: dict[tuple[str, Path], Target] = {}
-        for word in words:
-            try:
-                target = self._search.target(word, command)
-            except Problem as problem:
-                asked[word] = problem
-            else:
-                asked[word] = self._found(target, packages)
-                targets[target.project.name, target.root] = target
-        discovered = self._search.discover()
-        for target in discovered.targets:
-            targets.setdefault((target.project.name, target.root), target)
-        roots = dict.fromkeys([*(target.root for target in targets.values()), *discovered.stores])
+        requested = {word: self._requested(word, command, packages) for word in words}
+        discovery = self._search.discover()
+        discovered = tuple(self._described(target, packages) for target in discovery.targets)
+        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, (), None)
+        roots = tuple(dict.fromkeys([*(one.target.root for one in found.targets), *discovery.stores]))
         files: dict[str, str] = {}
         records: dict[str, tuple[Record, ...]] = {}
-        for target in targets.values():
-            files |= _digests(target)
+        for one in found.targets:
+            files |= _digests(one.target.root, _planned_files(one.target))
         for root in roots:
-            if (state := _bytes(root / STORE / STATE)) is not None:
-                files[str(root / STORE / STATE)] = digest(state)
+            if state := _digests(root, [f"{STORE}/{STATE}"]):
                 records[str(root)] = store.records(root)
-                named = {file for record in records[str(root)] for file in record.files}
-                files |= {str(root / file): digest(data) for file in named if (data := _bytes(root / file)) is not None}
-        return Survey(
-            asked=asked,
-            found=tuple(self._found(target, packages) for target in discovered.targets),
-            stores=tuple(map(str, discovered.stores)),
-            roots=tuple(map(str, roots)),
-            searched=discovered.searched,
+                patched = {file for record in records[str(root)] for file in record.files}
+                files |= state | _digests(root, patched)
+        return found._replace(
+            roots=roots,
             files=files,
             records=records,
-            unfinished=tuple(str(root) for root in roots if store.pending(root)),
-            free=shutil.disk_usage(next(iter(roots))).free if roots else None,
+            unfinished=tuple(root for root in roots if store.pending(root)),
+            free=shutil.disk_usage(roots[0]).free if roots else None,
         )
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
@@ -128,11 +114,10 @@ class Agent:
         self, edits: Sequence[Edit], transaction: str, participants: tuple[str, ...], names: Mapping[str, str]
     ) -> tuple[tuple[Note, ...], tuple[Recovered, ...]]:
         """See the store; the locks stay with this process until the transaction ends, so others wait for it."""
-        roots = {Path(root): name for root, name in names.items()}
         store.preflight(edits)
-        self._held.enter_context(store.held(list(roots), wait=self._wait))
-        share = Share(transaction, participants, {Path(os.path.realpath(root)): roots[root] for root in roots})
-        outcome = store.prepare(edits, share)
+        self._locks.enter_context(store.held(list(map(Path, names)), wait=self._wait))
+        real = {Path(os.path.realpath(root)): name for root, name in names.items()}
+        outcome = store.prepare(edits, Share(transaction, participants, real))
         return outcome.notes, outcome.recovered
 
     def commit(self, roots: Sequence[str], transaction: str) -> None:
@@ -141,13 +126,13 @@ class Agent:
 
     def finish(self, roots: Sequence[str], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
         """See the store."""
-        with self._released():
+        with self._unlocked():
             return store.finish(list(map(Path, roots)), transaction, ended, wait=self._wait)
 
     def abort(self, roots: Sequence[str], transaction: str) -> list[Recovered]:
         """See the store; a root that another run holds meanwhile is left to that one."""
-        prepared = {one.root for one in self._standing(map(Path, roots)) if one.transaction == transaction}
-        with self._released():
+        prepared = {one.root for one in _pending(map(Path, roots)) if one.transaction == transaction}
+        with self._unlocked():
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
             if (root / STORE).is_dir():  # made for nothing, perhaps: whoever lets go of it last removes it
@@ -155,65 +140,68 @@ class Agent:
                     pass
         return ended
 
-    def standing(self) -> tuple[Standing, ...]:
-        """The transactions that are on their way in any root."""
-        return self._standing(self._discovered().stores)
+    def pending(self) -> tuple[PendingTransaction, ...]:
+        """The transactions that have not ended in any root."""
+        return _pending(self._search.discover().stores)
 
-    def visit(self, roots: Sequence[str]) -> dict[str, Standing | None]:
+    def visit(self, roots: Sequence[str]) -> dict[str, PendingTransaction | None]:
         """The same for roots that others name, found here or not: root → its part, None where it has none.
 
         What is not there, or lies behind a link, is left out: of that nothing is known.
         """
-        found = {os.path.realpath(store) for store in self._discovered().stores}
+        found = {os.path.realpath(store) for store in self._search.discover().stores}
         known = [root for root in roots if os.path.realpath(root) in found or _plain_folder(root)]
-        return {root: next(iter(self._standing([Path(root)])), None) for root in known}
+        return {root: next(iter(_pending([Path(root)])), None) for root in known}
 
     def recover(self) -> list[Recovered]:
         """End what this machine began by itself, and remove what was left before a transaction counted."""
-        roots = self._discovered().stores
-        journals = {root: store.standing(root) for root in roots}
+        journals = {root: store.standing(root) for root in self._search.discover().stores}
         ours = [root for root, one in journals.items() if one is None or one.participants[0].startswith("/")]
         return store.recover(ours, wait=self._wait)
 
     def verify(self, files: Mapping[str, str]) -> list[str]:
         """Those of the files that have another digest, or are not there."""
-        return [
-            path for path, wanted in files.items() if (data := _bytes(Path(path))) is None or digest(data) != wanted
-        ]
+        there = _digests(Path("/"), files)
+        return [path for path, wanted in files.items() if there.get(path) != wanted]
 
     def running(self, known: Sequence[processes.Processes], packages: Sequence[str]) -> tuple[str, ...]:
         """See `patcher.processes`."""
         return processes.running(known, map(Path, packages))
 
-    def _found(self, target: Target, packages: Mapping[str, Collection[str]]) -> Found:
+    def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:
+        try:
+            return self._described(self._search.target(word, command), packages)
+        except Problem as problem:
+            return problem
+
+    def _described(self, target: Target, packages: Mapping[str, Collection[str]]) -> NodeTarget:
+        """The target without what only this machine can use: the folders along which it imports."""
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
-        root, installed_as, version_from, found_by, notes = target[2:7]
         if self._search.python and "--python" not in self._search.words:
-            found_by = f"the Python of Ray's workers, {self._search.python}"
-        return Found(
-            target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, beside
-        )
-
-    def _standing(self, roots: Iterable[Path]) -> tuple[Standing, ...]:
-        journals = {root: store.standing(root) for root in roots}
-        return tuple(Standing(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one)
-
-    def _discovered(self) -> Discovery:
-        return self._search.discover()
+            target = target._replace(found_by=f"the Python of Ray's workers, {self._search.python}")
+        return NodeTarget(target._replace(search=(), prefix=""), beside)
 
     @contextlib.contextmanager
-    def _released(self) -> Any:
+    def _unlocked(self) -> Iterator[None]:
         try:
             yield
         finally:
-            self._held.close()
+            self._locks.close()
 
 
-def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
-    """What the agent answers: a value or a problem; a failure that nobody thought of is one, too."""
-    method: Callable[..., object] = getattr(agent, question)
+def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
+    """The worker of this process, for the ``search`` of `patcher.cluster.rays` and the whole command line."""
+    path = search["path"]
+    # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
+    python = search["python"] or (None if path else sys.executable)
+    return NodeWorker(SearchOptions(path and Path(path), python, tuple(typed[1:])), search["origin"])
+
+
+def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[object, Problem | None]:
+    """The value that a method of the worker gives, or a problem; a failure that nobody expects is one, too."""
+    called: Callable[..., object] = getattr(worker, method)
     try:
-        return method(*arguments), None
+        return called(*arguments), None
     except Problem as problem:
         return None, problem.replace()
     except OSError as error:
@@ -223,24 +211,29 @@ def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[objec
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
 
 
-def _digests(target: Target) -> dict[str, str]:
+def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:
+    journals = {root: store.standing(root) for root in roots}
+    return tuple(
+        PendingTransaction(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one
+    )
+
+
+def _planned_files(target: Target) -> Iterator[str]:
     """What planning reads of a target: the modules that recipes name, and what tells of the released ones."""
-    project = target.project
-    named = (*project.files, f"{project.package}/__init__.py", f"{target.version_from}/RECORD")
+    yield from target.project.files
+    yield f"{target.project.package}/__init__.py"
+    yield f"{target.version_from}/RECORD"
+
+
+def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
+    """The path of each of the files that is there, and its digest."""
     found = {}
-    for path in map(PurePosixPath, named):
-        if (data := _bytes(target.root / path)) is not None:
-            found[str(target.root / path)] = digest(data)
+    for path in (root / file for file in files):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            found[str(path)] = digest(behind(path))
     return found
 
 
 def _plain_folder(path: str) -> bool:
     """Whether the folder is there, and no link leads to it."""
     return os.path.realpath(path) == path and os.path.isdir(path)  # noqa: PTH112  (False for what cannot be a path)
-
-
-def _bytes(path: Path) -> bytes | None:
-    try:
-        return behind(path)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
