@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from patcher import __version__
@@ -49,9 +49,14 @@ class StepResult:
         )
 
     @classmethod
-    def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
-        """Only ``notes``, each with the ``level``."""
-        return cls(notes=tuple(Message(level, *note) for note in notes))
+    def noted(cls, *notes: Note) -> StepResult:
+        """Only ``notes``."""
+        return cls(notes=tuple(Message("note", *note) for note in notes))
+
+    @classmethod
+    def warned(cls, *notes: Note) -> StepResult:
+        """Only ``notes``, as warnings."""
+        return cls(notes=tuple(Message("warning", *note) for note in notes))
 
 
 class Report:
@@ -65,10 +70,6 @@ class Report:
     shown, unless it has problems: it gets what shows another report, and gives the exit code.
     """
 
-    tells_all = False
-    aside = False
-    then: Callable[[Callable[[Report], int]], int] | None = None
-
     def __init__(
         self,
         command: str,
@@ -77,6 +78,9 @@ class Report:
         data: object = None,
         raw: bytes | None = None,
         problems: Sequence[Problem] = (),
+        tells_all: bool = False,
+        aside: bool = False,
+        then: Callable[[Callable[[Report], int]], int] | None = None,
     ) -> None:
         self.command = command
         self.lines: list[str] = []
@@ -85,6 +89,7 @@ class Report:
         self.notes: list[Message] = []
         self.problems: list[Problem] = list(problems)
         self.done: list[str] = []
+        self.tells_all, self.aside, self.then = tells_all, aside, then
         self.add(step)
 
     def add(self, step: StepResult) -> None:

@@ -64,6 +64,7 @@ class Verbs(NamedTuple):
     take: str
 
 
+NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
 DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
 
 
@@ -102,7 +103,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
 
 def notes(plan: Plan) -> StepResult:
     """What is to be known of a plan."""
-    return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
+    return StepResult.warned(*plan.warnings) + StepResult.noted(*plan.notes)
 
 
 def lines(upstream: Upstream, plan: Plan, verbs: Verbs) -> list[str]:

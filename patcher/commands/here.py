@@ -68,13 +68,11 @@ class Here(NamedTuple):
         force: bool,
     ) -> StepResult:
         """See `Where`."""
-        report = Report("guard")
-        guard(report, upstream, target.version, launch, force=force, target=target, profiler=profiler)
-        return report.step
+        return guarded(upstream, target, profiler, launch, force=force)
 
     def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
-        return StepResult.noted(store.preflight([edit for _, edit in work]))
+        return StepResult.noted(*store.preflight([edit for _, edit in work]))
 
     def commit(self, work: Work, verb: str) -> Committed:
         """See `Where`."""
@@ -104,3 +102,10 @@ class Here(NamedTuple):
     def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
         """See `Where`."""
         return check(words, self.search, launch)
+
+
+def guarded(upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool) -> StepResult:
+    """What is known of other profilers in ``target``; see `Where`."""
+    report = Report("guard")
+    guard(report, upstream, target.version, launch, force=force, target=target, profiler=profiler)
+    return report.step

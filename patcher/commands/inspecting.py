@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,7 @@ from patcher.commands.finding import Search, SearchOptions
 from patcher.commands.patched import PatchedRoot, nothing_found, patched_roots, report_nothing
 from patcher.commands.planning import plan_targets
 from patcher.errors import Kind, Problem
-from patcher.notes import Message, Note
+from patcher.notes import Note
 from patcher.report import Report, StepResult
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def status(names: Sequence[str], search: SearchOptions) -> Report:
     for root in roots:
         if root.pending:
             text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
-            step += StepResult(notes=(Message("warning", text, f"{root.path} holds an interrupted run"),))
+            step += StepResult.warned(Note(text, f"{root.path} holds an interrupted run"))
         for record in root.records:
             states, installed = root.states(record), _installed(root, record)
             step += StepResult(tuple(_lines(root, record, states, installed, search)))
@@ -134,7 +132,7 @@ def _planned(names: Sequence[str], search: Search, request: Request) -> tuple[Fi
         shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
         changes = [(str(change.path), change.pristine, change.after) for change in shown]
         files.setdefault(plan.target.root, []).extend(changes)
-    return files, reduce(add, (describing.notes(one.plan) for one in plans), step)
+    return files, sum((describing.notes(one.plan) for one in plans), step)
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
@@ -148,4 +146,4 @@ def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
                 files.setdefault(root.path, []).append((file, pristine, data))
     if files:
         return files, StepResult()
-    return files, report_nothing(names, found) + StepResult.noted([Note(*nothing_found(names, found))])
+    return files, report_nothing(names, found) + StepResult.noted(Note(*nothing_found(names, found)))

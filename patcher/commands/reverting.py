@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import edits
-from patcher.commands.applying import on, restart_lines
+from patcher.commands.applying import on, restart
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
+from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
 from patcher.report import OMIT_NONE, Report, StepResult
 from patches import projects
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from patcher.change import Edit, PatchId
     from patcher.commands.finding import Search
     from patcher.commands.where import Where
-    from patcher.targets.target import Discovery
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,21 @@ class Reverted:
     restart: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-@dataclass(frozen=True)
-class _Planned:
+class _Planned(NamedTuple):
     """What is taken out of one root."""
 
     search: Search
     root: PatchedRoot
     edit: Edit
+
+    @property
+    def outcomes(self) -> Iterator[tuple[PatchId, str, bool | None]]:
+        """Each patch and its files: whether lines of another patch stay there, None for a file that was replaced."""
+        changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
+        for record in (record for record in self.root.records if record.patch in self.edit.remove):
+            for file in record.files:
+                change = changed.get(file)
+                yield record.patch, file, None if change is None else change.after != change.pristine
 
 
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:
@@ -54,33 +62,41 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
 
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
+    patched, nothing, step = _found(words, where, dry_run=dry_run)
+    wanted = _wanted([root for _, root in patched], stage, role)
+    tried = [_planned(search, root, wanted) for search, root in patched]
+    step += StepResult(problems=tuple(one for one in tried if isinstance(one, Problem)))
+    if step.problems:
+        return Report("revert", step, data=Reverted(dry_run))
+    planned = [one for one in tried if isinstance(one, _Planned)]
+    work = [(one.search, one.edit) for one in planned]
+    committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
+    step += committed.step
+    if not planned:
+        return Report("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
+    step += StepResult(tuple(_lines(planned, dry_run=dry_run)))
+    files = tuple(file for one in planned for file in _files(one))
+    if dry_run:
+        return Report("revert", step, data=Reverted(dry_run, files))
+    running = _running(where, planned)
+    return Report("revert", step + restart(running), data=Reverted(dry_run, files, committed.nodes, running))
+
+
+def _found(
+    words: Sequence[str], where: Where, *, dry_run: bool
+) -> tuple[list[tuple[Search, PatchedRoot]], StepResult, StepResult]:
+    """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
     searches, step = where.searches(words, "revert", writes=not dry_run)
-    searched: list[tuple[Search, list[PatchedRoot], Discovery]] = []
+    patched: list[tuple[Search, PatchedRoot]] = []
+    nothing = StepResult()
     for search in searches:
         roots, found = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run:
             step += where.settle(search)
             roots, found = patched_roots(words, search)
-        searched.append((search, roots, found))
-    wanted = _wanted([root for _, roots, _ in searched for root in roots], stage, role)
-    tried = [_planned(search, root, wanted) for search, roots, _ in searched for root in roots]
-    planned = [one for one in tried if isinstance(one, _Planned)]
-    step += StepResult(problems=tuple(one for one in tried if isinstance(one, Problem)))
-    if step.problems:
-        return Report("revert", step, data=Reverted(dry_run))
-    work = [(one.search, one.edit) for one in planned]
-    nodes = None
-    if dry_run:
-        step += where.preflight(work)
-    else:
-        committed = where.commit(work, "reverted")
-        step, nodes = step + committed.step, committed.nodes
-    if not planned:
-        return Report("revert", step + report_nothing(words, searched[-1][2]), data=Reverted(dry_run, nodes=nodes))
-    restart = None if dry_run else _running(where, planned)
-    lines = (*_lines(planned, dry_run=dry_run), *(restart_lines(restart) if restart is not None else ()))
-    files = tuple(file for one in planned for file in _files(one))
-    return Report("revert", step + StepResult(lines), data=Reverted(dry_run, files, nodes, restart))
+        patched += [(search, root) for root in roots]
+        nothing = report_nothing(words, found)
+    return patched, nothing, step
 
 
 def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
@@ -105,32 +121,23 @@ def _running(where: Where, planned: Sequence[_Planned]) -> tuple[str, ...]:
     """The processes that may hold the patched code."""
     known = {project.name for project in projects.projects()}
     reverted = {(record.patch.target, one.root.path): one.search for one in planned for record in one.root.records}
+    upstreams = {name: projects.upstream(name) for name, _ in reverted if name in known}
     return tuple(
-        where.running([(s, projects.upstream(name), root) for (name, root), s in reverted.items() if name in known])
+        where.running([(search, upstreams[name], root) for (name, root), search in reverted.items() if name in known])
     )
-
-
-def _outcomes(one: _Planned) -> Iterator[tuple[PatchId, str, bool | None]]:
-    """Each patch and file that is reverted: whether lines of another patch stay there, None for a replaced file."""
-    changed = {str(change.path): change for change in one.edit.changes if change.before != change.after}
-    for record in (record for record in one.root.records if record.patch in one.edit.remove):
-        for file in record.files:
-            change = changed.get(file)
-            yield record.patch, file, None if change is None else change.after != change.pristine
 
 
 def _lines(planned: Sequence[_Planned], *, dry_run: bool) -> Iterator[str]:
     verb = "would revert" if dry_run else "reverted"
-    searches = []
+    shown: list[object] = []
     for one in planned:
-        if one.search not in searches:
-            searches.append(one.search)
+        if one.search not in shown:
             yield from on(one.search)
-        last = None
-        for patch, file, others in _outcomes(one):
-            if patch != last:
+        shown.append(one.search)
+        for patch, file, others in one.outcomes:
+            if (one.root.path, patch) not in shown:
                 yield f"{patch} in {one.root.path}"
-            last = patch
+            shown.append((one.root.path, patch))
             if others is None:
                 yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
             else:
@@ -138,5 +145,5 @@ def _lines(planned: Sequence[_Planned], *, dry_run: bool) -> Iterator[str]:
 
 
 def _files(one: _Planned) -> Iterator[RevertedFile]:
-    for _, file, others in _outcomes(one):
+    for _, file, others in one.outcomes:
         yield RevertedFile(str(one.root.path), file, others is not None, one.search.nodes or None)
