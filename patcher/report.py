@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from patcher import __version__
@@ -49,14 +49,9 @@ class StepResult:
         )
 
     @classmethod
-    def noted(cls, *notes: Note) -> StepResult:
-        """Only ``notes``."""
-        return cls(notes=tuple(Message("note", *note) for note in notes))
-
-    @classmethod
-    def warned(cls, *notes: Note) -> StepResult:
-        """Only ``notes``, as warnings."""
-        return cls(notes=tuple(Message("warning", *note) for note in notes))
+    def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
+        """Only ``notes``, each with the ``level``."""
+        return cls(notes=tuple(Message(level, *note) for note in notes))
 
 
 class Report:

@@ -260,7 +260,7 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     hint = f"{again[0]}, if all machines are prepared, or {again[1]}, on all of them"
     share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
     outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
-    report.add(StepResult.noted(*outcome.notes) + outcomes.ended(outcome.recovered))
+    report.add(StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered))
     _describe(report, fitting, "prepared")
 
 
@@ -327,7 +327,7 @@ def _settle(machine: Machine, report: Report, found: Discovery) -> None:
 
 def _commit(machine: Machine, report: Report, planned: Sequence[Edit], verb: str, *, dry_run: bool) -> None:
     if dry_run:
-        report.add(StepResult.noted(*store.preflight(planned)))
+        report.add(StepResult.noted(store.preflight(planned)))
     else:
         report.add(outcomes.commit(planned, verb, machine.on_wait))
 

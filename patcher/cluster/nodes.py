@@ -81,7 +81,7 @@ class Nodes:
             step += chosen + StepResult(problems=tuple(_releases(surveys, words)))
             if step.problems:
                 return (), step
-            step += StepResult.warned(*telling.elsewhere(surveys))
+            step += StepResult.noted(telling.elsewhere(surveys), "warning")
         return self._mirrors.make(surveys, self._contents, self._search, self._words), step
 
     def settle(self, search: Search) -> StepResult:  # noqa: ARG002
@@ -103,7 +103,7 @@ class Nodes:
         """See `Where`."""
         answers = self.crew.ask("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
         notes = [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)]
-        return StepResult.noted(*notes) + StepResult(problems=tuple(problems(answers, unreachable)))
+        return StepResult.noted(notes) + StepResult(problems=tuple(problems(answers, unreachable)))
 
     def commit(self, work: Work, verb: str) -> Committed:
         """See `Where`; nodes on which nothing would change take no part."""
@@ -111,7 +111,7 @@ class Nodes:
         if not edits:
             return Committed(StepResult())
         done = transact(self.crew, edits, self._tell, self._again)
-        step = StepResult.noted(*done.notes)
+        step = StepResult.noted(done.notes)
         for node, one in done.recovered:
             step += outcomes.ended([one], node)
         files = sorted({path for paths in done.written.values() for path in paths})
@@ -124,7 +124,7 @@ class Nodes:
         if done.unlike:
             status = CommandLine("status", *self._words)
             late = f"their file system may be late: look again with `{status}` before the run starts"
-            step += StepResult.warned(Note(f"{listed(done.unlike)} cannot see the change yet", late))
+            step += StepResult.noted([Note(f"{listed(done.unlike)} cannot see the change yet", late)], "warning")
         nodes = {
             node: {"written": list(done.written.get(node, ())), "shares": done.followers.get(node)} for node in edits
         }
@@ -187,7 +187,7 @@ class Nodes:
         step = StepResult()
         if left:
             text = f"left out {len(left)} of {len(surveys)} nodes, without a target: {listed(left)}"
-            step += StepResult.noted(Note(text))
+            step += StepResult.noted([Note(text)])
         if not kept:
             problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(left))
             step += StepResult(problems=(problem,))
@@ -227,7 +227,7 @@ class Nodes:
             step += outcomes.ended([one], node)
         if ended.unreached:
             note = Note(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
-            step += StepResult.warned(note)
+            step += StepResult.noted([note], "warning")
         return step, ended
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from patcher import plan as planning
-from patcher.command_line import CommandLine
 from patcher.commands import describing
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.planning import failures, find, plan
 from patcher.commands.where import Committed
 from patcher.report import OMIT_NONE, Report, StepResult
 from patcher.store import transaction as store
+from patcher.targets import applied
 
 if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
@@ -80,11 +80,15 @@ def _applied(
     payloads = tuple(describing.payload(one.plan, one.search.nodes) for one in plans)
     if dry_run:
         return Report("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=Applied(dry_run, payloads))
-    step += StepResult(tuple(_next(plans)))
+    marked = [one for one in plans if any(place.marked for place in one.plan.places)]
+    if marked:
+        names = dict.fromkeys(one.plan.target.project.name for one in marked)
+        step += StepResult(tuple(applied.next_lines(*names, *plans[-1].search.words)))
     if not any(one.plan.changed for one in plans):
         return Report("apply", step, data=Applied(dry_run, payloads, committed.nodes))
     running = tuple(where.running([(one.search, one.upstream, one.plan.target.root) for one in plans]))
-    return Report("apply", step + restart(running), data=Applied(dry_run, payloads, committed.nodes, running))
+    step += StepResult(tuple(applied.restart_lines(running)))
+    return Report("apply", step, data=Applied(dry_run, payloads, committed.nodes, running))
 
 
 def on(search: Search) -> tuple[str, ...]:
@@ -94,21 +98,3 @@ def on(search: Search) -> tuple[str, ...]:
     count = "1 node" if len(search.nodes) == 1 else f"{len(search.nodes)} nodes"
     named = ", ".join(search.nodes[:8]) + (", …" if len(search.nodes) > 8 else "")
     return (f"on {count} ({named}):",)
-
-
-def _next(plans: Sequence[Planned]) -> Iterator[str]:
-    """What can be done with what is applied now, if anything is."""
-    applied = [one for one in plans if any(place.marked for place in one.plan.places)]
-    if applied:
-        names = dict.fromkeys(one.plan.target.project.name for one in applied)
-        words = (*names, *plans[-1].search.words)
-        yield f"next: `{CommandLine('diff', *words)}` shows every line"
-        yield f"      `{CommandLine('revert', *words)}` takes it out again"
-
-
-def restart(running: Sequence[str]) -> StepResult:
-    """That what runs already holds the code as it was."""
-    if not running:
-        return StepResult(("note: an engine that runs already holds the code as it was; restart it",))
-    head = "note: these processes may hold the code as it was; restart them:"
-    return StepResult((head, *(f"  {one}" for one in running)))

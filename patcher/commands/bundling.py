@@ -57,7 +57,7 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Reque
     archive.write(output, content)
     step += sum((describing.notes(one.plan) for one in found), StepResult())
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
-        step += StepResult.noted(_SAVE_PATH)
+        step += StepResult.noted([_SAVE_PATH])
     releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
     lines = (
         *(line for one in found for line in describing.lines(one.upstream, one.plan, describing.LENT)),

@@ -103,7 +103,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
 
 def notes(plan: Plan) -> StepResult:
     """What is to be known of a plan."""
-    return StepResult.warned(*plan.warnings) + StepResult.noted(*plan.notes)
+    return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
 def lines(upstream: Upstream, plan: Plan, verbs: Verbs) -> list[str]:

@@ -109,7 +109,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Request
     """The problems of planning, those of what was asked for and fits no target among them."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
-        step += StepResult.noted(Note("nothing was written, because not every target can be patched"))
+        step += StepResult.noted([Note("nothing was written, because not every target can be patched")])
     return step
 
 

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from patcher import edits
-from patcher.commands.applying import on, restart
+from patcher.commands.applying import on
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
 from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.targets.applied import Removal, RevertedFile, removal, restart_lines
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.change import Edit, PatchId
+    from patcher.change import PatchId
     from patcher.commands.finding import Search
     from patcher.commands.where import Where
-
-
-@dataclass(frozen=True)
-class RevertedFile:
-    """A file of a patch that was taken out; not ``reverted`` where it had been replaced and has no line of ours."""
-
-    root: str
-    path: str
-    reverted: bool
-    nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -40,23 +30,6 @@ class Reverted:
     restart: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-class _Planned(NamedTuple):
-    """What is taken out of one root."""
-
-    search: Search
-    root: PatchedRoot
-    edit: Edit
-
-    @property
-    def outcomes(self) -> Iterator[tuple[PatchId, str, bool | None]]:
-        """Each patch and its files: whether lines of another patch stay there, None for a file that was replaced."""
-        changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
-        for record in (record for record in self.root.records if record.patch in self.edit.remove):
-            for file in record.files:
-                change = changed.get(file)
-                yield record.patch, file, None if change is None else change.after != change.pristine
-
-
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
@@ -64,22 +37,27 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
     """
     patched, nothing, step = _found(words, where, dry_run=dry_run)
     wanted = _wanted([root for _, root in patched], stage, role)
-    tried = [_planned(search, root, wanted) for search, root in patched]
-    step += StepResult(problems=tuple(one for one in tried if isinstance(one, Problem)))
+    taken: list[tuple[Search, Removal]] = []
+    for search, root in patched:
+        try:
+            one = removal(root, wanted)
+            taken += [(search, one)] if one else []
+        except Problem as problem:
+            step += StepResult(problems=(problem.replace(node=", ".join(search.nodes)),))
     if step.problems:
         return Report("revert", step, data=Reverted(dry_run))
-    planned = [one for one in tried if isinstance(one, _Planned)]
-    work = [(one.search, one.edit) for one in planned]
+    work = [(search, one.edit) for search, one in taken]
     committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
     step += committed.step
-    if not planned:
+    if not taken:
         return Report("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
-    step += StepResult(tuple(_lines(planned, dry_run=dry_run)))
-    files = tuple(file for one in planned for file in _files(one))
+    step += StepResult(tuple(_lines(taken, dry_run=dry_run)))
+    files = tuple(file for search, one in taken for file in one.payload(search.nodes))
     if dry_run:
         return Report("revert", step, data=Reverted(dry_run, files))
-    running = _running(where, planned)
-    return Report("revert", step + restart(running), data=Reverted(dry_run, files, committed.nodes, running))
+    running = _running(where, taken)
+    step += StepResult(tuple(restart_lines(running)))
+    return Report("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
 
 
 def _found(
@@ -109,41 +87,20 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
     return wanted
 
 
-def _planned(search: Search, root: PatchedRoot, wanted: Collection[PatchId]) -> _Planned | Problem | None:
-    patches = [record.patch for record in root.records if record.patch in wanted]
-    try:
-        return _Planned(search, root, edits.revert(root.path, root.read, root.records, patches)) if patches else None
-    except Problem as problem:
-        return problem.replace(node=", ".join(search.nodes))
-
-
-def _running(where: Where, planned: Sequence[_Planned]) -> tuple[str, ...]:
+def _running(where: Where, taken: Sequence[tuple[Search, Removal]]) -> tuple[str, ...]:
     """The processes that may hold the patched code."""
     known = {project.name for project in projects.projects()}
-    reverted = {(record.patch.target, one.root.path): one.search for one in planned for record in one.root.records}
+    reverted = {(record.patch.target, one.root.path): search for search, one in taken for record in one.root.records}
     upstreams = {name: projects.upstream(name) for name, _ in reverted if name in known}
     return tuple(
         where.running([(search, upstreams[name], root) for (name, root), search in reverted.items() if name in known])
     )
 
 
-def _lines(planned: Sequence[_Planned], *, dry_run: bool) -> Iterator[str]:
-    verb = "would revert" if dry_run else "reverted"
-    shown: list[object] = []
-    for one in planned:
-        if one.search not in shown:
-            yield from on(one.search)
-        shown.append(one.search)
-        for patch, file, others in one.outcomes:
-            if (one.root.path, patch) not in shown:
-                yield f"{patch} in {one.root.path}"
-            shown.append((one.root.path, patch))
-            if others is None:
-                yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
-            else:
-                yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
-
-
-def _files(one: _Planned) -> Iterator[RevertedFile]:
-    for _, file, others in one.outcomes:
-        yield RevertedFile(str(one.root.path), file, others is not None, one.search.nodes or None)
+def _lines(taken: Sequence[tuple[Search, Removal]], *, dry_run: bool) -> Iterator[str]:
+    shown: list[Search] = []
+    for search, one in taken:
+        if search not in shown:
+            yield from on(search)
+        shown.append(search)
+        yield from one.lines(dry_run=dry_run)

@@ -123,7 +123,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
         if launch.script is not None and str(launch.script) == problem.where:
             raise
         note = Note("what the command starts was not looked at: its script cannot be read", str(problem))
-        return launch._replace(command=()), (), StepResult.warned(note)
+        return launch._replace(command=()), (), StepResult.noted([note], "warning")
 
 
 def _foreseen(gaps: Iterable[HookGap], *, require: bool) -> StepResult:
@@ -136,7 +136,7 @@ def _foreseen(gaps: Iterable[HookGap], *, require: bool) -> StepResult:
             step += StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found),))
         else:
             note = Note(f"{gap.where}: {gap.why}; what starts there is not patched", "\n".join(found))
-            step += StepResult((f"in {gap.where}: {gap.instead}",)) + StepResult.warned(note)
+            step += StepResult((f"in {gap.where}: {gap.instead}",)) + StepResult.noted([note], "warning")
     return step
 
 
@@ -183,7 +183,7 @@ def _ended(
             step += _patched(name, len(processes), left)
         elif folder.went_to_ray and not left:
             note = Note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
-            step += StepResult.noted(note)
+            step += StepResult.noted([note])
         else:
             step += _unpatched(name, (*left, *_reasons(folder, one, gaps)), require=require)
     return RunOutcome(patched), step
@@ -194,20 +194,20 @@ def _still_there(folder: folders.RunFolder, processes: Sequence[int]) -> StepRes
         return StepResult()
     shown = ", ".join(map(str, processes[:3])) + (", …" if len(processes) > 3 else "")
     detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"
-    return StepResult.noted(Note(f"{_many(len(processes))} of the run still there ({shown})", detail))
+    return StepResult.noted([Note(f"{_many(len(processes))} of the run still there ({shown})", detail)])
 
 
 def _patched(name: str, processes: int, left: Iterable[str]) -> StepResult:
     step = StepResult((f"rlpatch run: {name} was patched in {_many(processes)}",))
     note = Note(f"{name} was imported unpatched, too", "\n".join(dict.fromkeys(left)))
-    return step + StepResult.warned(note) if note.detail else step
+    return step + StepResult.noted([note], "warning") if note.detail else step
 
 
 def _unpatched(name: str, reasons: Iterable[str], *, require: bool) -> StepResult:
     cause, notes = f"{name} was patched in no process of the run", tuple(dict.fromkeys(reasons))
     if require:
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=notes, hint=_IN_PLACE),))
-    return StepResult.warned(Note(cause, "\n".join((*notes, f"next: {_IN_PLACE}"))))
+    return StepResult.noted([Note(cause, "\n".join((*notes, f"next: {_IN_PLACE}")))], "warning")
 
 
 def _many(processes: int) -> str:

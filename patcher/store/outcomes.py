@@ -22,7 +22,7 @@ def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> 
         if outcome.written or outcome.recovered:
             interrupts.ignore()
     written = StepResult(done=tuple(f"{verb} {path}" for path in outcome.written))
-    return StepResult.noted(*outcome.notes) + written + ended(outcome.recovered)
+    return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
 
 
 def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:

@@ -1,0 +1,196 @@
+"""What `status`, `diff`, `revert` and `recover` do with the roots that were found, in rlpatch and in a bundle alike."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
+
+from patcher import edits, interrupts, markers
+from patcher.command_line import CommandLine
+from patcher.errors import Kind, Problem
+from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.store import outcomes
+from patcher.store import transaction as store
+
+if TYPE_CHECKING:
+    from patcher.change import Edit, PatchId, Record
+    from patcher.state import FileState
+    from patcher.targets.patched import PatchedRoot
+    from patcher.targets.target import Discovery
+
+OnWait = Callable[[str], None]
+Files = Dict[Path, List[Tuple[str, bytes, bytes]]]
+"""Root → path, pristine and patched bytes of each file."""
+
+
+@dataclass(frozen=True)
+class PatchPayload:
+    """An applied patch; ``installed`` is the version that is there now, None where nothing tells."""
+
+    target: str
+    stage: str
+    role: str
+    root: str
+    version: str
+    installed: str | None
+    since: str
+    options: tuple[str, ...]
+    files: tuple[dict[str, Any], ...]
+
+
+def status(
+    root: PatchedRoot, apply_command: Callable[[Record], str] = lambda _record: ""
+) -> tuple[StepResult, tuple[PatchPayload, ...]]:
+    """The patches of a root, since when they are there, and whether their files are still as they were left.
+
+    ``apply_command`` gives the command line that applies a record again, "" for none.
+    """
+    step, patches = StepResult(), []
+    for record in root.records:
+        states, installed = root.states(record), _installed(root, record)
+        step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
+        files = tuple(state._asdict() for state in states)
+        patches.append(
+            PatchPayload(
+                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, files
+            )
+        )
+    return step, tuple(patches)
+
+
+def _installed(root: PatchedRoot, record: Record) -> str | None:
+    # What a checkout is costs git 0.1 s; there the state of the files has to tell.
+    wheels = (target for target in root.targets if target.installed_as in ("wheel", "unpacked"))
+    return next((target.version for target in wheels if target.project.name == record.patch.target), None)
+
+
+def _status_lines(
+    root: PatchedRoot, record: Record, states: Sequence[FileState], installed: str | None, apply_command: str
+) -> Iterator[str]:
+    since = f"since {record.applied_at}" if record.applied_at else "known by its marks only (was .rlpatch removed?)"
+    yield f"{record.patch} on {record.version or installed or '(unknown version)'} in {root.path}, {since}"
+    if apply_command:
+        yield f"  {apply_command}"
+    if installed is not None and record.version and installed != record.version:
+        yield f"  warning: {installed or 'an unknown version'} is installed there now"
+    for one in states:
+        yield f"  {one.state} {one.path}" + (f": {one.detail}" if one.detail else "")
+
+
+@dataclass(frozen=True)
+class Diff:
+    """The result of ``diff``: the first root with a difference ("" for none), and the text."""
+
+    root: str
+    diff: str
+
+
+def patched_files(roots: Iterable[PatchedRoot]) -> Files:
+    """The files of ``roots`` with lines of their records. Raises Problem (FOREIGN_EDIT) for marks that are broken."""
+    files: Files = {}
+    for root in roots:
+        wanted = {file for record in root.records for file in record.files}
+        for file, data in root.marked().items():
+            if file in wanted:
+                pristine = markers.strip(data, where=str(root.path / file))
+                files.setdefault(root.path, []).append((file, pristine, data))
+    return files
+
+
+def refuse_several(options: Collection[str]) -> None:
+    """Raise Problem (USAGE) where there is more than one way to choose a root, each with the ``options`` for it."""
+    if len(options) > 1:
+        cause = "the patched files lie below several roots, and a diff has only one"
+        raise Problem(Kind.USAGE, cause, hint=" or ".join(dict.fromkeys(options)))
+
+
+@dataclass(frozen=True)
+class RevertedFile:
+    """A file of a patch that was taken out; not ``reverted`` where it had been replaced and has no line of ours."""
+
+    root: str
+    path: str
+    reverted: bool
+    nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+class Removal(NamedTuple):
+    """What is taken out of one root."""
+
+    root: PatchedRoot
+    edit: Edit
+
+    def lines(self, *, dry_run: bool) -> Iterator[str]:
+        """Each patch and what becomes of its files."""
+        verb, last = "would revert" if dry_run else "reverted", None
+        for patch, file, others in self._files():
+            if patch != last:
+                yield f"{patch} in {self.root.path}"
+            last = patch
+            if others is None:
+                yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
+            else:
+                yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
+
+    def payload(self, nodes: tuple[str, ...] = ()) -> Iterator[RevertedFile]:
+        """The same for programs, on the ``nodes`` of a cluster if there are any."""
+        for _, file, others in self._files():
+            yield RevertedFile(str(self.root.path), file, others is not None, nodes or None)
+
+    def _files(self) -> Iterator[tuple[PatchId, str, bool | None]]:
+        """Each patch and file: whether lines of another patch stay there, None for a file that was replaced."""
+        changed = {str(change.path): change for change in self.edit.changes if change.before != change.after}
+        for record in (record for record in self.root.records if record.patch in self.edit.remove):
+            for file in record.files:
+                change = changed.get(file)
+                yield record.patch, file, None if change is None else change.after != change.pristine
+
+
+def removal(root: PatchedRoot, wanted: Collection[PatchId]) -> Removal | None:
+    """What takes the ``wanted`` patches out of ``root``, None where it has none. Raises Problem (FOREIGN_EDIT)."""
+    patches = [record.patch for record in root.records if record.patch in wanted]
+    return Removal(root, edits.revert(root.path, root.read, root.records, patches)) if patches else None
+
+
+@dataclass(frozen=True)
+class RecoveredRoots:
+    """``roots`` are those whose interrupted runs were ended (`patcher.store.outcomes.as_json`)."""
+
+    roots: tuple[dict[str, object], ...]
+
+
+def settle(found: Discovery, on_wait: OnWait) -> StepResult:
+    """End the interrupted runs of every root before a command that writes; Problem for one that waits for others."""
+    ended = StepResult()
+    try:
+        with interrupts.deferred():
+            ended = outcomes.ended(store.recover(found.stores, on_wait=on_wait))
+    except KeyboardInterrupt:
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=ended.done) from None
+    return ended
+
+
+def recover(found: Discovery, on_wait: OnWait) -> Report:
+    """End the interrupted runs of every root; once one is ended, Ctrl-C has nothing to stop."""
+    with interrupts.deferred():
+        ended = store.recover(found.stores, on_wait=on_wait)
+        if ended:
+            interrupts.ignore()
+    nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
+    roots = tuple(outcomes.as_json(one) for one in ended)
+    return Report("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(roots))
+
+
+def next_lines(*words: str) -> list[str]:
+    """What can be done with what is applied now; ``words`` lead to it."""
+    shown, out = (CommandLine(command, *words) for command in ("diff", "revert"))
+    return [f"next: `{shown}` shows every line", f"      `{out}` takes it out again"]
+
+
+def restart_lines(running: Sequence[str] = ()) -> list[str]:
+    """That processes which run already hold the code as it was; ``running`` are those that are known."""
+    if not running:
+        return ["note: an engine that runs already holds the code as it was; restart it"]
+    return ["note: these processes may hold the code as it was; restart them:", *(f"  {one}" for one in running)]
