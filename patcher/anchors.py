@@ -96,6 +96,8 @@ class Search(NamedTuple):
             f"looked for {recipe.class_name}.{recipe.method} as in {recipe.upstream}; found {found}",
             f"{self.where}:{line or self.line}",
             "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
+            looked_for=f"{recipe.class_name}.{recipe.method}",
+            found=found,
         )
 
     @property

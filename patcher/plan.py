@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from patcher import __version__, markers
 from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
-from patcher.edits import diff as diff
-from patcher.edits import revert as revert
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
@@ -61,7 +59,7 @@ class Plan(NamedTuple):
 class Place(NamedTuple):
     """Where a recipe applies: the structure and the release, if that is a published one, and the file.
 
-    ``settings`` are the arguments that were asked for, of a recipe that changes those.
+    ``settings`` are the requested arguments, of a recipe that changes those.
     """
 
     recipe: Recipe
@@ -77,7 +75,7 @@ class Place(NamedTuple):
 
 
 def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
-    """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
+    """The plan that puts the recording of ``config`` into ``target``; lines of the same patch there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
     FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
@@ -87,8 +85,42 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     several = any(len(recipe.roles) > 1 for recipe in recipes)
     patch = PatchId(target.project.name, config.stage.name, config.stage.role if several else "")
     places, warnings = _places(upstream, target, recipes)
+    fitting, failures = _tried(places, target, config, patch)
+    done = _not_alone(fitting)
+    lone = _lone(upstream, fitting, done)
+    fits = {one.place.recipe.name for one in fitting}
+    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
+    if lacking or all(config.stage.window.unit not in one.place.recipe.windows for one in done):
+        problems = [problem for _, problem in failures]
+        problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
+        raise _no_fit(target, config, recipes, problems, lone) if problems else _no_place(target, config, lone)
+    notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
+    left_out = (*lone, *_unlike(upstream, target, done, failures), *_left_out(upstream, target, config))
+    return Plan(
+        target,
+        patch,
+        config,
+        _edit(target, patch, config, done, records),
+        tuple(one.place for one in done),
+        (*target.notes, *_neighbours(upstream, target), *config.notes, *notes, *left_out),
+        (*warnings, *(warning for one in done for warning in one.warnings)),
+        _replaced(target, patch, config, records),
+    )
+
+
+Failure = tuple["Place", Problem]
+"""A place whose structure is another one."""
+
+
+def _tried(
+    places: Sequence[Place], target: Target, config: ProfileConfig[Stage], patch: PatchId
+) -> tuple[list[_Fitting], list[Failure]]:
+    """The places whose structure is as their recipe has it, and the others.
+
+    A release that is not in the table is tried with every recipe; one that fits is enough.
+    """
     fitting: list[_Fitting] = []
-    failures: list[tuple[Place, Problem]] = []
+    failures: list[Failure] = []
     for place in places:
         try:
             fitting.append(_fitting(place, target, config, patch))
@@ -97,32 +129,10 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
 
             raise engine.deep(str(target.root / place.file)) from None
         except Problem as problem:
-            # A release that is not in the table is tried with every recipe; one that fits is enough.
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
             failures.append((place, problem))
-    lacking = [recipe for recipe in recipes if recipe.together and recipe not in [one.place.recipe for one in fitting]]
-    done = _not_alone(fitting)
-    if lacking or all(config.stage.window.unit not in one.place.recipe.windows for one in done):
-        problems = [(place.recipe, problem) for place, problem in failures]
-        problems += [(recipe, _no_file(target, recipe)) for recipe in lacking if fitting and not failures]
-        raise _nowhere(target, config, recipes, problems, _lone(upstream, fitting, done))
-    notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
-    without = (
-        *_lone(upstream, fitting, done),
-        *_unlike(upstream, target, done, failures),
-        *_left_out(upstream, target, config),
-    )
-    return Plan(
-        target,
-        patch,
-        config,
-        _edit(target, patch, config, done, records),
-        tuple(one.place for one in done),
-        (*target.notes, *_neighbours(upstream, target), *config.notes, *notes, *without),
-        (*warnings, *(warning for one in done for warning in one.warnings)),
-        _replaced(target, patch, config, records),
-    )
+    return fitting, failures
 
 
 def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
@@ -173,8 +183,8 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     try:
         before = target.read(path)
     except Problem as problem:
-        problem.hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
-        raise
+        hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
+        raise problem.replace(hint=hint) from None
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     notes: tuple[Note, ...] = ()
@@ -206,7 +216,7 @@ def _not_alone(fitting: Sequence[_Fitting]) -> list[_Fitting]:
 
 
 def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitting]) -> list[Note]:
-    """What is said of the places that fit and would record nothing."""
+    """A note on the places that fit and would record nothing."""
     lone: dict[str, list[str]] = {}
     for recipe in (one.place.recipe for one in fitting if one not in done):
         needed = dict.fromkeys(other.class_name for other in upstream.recipes if other.name in recipe.needs)
@@ -217,15 +227,13 @@ def _lone(upstream: Upstream, fitting: Sequence[_Fitting], done: Sequence[_Fitti
     ]
 
 
-def _unlike(
-    upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[tuple[Place, Problem]]
-) -> list[Note]:
-    """What is said of the files that no recipe fits, though the release before or the next one has a place there."""
+def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failures: Sequence[Failure]) -> list[Note]:
+    """A note on each file that no recipe fits, though the release before or the next one has a place there."""
     if not failures:
         return []
     near, patched = nearest(upstream, target.version), {one.place.file for one in done}
     expected = {
-        place.file: problem.cause.rpartition("; found ")[2].partition("; ")[0]
+        place.file: problem.found
         for place, problem in failures
         if any(s.file == place.file for release in near if (s := place.recipe.structure(release)))
     }
@@ -238,13 +246,8 @@ def _unlike(
 
 def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
     """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
-    stage = config.stage
-    unit = stage.window.unit
-    staged = recipes_of(upstream, stage.name)
-    counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
-    if not counting:
-        offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
-        raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
+    stage, staged = config.stage, recipes_of(upstream, config.stage.name)
+    counting = _counting(config, staged)
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
     if stage.role and stage.role not in roles:
         cause = f"--role {stage.role}: the stage {stage.name} works for {' and '.join(roles)}"
@@ -252,17 +255,34 @@ def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
     mine = [recipe for recipe in counting if not stage.role or stage.role in recipe.roles]
     chosen = [recipe for recipe in mine if stage.strategy in ("", *recipe.strategies)]
     if not chosen:
-        known = dict.fromkeys(strategy for recipe in mine for strategy in recipe.strategies)
-        others = {typed_as(unit) for r in staged for unit in r.windows if stage.strategy in r.strategies}
-        raise Problem(
-            Kind.USAGE,
-            f"--strategy {stage.strategy} has no --{unit} in {stage.name}",
-            hint=", ".join(sorted(others) or [f"--strategy {strategy}" for strategy in known]),
-            notes=tuple(
-                line for gap in _gaps(upstream, config) if gap.strategy == stage.strategy for line in gap.reason.lines
-            ),
-        )
+        raise _no_strategy(upstream, config, staged, mine)
     return chosen
+
+
+def _counting(config: ProfileConfig[Stage], staged: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes of a stage that count the unit, or mark it."""
+    unit = config.stage.window.unit
+    counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
+    if not counting:
+        offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
+        raise Problem(Kind.USAGE, f"the stage {config.stage.name} has no --{unit}", hint=", ".join(offered))
+    return counting
+
+
+def _no_strategy(
+    upstream: Upstream, config: ProfileConfig[Stage], staged: Sequence[Recipe], mine: Sequence[Recipe]
+) -> Problem:
+    """That none of the recipes ``mine`` has the strategy; the hint names units that have it, or other strategies."""
+    stage = config.stage
+    others = {typed_as(unit) for r in staged for unit in r.windows if stage.strategy in r.strategies}
+    known = dict.fromkeys(f"--strategy {strategy}" for recipe in mine for strategy in recipe.strategies)
+    gaps = [gap for gap in _gaps(upstream, config) if gap.strategy == stage.strategy]
+    return Problem(
+        Kind.USAGE,
+        f"--strategy {stage.strategy} has no --{stage.window.unit} in {stage.name}",
+        hint=", ".join(sorted(others) or known),
+        notes=tuple(line for gap in gaps for line in gap.reason.lines),
+    )
 
 
 def _gaps(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Gap]:
@@ -296,34 +316,41 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
-def _nowhere(
-    target: Target, config: ProfileConfig[Stage], recipes: Sequence[Recipe], failures: Failures, lone: Sequence[Note]
+def _no_place(target: Target, config: ProfileConfig[Stage], lone: Sequence[Note]) -> Problem:
+    """That a published release has nothing of what is asked for."""
+    stage = config.stage
+    narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
+    window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
+    cause = f"{target.project.name} {target.version} has no place for {window}{stage.name}{narrowed}"
+    notes = tuple(line for note in lone for line in note.lines)
+    return Problem(Kind.NO_RECIPE, cause, str(target.root), _where_to_look(target), notes)
+
+
+def _no_fit(
+    target: Target,
+    config: ProfileConfig[Stage],
+    recipes: Sequence[Recipe],
+    failures: Sequence[Problem],
+    lone: Sequence[Note],
 ) -> Problem:
-    name, stage = target.project.name, config.stage
-    hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
-    if not failures:
-        narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
-        window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
-        cause = f"{name} {target.version} has no place for {window}{stage.name}{narrowed}"
-        said = tuple(line for note in lone for line in note.lines)
-        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, said)
+    """That an unknown release has another structure; a place that is looked for in several files is named once."""
     known = sorted({release for recipe in recipes for release in recipe.releases}, key=_version)
     cause = (
-        f"{name} {target.version or 'of unknown version'} is not a published release that rlpatch knows ({stage.name}:"
-        f" {known[0]} to {known[-1]}), and no recipe fits its structure"
+        f"{target.project.name} {target.version or 'of unknown version'} is not a published release that rlpatch knows"
+        f" ({config.stage.name}: {known[0]} to {known[-1]}), and no recipe fits its structure"
     )
-    # What is looked for is said once, in however many files.
     found: dict[str, list[str]] = {}
-    for recipe, problem in failures:
-        looked, _, seen = problem.cause.replace(f" as in {recipe.upstream}", "").partition("; found ")
-        found.setdefault(looked, []).append(f"  {problem.where}" + (f": found {_cut(seen)}" if seen else ""))
+    for problem in failures:
+        looked = f"looked for {problem.looked_for}" if problem.looked_for else problem.cause
+        seen = f": found {_cut(problem.found)}" if problem.found else ""
+        found.setdefault(looked, []).append(f"  {problem.where}{seen}")
     notes = [line for looked, files in found.items() for line in (_cut(looked), *dict.fromkeys(files))]
     notes += [line for note in lone for line in note.lines]
-    return Problem(Kind.STRUCTURE, cause, str(target.root), hint, tuple(notes))
+    return Problem(Kind.STRUCTURE, cause, str(target.root), _where_to_look(target), tuple(notes))
 
 
-Failures = Sequence[tuple[Recipe, Problem]]
-"""Recipes that do not fit, and what each says of it."""
+def _where_to_look(target: Target) -> str:
+    return f"rlpatch list shows the releases; rlpatch explain {target.project.name} the places that were looked for"
 
 
 def _cut(text: str) -> str:

@@ -65,10 +65,6 @@ class Report:
     shown, unless it has problems: it gets what shows another report, and gives the exit code.
     """
 
-    tells_all = False
-    aside = False
-    then: Callable[[Callable[[Report], int]], int] | None = None
-
     def __init__(
         self,
         command: str,
@@ -77,6 +73,9 @@ class Report:
         data: object = None,
         raw: bytes | None = None,
         problems: Sequence[Problem] = (),
+        tells_all: bool = False,
+        aside: bool = False,
+        then: Callable[[Callable[[Report], int]], int] | None = None,
     ) -> None:
         self.command = command
         self.lines: list[str] = []
@@ -85,6 +84,7 @@ class Report:
         self.notes: list[Message] = []
         self.problems: list[Problem] = list(problems)
         self.done: list[str] = []
+        self.tells_all, self.aside, self.then = tells_all, aside, then
         self.add(step)
 
     def add(self, step: StepResult) -> None:

@@ -8,8 +8,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -57,7 +55,7 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Reque
     projects = dict.fromkeys(one.plan.target.project for one in found)
     content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
-    step += reduce(add, (describing.notes(one.plan) for one in found))
+    step += sum((describing.notes(one.plan) for one in found), StepResult())
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
     releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)

@@ -64,6 +64,7 @@ class Verbs(NamedTuple):
     take: str
 
 
+NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
 DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import interrupts, processes
+from patcher import processes
 from patcher.commands.guarding import check, guard
 from patcher.commands.inspecting import status
 from patcher.commands.where import Committed
-from patcher.errors import Kind, Problem
 from patcher.report import Report, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
+from patcher.targets import applied
 
 if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none of it
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
@@ -23,13 +22,6 @@ if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none o
     from patcher.targets.target import Target
 
 OnWait = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Recovered:
-    """``roots`` are those whose interrupted runs were ended (`patcher.store.outcomes.as_json`)."""
-
-    roots: tuple[dict[str, object], ...]
 
 
 class Here(NamedTuple):
@@ -48,14 +40,7 @@ class Here(NamedTuple):
 
     def settle(self, search: Search) -> StepResult:
         """See `Where`."""
-        found = search.discover()
-        ended = StepResult()
-        try:
-            with interrupts.deferred():
-                ended = outcomes.ended(store.recover(found.stores, on_wait=self.on_wait))
-        except KeyboardInterrupt:
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", notes=ended.done) from None
-        return ended
+        return applied.settle(search.discover(), self.on_wait)
 
     def guard(
         self,
@@ -68,9 +53,7 @@ class Here(NamedTuple):
         force: bool,
     ) -> StepResult:
         """See `Where`."""
-        report = Report("guard")
-        guard(report, upstream, target.version, launch, force=force, target=target, profiler=profiler)
-        return report.step
+        return guarded(upstream, target, profiler, launch, force=force)
 
     def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
@@ -88,14 +71,7 @@ class Here(NamedTuple):
 
     def recover(self) -> Report:
         """See `Where`."""
-        found = self.search.discover()
-        with interrupts.deferred():
-            ended = store.recover(found.stores, on_wait=self.on_wait)
-            if ended:
-                interrupts.ignore()
-        nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
-        step = outcomes.ended(ended) + StepResult(nothing)
-        return Report("recover", step, data=Recovered(tuple(outcomes.as_json(one) for one in ended)))
+        return applied.recover(self.search.discover(), self.on_wait)
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
@@ -104,3 +80,10 @@ class Here(NamedTuple):
     def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
         """See `Where`."""
         return check(words, self.search, launch)
+
+
+def guarded(upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool) -> StepResult:
+    """What is known of other profilers in ``target``; see `Where`."""
+    report = Report("guard")
+    guard(report, upstream, target.version, launch, force=force, target=target, profiler=profiler)
+    return report.step

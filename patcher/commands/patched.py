@@ -39,5 +39,5 @@ def nothing_found(names: Sequence[str], found: Discovery) -> tuple[str, str]:
 
 def report_nothing(names: Sequence[str], found: Discovery) -> StepResult:
     """The same as a result, with a warning for each project that is there but cannot be patched."""
-    warnings = StepResult.noted([problem.note for problem in found.problems], "warning")
+    warnings = StepResult.noted((problem.note for problem in found.problems), "warning")
     return StepResult(("; ".join(nothing_found(names, found)),)) + warnings

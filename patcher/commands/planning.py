@@ -1,4 +1,4 @@
-"""From the words of a command to plans; nothing is written."""
+"""From the words of a command to plans, step by step; nothing is written."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Attempted(Generic[T]):
-    """What came of each word of a command, a value or a problem: the reader sees all problems at once."""
+    """What came of each word of a command in one search, a value or a problem: the reader sees all problems at once."""
 
+    search: Search
     results: Mapping[str, T | Problem]
 
     @property
@@ -45,18 +46,18 @@ class Attempted(Generic[T]):
         """Why the others failed."""
         return tuple(one for one in self.results.values() if isinstance(one, Problem))
 
-    def then(self, work: Callable[[T], U], nodes: Sequence[str] = ()) -> Attempted[U]:
-        """The next step of all that succeeded; a problem on ``nodes`` names them."""
-        return Attempted({word: _attempt(work, one, nodes) for word, one in self.results.items()})
+    def then(self, work: Callable[[T], U]) -> Attempted[U]:
+        """The next step of all that succeeded; problems name the nodes of the search."""
 
+        def attempt(value: T | Problem) -> U | Problem:
+            try:
+                return value if isinstance(value, Problem) else work(value)
+            except Problem as problem:
+                return problem.replace(node=", ".join(self.search.nodes) if problem.where else "")
+            except PermissionError as error:
+                return refused(error)
 
-def _attempt(work: Callable[[T], U], value: T | Problem, nodes: Sequence[str]) -> U | Problem:
-    try:
-        return value if isinstance(value, Problem) else work(value)
-    except Problem as problem:
-        return problem.replace(node=", ".join(nodes)) if nodes and problem.where else problem
-    except PermissionError as error:
-        return refused(error)
+        return Attempted(self.search, {word: attempt(value) for word, value in self.results.items()})
 
 
 class Candidate(NamedTuple):
@@ -67,11 +68,6 @@ class Candidate(NamedTuple):
     target: Target
     config: ProfileConfig[Stage]
 
-    @property
-    def profiler(self) -> str:
-        """The framework's own profiler, if that is to be set up."""
-        return planning.profiler(self.upstream, self.config)
-
 
 class Planned(NamedTuple):
     """A plan, and where its target was found."""
@@ -81,51 +77,40 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-def find(words: Sequence[str], search: Search, command: str) -> Attempted[tuple[Upstream, Target]]:
-    """The targets of ``words``, each once."""
-    found = Attempted({word: word for word in words}).then(lambda word: search.find(word, command), search.nodes)
+def find(words: Sequence[str], search: Search, request: Request, command: str) -> Attempted[Candidate]:
+    """The targets of ``words``, each once, and what ``request`` means for them."""
+    found = Attempted(search, {word: word for word in words}).then(lambda word: search.find(word, command))
     first: dict[str, str] = {}
     for word, one in found.results.items():
         first.setdefault(word if isinstance(one, Problem) else one[1].project.name, word)
-    return Attempted({word: one for word, one in found.results.items() if word in first.values()})
+    once = Attempted(search, {word: found.results[word] for word in first.values()})
+    return once.then(lambda one: Candidate(search, *one, _config(request, *one)))
 
 
-def configure(found: Attempted[tuple[Upstream, Target]], search: Search, request: Request) -> Attempted[Candidate]:
-    """What ``request`` means for each target."""
-
-    def configured(one: tuple[Upstream, Target]) -> Candidate:
-        config = resolve(request, *one, upstreams)
-        _refuse_inside(config)
-        return Candidate(search, *one, config)
-
-    return found.then(configured, search.nodes)
-
-
-def plan(candidates: Attempted[Candidate], search: Search) -> Attempted[Planned]:
+def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
     """A plan for each target."""
 
     def planned(one: Candidate) -> Planned:
         records = store.records(one.target.folder)
-        return Planned(search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
+        return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
 
-    return candidates.then(planned, search.nodes)
+    return candidates.then(planned)
 
 
 def plan_targets(
     words: Sequence[str], search: Search, request: Request, command: str
 ) -> tuple[list[Planned], StepResult]:
-    """The plans for ``words`` of a command that writes nothing, and what stands in the way."""
-    planned = plan(configure(find(words, search, command), search, request), search)
+    """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
+    planned = plan(find(words, search, request, command))
     return planned.values, failures(planned, words, request)
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: Request) -> StepResult:
     """The problems of planning, those of what was asked for and fits no target among them."""
-    problems = planned.problems or unused(request, planned.values)
-    if not problems or len(words) == 1:
-        return StepResult(problems=problems)
-    nothing = Note("nothing was written, because not every target can be patched")
-    return StepResult.noted([nothing]) + StepResult(problems=problems)
+    step = StepResult(problems=planned.problems or unused(request, planned.values))
+    if step.problems and len(words) > 1:
+        step += StepResult.noted([Note("nothing was written, because not every target can be patched")])
+    return step
 
 
 def unused(request: Request, plans: Iterable[Planned]) -> tuple[Problem, ...]:
@@ -142,19 +127,16 @@ def unused(request: Request, plans: Iterable[Planned]) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def _refuse_inside(config: ProfileConfig[Stage]) -> None:
-    """Raise Problem (USAGE) where the traces would lie in a package that rlpatch knows, or in a store of ours."""
-    if not config.save_path:  # the framework knows where its traces go
-        return
+def _config(request: Request, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
+    """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
+    config = resolve(request, upstream, target, upstreams)
     packages = {project.package for project in projects.projects()}
-    folder = Path(config.save_path)
+    folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go
     for inside in (folder, *folder.parents):
         package = inside.name in packages and (inside / "__init__.py").exists()
         if package or inside.name == STORE:
             what = f"the package {inside.name}" if package else "the store of rlpatch"
-            raise Problem(
-                Kind.USAGE,
-                f"the traces would go to {folder}, inside {what}",
-                str(inside),
-                f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}",
-            )
+            cause = f"the traces would go to {folder}, inside {what}"
+            hint = f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}"
+            raise Problem(Kind.USAGE, cause, str(inside), hint)
+    return config

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from patcher import edits
-from patcher.commands.applying import on, restart_lines
+from patcher.commands.applying import on
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
+from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
 from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.targets.applied import Removal, RevertedFile, removal, restart_lines
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.change import Edit, PatchId
+    from patcher.change import PatchId
     from patcher.commands.finding import Search
     from patcher.commands.where import Where
-    from patcher.targets.target import Discovery
-
-
-@dataclass(frozen=True)
-class RevertedFile:
-    """A file of a patch that was taken out; not ``reverted`` where it had been replaced and has no line of ours."""
-
-    root: str
-    path: str
-    reverted: bool
-    nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -40,47 +30,51 @@ class Reverted:
     restart: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """What is taken out of one root."""
-
-    search: Search
-    root: PatchedRoot
-    edit: Edit
-
-
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
+    patched, nothing, step = _found(words, where, dry_run=dry_run)
+    wanted = _wanted([root for _, root in patched], stage, role)
+    taken: list[tuple[Search, Removal]] = []
+    for search, root in patched:
+        try:
+            one = removal(root, wanted)
+            taken += [(search, one)] if one else []
+        except Problem as problem:
+            step += StepResult(problems=(problem.replace(node=", ".join(search.nodes)),))
+    if step.problems:
+        return Report("revert", step, data=Reverted(dry_run))
+    work = [(search, one.edit) for search, one in taken]
+    committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
+    step += committed.step
+    if not taken:
+        return Report("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
+    step += StepResult(tuple(_lines(taken, dry_run=dry_run)))
+    files = tuple(file for search, one in taken for file in one.payload(search.nodes))
+    if dry_run:
+        return Report("revert", step, data=Reverted(dry_run, files))
+    running = _running(where, taken)
+    step += StepResult(tuple(restart_lines(running)))
+    return Report("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
+
+
+def _found(
+    words: Sequence[str], where: Where, *, dry_run: bool
+) -> tuple[list[tuple[Search, PatchedRoot]], StepResult, StepResult]:
+    """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
     searches, step = where.searches(words, "revert", writes=not dry_run)
-    searched: list[tuple[Search, list[PatchedRoot], Discovery]] = []
+    patched: list[tuple[Search, PatchedRoot]] = []
+    nothing = StepResult()
     for search in searches:
         roots, found = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run:
             step += where.settle(search)
             roots, found = patched_roots(words, search)
-        searched.append((search, roots, found))
-    wanted = _wanted([root for _, roots, _ in searched for root in roots], stage, role)
-    tried = [_planned(search, root, wanted) for search, roots, _ in searched for root in roots]
-    planned = [one for one in tried if isinstance(one, _Planned)]
-    step += StepResult(problems=tuple(one for one in tried if isinstance(one, Problem)))
-    if step.problems:
-        return Report("revert", step, data=Reverted(dry_run))
-    work = [(one.search, one.edit) for one in planned]
-    nodes = None
-    if dry_run:
-        step += where.preflight(work)
-    else:
-        committed = where.commit(work, "reverted")
-        step, nodes = step + committed.step, committed.nodes
-    if not planned:
-        return Report("revert", step + report_nothing(words, searched[-1][2]), data=Reverted(dry_run, nodes=nodes))
-    restart = None if dry_run else _running(where, planned)
-    lines = (*_lines(planned, dry_run=dry_run), *(restart_lines(restart) if restart is not None else ()))
-    files = tuple(file for one in planned for file in _files(one))
-    return Report("revert", step + StepResult(lines), data=Reverted(dry_run, files, nodes, restart))
+        patched += [(search, root) for root in roots]
+        nothing = report_nothing(words, found)
+    return patched, nothing, step
 
 
 def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -> set[PatchId]:
@@ -93,50 +87,20 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
     return wanted
 
 
-def _planned(search: Search, root: PatchedRoot, wanted: Collection[PatchId]) -> _Planned | Problem | None:
-    patches = [record.patch for record in root.records if record.patch in wanted]
-    try:
-        return _Planned(search, root, edits.revert(root.path, root.read, root.records, patches)) if patches else None
-    except Problem as problem:
-        return problem.replace(node=", ".join(search.nodes))
-
-
-def _running(where: Where, planned: Sequence[_Planned]) -> tuple[str, ...]:
+def _running(where: Where, taken: Sequence[tuple[Search, Removal]]) -> tuple[str, ...]:
     """The processes that may hold the patched code."""
     known = {project.name for project in projects.projects()}
-    reverted = {(record.patch.target, one.root.path): one.search for one in planned for record in one.root.records}
+    reverted = {(record.patch.target, one.root.path): search for search, one in taken for record in one.root.records}
+    upstreams = {name: projects.upstream(name) for name, _ in reverted if name in known}
     return tuple(
-        where.running([(s, projects.upstream(name), root) for (name, root), s in reverted.items() if name in known])
+        where.running([(search, upstreams[name], root) for (name, root), search in reverted.items() if name in known])
     )
 
 
-def _outcomes(one: _Planned) -> Iterator[tuple[PatchId, str, bool | None]]:
-    """Each patch and file that is reverted: whether lines of another patch stay there, None for a replaced file."""
-    changed = {str(change.path): change for change in one.edit.changes if change.before != change.after}
-    for record in (record for record in one.root.records if record.patch in one.edit.remove):
-        for file in record.files:
-            change = changed.get(file)
-            yield record.patch, file, None if change is None else change.after != change.pristine
-
-
-def _lines(planned: Sequence[_Planned], *, dry_run: bool) -> Iterator[str]:
-    verb = "would revert" if dry_run else "reverted"
-    searches = []
-    for one in planned:
-        if one.search not in searches:
-            searches.append(one.search)
-            yield from on(one.search)
-        last = None
-        for patch, file, others in _outcomes(one):
-            if patch != last:
-                yield f"{patch} in {one.root.path}"
-            last = patch
-            if others is None:
-                yield f"  forgotten: {file} was replaced meanwhile and has no line of ours"
-            else:
-                yield f"  {verb} {file}: {'the lines of another patch stay' if others else 'none of our lines is left'}"
-
-
-def _files(one: _Planned) -> Iterator[RevertedFile]:
-    for _, file, others in _outcomes(one):
-        yield RevertedFile(str(one.root.path), file, others is not None, one.search.nodes or None)
+def _lines(taken: Sequence[tuple[Search, Removal]], *, dry_run: bool) -> Iterator[str]:
+    shown: list[Search] = []
+    for search, one in taken:
+        if search not in shown:
+            yield from on(search)
+        shown.append(search)
+        yield from one.lines(dry_run=dry_run)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from patcher import plan as planning
 from patcher.commands import describing
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.guarding import guard
-from patcher.commands.planning import plan_targets
+from patcher.commands.here import guarded
+from patcher.commands.planning import Planned, failures, find, plan
 from patcher.errors import Kind, Problem
 from patcher.hook import folder as folders
 from patcher.hook import parent
-from patcher.hook.losses import Loss, losses
-from patcher.report import Report, StepResult
+from patcher.hook.losses import Loss as HookGap
+from patcher.hook.losses import losses as hook_gaps
+from patcher.notes import Note
+from patcher.report import OMIT_NONE, Report, StepResult
 
 if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
@@ -25,6 +29,23 @@ if TYPE_CHECKING:
 Show = Callable[[Report], int]
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What ``run`` is about to do; ``losses`` are the places of the launch that lose the hook."""
+
+    dry_run: bool
+    command: tuple[str, ...]
+    targets: tuple[PlanPayload, ...] = ()
+    losses: tuple[dict[str, object], ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What has come of it: target → the processes in which it was patched."""
+
+    patched: dict[str, int]
 
 
 def run(
@@ -45,61 +66,78 @@ def run(
         hint = f"{search.again('', '')} -- bash run.sh"
         raise Problem(Kind.USAGE, "the command to run stands behind `--`, and is missing", hint=hint)
     parent.findable(launch.command[0])
-    entries: list[PlanPayload] = []
-    report = Report("run", data={"dry_run": dry_run, "command": list(launch.command), "targets": entries})
-    report.aside = not dry_run
-    plans, step = plan_targets(words, search, request, "run")
-    report.add(step)
-    lost: tuple[Loss, ...] = ()
-    if not report.problems:
-        readable, lost = _read(report, launch)
-        for _, upstream, plan in plans:
-            target = plan.target
-            guard(report, upstream, target.version, readable, force=force, target=target, profiler=plan.profiler)
-        report.data["losses"] = [loss._asdict() for loss in lost]
-        for loss in lost:
-            _foresee(report, loss, require=require)
-    if report.problems:
-        return report
-    verbs = describing.WOULD if dry_run else describing.LENT
-    for _, upstream, plan in plans:
-        report.add(StepResult(tuple(describing.lines(upstream, plan, verbs))) + describing.notes(plan))
-        entries.append(describing.payload(plan))
-    changed = [plan for _, _, plan in plans if plan.changed]
-    if dry_run:
-        report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
+    data = RunPlan(dry_run, launch.command)
+    candidates = find(words, search, request, "run")
+    gaps: tuple[HookGap, ...] = ()
+    before = StepResult()
+    if not candidates.problems:
+        readable, gaps, before = _read(launch)
+        for _, upstream, target, config in candidates.values:
+            before += guarded(upstream, target, planning.profiler(upstream, config), readable, force=force)
+        before += _foreseen(gaps, require=require)
+        data = replace(data, losses=tuple(gap._asdict() for gap in gaps))
+    if before.problems:
+        return Report("run", before, data=data, aside=not dry_run)
+    planned = plan(candidates)
+    failed = failures(planned, words, request)
+    if failed.problems:
+        return Report("run", failed, data=data, aside=not dry_run)
+    return _planned(planned.values, before, data, launch, gaps, require)
+
+
+def _planned(
+    planned: Sequence[Planned],
+    before: StepResult,
+    data: RunPlan,
+    launch: LaunchOptions,
+    gaps: Sequence[HookGap],
+    require: bool,
+) -> Report:
+    """The report of a run that can be made, which leads to it."""
+    verbs = describing.WOULD if data.dry_run else describing.LENT
+    step = before
+    for one in planned:
+        step += StepResult(tuple(describing.lines(one.upstream, one.plan, verbs))) + describing.notes(one.plan)
+    changed = [one.plan for one in planned if one.plan.changed]
+    then: Callable[[Show], int] | None = None
+    if data.dry_run:
+        last = describing.NEXT_DRY_RUN
     elif changed:
-        report.lines.append("nothing is changed on disk: the processes of the command import these bytes")
-        report.then = _with_hook(changed, launch, lost, require=require)
+        last = "nothing is changed on disk: the processes of the command import these bytes"
+        then = _with_hook(changed, launch, gaps, require=require)
     else:
-        report.lines.append("the targets are patched on disk like this already: the command runs as it is")
-        report.then = partial(_alone, launch)
-    return report
+        last = "the targets are patched on disk like this already: the command runs as it is"
+        then = partial(_alone, launch)
+    data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned))
+    return Report("run", step + StepResult((last,)), data=data, aside=not data.dry_run, then=then)
 
 
-def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[Loss, ...]]:
-    """Where the launch loses the hook, and the launch as the guards can read it.
+def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], StepResult]:
+    """The launch as the guards can read it, and where it loses the hook.
 
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
     """
     try:
-        return launch, losses(launch.environ, launch.script, launch.command)
+        return launch, hook_gaps(launch.environ, launch.script, launch.command), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
-        report.warn("what the command starts was not looked at: its script cannot be read", str(problem))
-        return launch._replace(command=()), ()
+        note = Note("what the command starts was not looked at: its script cannot be read", str(problem))
+        return launch._replace(command=()), (), StepResult.noted([note], "warning")
 
 
-def _foresee(report: Report, loss: Loss, *, require: bool) -> None:
-    """Say of a place of the launch that it loses the hook, and what to write there."""
-    found = (f"found: {loss.found}",) if loss.found else ()
-    if require and loss.sure:
-        cause = f"{loss.why}: what starts there is not patched"
-        report.problems.append(Problem(Kind.ENVIRONMENT, cause, loss.where, loss.instead, found))
-    else:
-        report.warn(f"{loss.where}: {loss.why}; what starts there is not patched", "\n".join(found))
-        report.lines.append(f"in {loss.where}: {loss.instead}")
+def _foreseen(gaps: Iterable[HookGap], *, require: bool) -> StepResult:
+    """That places of the launch lose the hook, and what to write there."""
+    step = StepResult()
+    for gap in gaps:
+        found = (f"found: {gap.found}",) if gap.found else ()
+        if require and gap.sure:
+            cause = f"{gap.why}: what starts there is not patched"
+            step += StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found),))
+        else:
+            note = Note(f"{gap.where}: {gap.why}; what starts there is not patched", "\n".join(found))
+            step += StepResult((f"in {gap.where}: {gap.instead}",)) + StepResult.noted([note], "warning")
+    return step
 
 
 def _alone(launch: LaunchOptions, _show: Show) -> int:
@@ -107,7 +145,7 @@ def _alone(launch: LaunchOptions, _show: Show) -> int:
 
 
 def _with_hook(
-    plans: Sequence[Plan], launch: LaunchOptions, lost: Sequence[Loss], *, require: bool
+    plans: Sequence[Plan], launch: LaunchOptions, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
     """What runs the command in a folder that is made now, so that a failure to do so is told with the rest."""
     folders.sweep()
@@ -119,46 +157,57 @@ def _with_hook(
         except Problem as problem:
             folder.leave()
             return show(Report("run", problems=[problem]))
-        report = _ended(folder, plans, lost, require=require)
+        data, step = _ended(folder, plans, gaps, require=require)
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
-        if still:
-            shown = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
-            detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"
-            report.note(f"{_many(len(still))} of the run still there ({shown})", detail)
-        code = show(report)
+        code = show(Report("run", step + _still_there(folder, still), data=data, aside=True, tells_all=True))
         return code if status == 0 else parent.leave(status)
 
     return then
 
 
-def _ended(folder: folders.RunFolder, plans: Sequence[Plan], lost: Sequence[Loss], *, require: bool) -> Report:
+def _ended(
+    folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool
+) -> tuple[RunOutcome, StepResult]:
     """What the processes of the run have left: who was patched, or why nobody was."""
-    entries: dict[str, object] = {}
-    report = Report("run", data={"patched": entries})
-    report.aside = report.tells_all = True
-    receipts = folder.receipts()
-    for plan in plans:
-        files = {plan.target.root / change.path for change in plan.edit.changes}
+    patched: dict[str, int] = {}
+    step = StepResult()
+    for one in plans:
+        files = {one.target.root / change.path for change in one.edit.changes}
         numbers = {number for number, file in enumerate(folder.files) if file in files}
-        mine = [receipt for receipt in receipts if receipt.number in numbers]
-        processes = {receipt.pid for receipt in mine if receipt.state == "patched"}
-        name = plan.target.project.name
-        entries[name] = len(processes)
+        receipts = [receipt for receipt in folder.receipts() if receipt.number in numbers]
+        processes = {receipt.pid for receipt in receipts if receipt.state == "patched"}
+        left = [_LEFT[state].format(path) for _, _, state, path in receipts if state in _LEFT]
+        name = one.target.project.name
+        patched[name] = len(processes)
         if processes:
-            report.lines.append(f"rlpatch run: {name} was patched in {_many(len(processes))}")
-        left = [_LEFT[state].format(path) for _, _, state, path in mine if state in _LEFT]
-        if processes and left:
-            report.warn(f"{name} was imported unpatched, too", "\n".join(dict.fromkeys(left)))
-        elif not processes and folder.went_to_ray and not left:
-            report.note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
-        elif not processes:
-            reasons = tuple(dict.fromkeys((*left, *_reasons(folder, plan, lost))))
-            cause = f"{name} was patched in no process of the run"
-            if require:
-                report.problems.append(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE))
-            else:
-                report.warn(cause, "\n".join((*reasons, f"next: {_IN_PLACE}")))
-    return report
+            step += _patched(name, len(processes), left)
+        elif folder.went_to_ray and not left:
+            note = Note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
+            step += StepResult.noted([note])
+        else:
+            step += _unpatched(name, (*left, *_reasons(folder, one, gaps)), require=require)
+    return RunOutcome(patched), step
+
+
+def _still_there(folder: folders.RunFolder, processes: Sequence[int]) -> StepResult:
+    if not processes:
+        return StepResult()
+    shown = ", ".join(map(str, processes[:3])) + (", …" if len(processes) > 3 else "")
+    detail = f"they need {folder.path} to stay patched; the next rlpatch run after their end removes it"
+    return StepResult.noted([Note(f"{_many(len(processes))} of the run still there ({shown})", detail)])
+
+
+def _patched(name: str, processes: int, left: Iterable[str]) -> StepResult:
+    step = StepResult((f"rlpatch run: {name} was patched in {_many(processes)}",))
+    note = Note(f"{name} was imported unpatched, too", "\n".join(dict.fromkeys(left)))
+    return step + StepResult.noted([note], "warning") if note.detail else step
+
+
+def _unpatched(name: str, reasons: Iterable[str], *, require: bool) -> StepResult:
+    cause, notes = f"{name} was patched in no process of the run", tuple(dict.fromkeys(reasons))
+    if require:
+        return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, notes=notes, hint=_IN_PLACE),))
+    return StepResult.noted([Note(cause, "\n".join((*notes, f"next: {_IN_PLACE}")))], "warning")
 
 
 def _many(processes: int) -> str:
@@ -178,10 +227,10 @@ _RAY = "those on other machines leave no word here: look for the lines of rlpatc
 _IN_PLACE = "`rlpatch apply` with the same options patches the files themselves, which nothing passes by"
 
 
-def _reasons(folder: folders.RunFolder, plan: Plan, lost: Sequence[Loss]) -> list[str]:
+def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> list[str]:
     """What it was, as far as the processes and the scripts tell."""
-    if lost:
-        return [f"{loss.where}: {loss.why} ({loss.found or 'behind it'}): {loss.instead}" for loss in lost]
+    if gaps:
+        return [f"{gap.where}: {gap.why} ({gap.found or 'behind it'}): {gap.instead}" for gap in gaps]
     began, prefix = folder.prefixes(), plan.target.prefix
     if not began:
         return [_NONE_BEGAN]

@@ -118,7 +118,7 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> Finding:
             source = target.read(PurePosixPath(file))
             _try(recipe, source, file)
         except Problem as problem:
-            reason = reason or problem.cause.rpartition("; found ")[2]
+            reason = reason or problem.found or problem.cause
         else:
             return Finding(recipe, structure, file, engine.fingerprint(source, recipe.class_name, recipe.method), "")
     return Finding(recipe, structure, "", "", reason)

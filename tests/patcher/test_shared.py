@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures import releases
-from patcher import markers, plan
+from patcher import edits, markers, plan
 from patcher.change import PatchId, Record
 from patcher.targets import find
 from patches.projects import upstreams
@@ -58,7 +58,7 @@ class Site:
         def read(path: PurePosixPath) -> bytes:
             return (self.root / path).read_bytes()
 
-        self._write(plan.revert(self.root, read, [self.records.pop(patch)], [patch]))
+        self._write(edits.revert(self.root, read, [self.records.pop(patch)], [patch]))
 
     def _write(self, edit: Any) -> None:
         for change in edit.changes:

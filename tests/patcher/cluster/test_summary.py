@@ -152,4 +152,4 @@ def test_the_line_above_what_is_done_on_nodes(count: int, line: list[str]) -> No
     class Nodes(SearchOptions):
         nodes = tuple(f"n{number}" for number in range(1, count + 1))
 
-    assert on(Nodes()) == line
+    assert list(on(Nodes())) == line
