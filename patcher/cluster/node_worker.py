@@ -9,17 +9,15 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patcher import processes
 from patcher.change import Edit, Record
 from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.guarding import guard
-from patcher.commands.here import Here
 from patcher.errors import Kind, Problem, failed
 from patcher.notes import Note
-from patcher.report import Report
+from patcher.report import Report, StepResult
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.files import behind, digest
@@ -27,6 +25,9 @@ from patcher.store.folder import STATE
 from patcher.store.lock import silent
 from patcher.store.transaction import Recovered, Share
 from patcher.targets.target import Target
+
+if TYPE_CHECKING:
+    from patcher.commands.here import Here
 
 
 class NodeWorker:
@@ -48,6 +49,8 @@ class NodeWorker:
 
     @property
     def _here(self) -> Here:
+        from patcher.commands.here import Here
+
         return Here(self._search, silent)
 
     def ping(self) -> str:
@@ -93,14 +96,10 @@ class NodeWorker:
         """What the environment of this node, and what is installed here, says of other profilers."""
         return self._here.check(words, LaunchOptions(os.environ))
 
-    def guard(self, targets: Mapping[str, str], force: bool) -> Report:
-        """The same for ``targets`` (word → the profiler that is set up) as `apply` wants it."""
-        report = Report("apply")
-        for word, profiler in targets.items():
-            upstream, target = self._search.find(word, "apply")
-            environment = LaunchOptions(os.environ)
-            guard(report, upstream, target.version, environment, force=force, target=target, profiler=profiler)
-        return report
+    def guard(self, word: str, profiler: str, force: bool) -> StepResult:
+        """The same for the target of ``word``, whose ``profiler`` is set up, as `apply` wants it."""
+        upstream, target = self._search.find(word, "apply")
+        return self._here.guard(self._search, upstream, target, profiler, LaunchOptions(os.environ), force=force)
 
     def preflight(self, edits: Sequence[Edit]) -> tuple[Note, ...]:
         """See the store."""

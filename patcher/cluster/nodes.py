@@ -96,7 +96,7 @@ class Nodes:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
         report = Report("apply")
         guard(report, upstream, target.version, launch, force=force, profiler=profiler)
-        answers = self.group.call("guard", all_of(search.nodes, {upstream.project.name: profiler}, force))
+        answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
         unreached = StepResult(problems=tuple(problems(answers, unreachable)))
         return report.step + unreached + summary.merge(values(answers))
 

@@ -37,7 +37,7 @@ class ClusterStatus:
     nodes: tuple[NodeStatus, ...]
 
 
-def merge(reports: Mapping[str, Report]) -> StepResult:
+def merge(reports: Mapping[str, Report] | Mapping[str, StepResult]) -> StepResult:
     """The notes and problems of nodes; what several have stands there once, with their names."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
