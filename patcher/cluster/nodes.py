@@ -11,7 +11,7 @@ from patcher.cluster import summary
 from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
 from patcher.cluster.phases import TransactionResult, transact
-from patcher.cluster.recovery import RecoveryResult, recover
+from patcher.cluster.recovery import Recovery, recover
 from patcher.command_line import CommandLine
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
@@ -97,14 +97,13 @@ class Nodes:
         report = Report("apply")
         guard(report, upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
-        unreached = StepResult(problems=tuple(problems(answers, unreachable)))
-        return report.step + unreached + summary.merge(values(answers))
+        return report.step + summary.failures(answers) + summary.merge(values(answers))
 
     def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
         answers = self.group.call("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
         notes = [note for found in values(answers).values() for note in found]
-        return StepResult.noted(notes) + StepResult(problems=tuple(problems(answers, unreachable)))
+        return StepResult.noted(notes) + summary.failures(answers)
 
     def commit(self, work: Work, verb: str) -> Committed:
         """See `Where`; nodes on which nothing would change take no part."""
@@ -179,7 +178,7 @@ class Nodes:
     def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, NodeSurvey], StepResult]:
         self._on_phase("probe")
         answers = self.group.call("survey", all_of(self.group.names, words, command, _beside(words)))
-        return values(answers), StepResult(problems=tuple(problems(answers, unreachable)))
+        return values(answers), summary.failures(answers)
 
     def _chosen(self, surveys: dict[str, NodeSurvey]) -> tuple[dict[str, NodeSurvey], StepResult]:
         """The nodes that have a target, if only these are wanted."""
@@ -220,7 +219,7 @@ class Nodes:
                     edits.setdefault(node, []).append(edit._replace(root=mirror.place(edit.root, node)))
         return edits
 
-    def _recover(self) -> tuple[StepResult, RecoveryResult]:
+    def _recover(self) -> tuple[StepResult, Recovery]:
         result = recover(self.group, self._gone, self._recover_command)
         step = StepResult(problems=tuple(result.problems))
         for node, one in result.roots:

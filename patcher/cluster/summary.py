@@ -57,7 +57,7 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running
         tuple(_entry(node, surveys[node], reports[node], running.get(node, Answer())) for node in surveys)
     )
     patched = {node: report for node, report in values(reports).items() if json_of(report.data)["patches"]}
-    step = StepResult((*table(json_of(data)), *_grouped(patched))) + _both(reports)
+    step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(values(reports)) + failures(reports)
     busy = sum(bool(entry.running) for entry in data.nodes)
     if busy and patched:
         text = f"engines run on {busy} of {len(data.nodes)} nodes: what was patched since they started they do not have"
@@ -65,9 +65,9 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running
     return Report("status", step, data=data)
 
 
-def _both(reports: Mapping[str, Answer]) -> StepResult:
-    """What the nodes report beside their lines, and which give no answer."""
-    return merge(values(reports)) + StepResult(problems=tuple(problems(reports, unreachable)))
+def failures(answers: Mapping[str, Answer]) -> StepResult:
+    """The problems of nodes, and which give no answer, before anything is changed."""
+    return StepResult(problems=tuple(problems(answers, unreachable)))
 
 
 def _grouped(reports: Mapping[str, Report]) -> Iterator[str]:
@@ -115,7 +115,7 @@ def check(report: Report, answers: Mapping[str, Answer]) -> Report:
     """What is known of other profilers on nodes, below what ``report`` has already, once for all that are alike."""
     reports = values(answers)
     report.data["nodes"] = {node: one.data for node, one in reports.items()}
-    report.add(StepResult(tuple(_grouped(reports))) + _both(answers))
+    report.add(StepResult(tuple(_grouped(reports))) + merge(reports) + failures(answers))
     return report
 
 
