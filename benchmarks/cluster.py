@@ -75,7 +75,7 @@ def report(count: int, address: str, site: Path) -> None:
     ping = timed(lambda: group.call("ping", all_of(group.names)))
     started = time.perf_counter()
     # The nodes of this benchmark see one folder, so one of them does the work, and all elect, wait and verify.
-    transact(group, {name: [edit(site)] for name in group.names}, lambda _phase: None)
+    transact(group, {name: [edit(site)] for name in group.names})
     phases = time.perf_counter() - started
     group.close()
     print(

@@ -26,7 +26,7 @@ from patcher.store import transaction as store
 from patcher.store.registry import Journal
 from patcher.targets import applied
 from patcher.targets import find as targets
-from patcher.targets.applied import Diff, Files, PatchPayload, RevertedFile
+from patcher.targets.applied import Diff, Files, PatchPayload, Reverted
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Project, Target
 
@@ -119,14 +119,6 @@ def _apply(machine: Machine, dry_run: bool) -> Report:
     if any(plan.changed for plan in plans) and not dry_run:
         lines += [*applied.next_lines(*machine.words), *applied.restart_lines()]
     return Report("apply", step + StepResult(tuple(lines)), data=Applied(dry_run, _payload(plans)))
-
-
-@dataclass(frozen=True)
-class Reverted:
-    """The result of ``revert``."""
-
-    dry_run: bool
-    files: tuple[RevertedFile, ...] = ()
 
 
 def revert(machine: Machine, *, dry_run: bool) -> Report:

@@ -51,11 +51,10 @@ class Nodes:
         with_target: bool = False,
         gone: Sequence[str] = (),
         left_out: str = "",
-        on_phase: Callable[[str], None] = lambda _phase: None,
     ) -> None:
         self.group = group
         self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
-        self._recover_command, self._left_out, self._on_phase = recover_command, left_out, on_phase
+        self._recover_command, self._left_out = recover_command, left_out
         self._mirrors = Mirrors()
 
     def within(self, work: Callable[[], Report]) -> Report:
@@ -110,7 +109,7 @@ class Nodes:
         edits = self._edits(work)
         if not edits:
             return Committed(StepResult())
-        result = transact(self.group, edits, self._on_phase, self._recover_command)
+        result = transact(self.group, edits, self._recover_command)
         nodes = {
             node: {"written": list(result.written.get(node, ())), "shares": result.followers.get(node)}
             for node in edits
@@ -176,7 +175,6 @@ class Nodes:
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
     def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, NodeSurvey], StepResult]:
-        self._on_phase("probe")
         answers = self.group.call("survey", all_of(self.group.names, words, command, _beside(words)))
         return values(answers), summary.failures(answers)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from patcher import interrupts
@@ -78,13 +78,9 @@ class _Transaction(NamedTuple):
 
 
 def transact(
-    group: NodeGroup,
-    work: Mapping[str, Sequence[Edit]],
-    on_phase: Callable[[str], None],
-    recover_command: str = "rlpatch recover --ray",
+    group: NodeGroup, work: Mapping[str, Sequence[Edit]], recover_command: str = "rlpatch recover --ray"
 ) -> TransactionResult:
-    """Do the edits of all nodes, or nothing; ``on_phase`` gets each phase, ``recover_command`` goes on with what was
-    interrupted.
+    """Do the edits of all nodes, or nothing; ``recover_command`` goes on with what was interrupted.
 
     Raises Problem: what a node says (nothing is changed then), ROLLED_BACK where one was lost before the decision,
     ROLLBACK_INCOMPLETE where one was lost after it, FOREIGN_EDIT where all ended but files were changed meanwhile,
@@ -93,10 +89,8 @@ def transact(
     with interrupts.deferred():
         transaction, followers = _elect(group, work, recover_command)
         try:
-            on_phase(f"prepare on {len(transaction.roots)} nodes")
             prepared = _prepare(transaction)
             interrupts.look()
-            on_phase("commit")
             _decide(transaction)
         except KeyboardInterrupt:
             unreached = _abort(transaction)
@@ -104,7 +98,6 @@ def transact(
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
         _go_ahead(transaction)
-    on_phase("verify")
     return TransactionResult(
         {node: _written(edits) for node, edits in transaction.edits.items()},
         tuple(dict.fromkeys(note for notes, _ in prepared.values() for note in notes)),

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from patcher.commands.applying import on
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
-from patcher.report import OMIT_NONE, Report, StepResult
-from patcher.targets.applied import Removal, RevertedFile, removal, restart_lines
+from patcher.report import Report, StepResult
+from patcher.targets.applied import Removal, Reverted, removal, restart_lines
 from patches import projects
 
 if TYPE_CHECKING:
     from patcher.change import PatchId
     from patcher.commands.finding import Search
     from patcher.commands.where import Where
-
-
-@dataclass(frozen=True)
-class Reverted:
-    """The result of ``revert``; ``nodes`` is what was written on which node of a cluster."""
-
-    dry_run: bool
-    files: tuple[RevertedFile, ...] = ()
-    nodes: Mapping[str, Mapping[str, object]] | None = field(default=None, metadata=OMIT_NONE)
-    restart: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:

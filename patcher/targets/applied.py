@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
@@ -114,6 +114,19 @@ class RevertedFile:
     path: str
     reverted: bool
     nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class Reverted:
+    """The result of ``revert``; ``nodes`` is what was written on which node of a cluster.
+
+    ``restart`` are the processes that may hold the code as it was, where they were looked for.
+    """
+
+    dry_run: bool
+    files: tuple[RevertedFile, ...] = ()
+    nodes: Mapping[str, Mapping[str, object]] | None = field(default=None, metadata=OMIT_NONE)
+    restart: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 class Removal(NamedTuple):

@@ -43,7 +43,7 @@ def group(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> Processes:
 
 
 def drive(group: Processes, edit: Callable[[Path], object] = applying) -> None:
-    transact(group, {name: [edit(site)] for name, site in group.sites.items()}, lambda _phase: None)  # type: ignore[list-item]
+    transact(group, {name: [edit(site)] for name, site in group.sites.items()})  # type: ignore[list-item]
 
 
 def recovered(group: Processes, *gone: str) -> list[Problem]:
@@ -329,7 +329,7 @@ def test_several_roots_of_a_node_are_one_part_each(sites: Sites, tmp_path: Path)
     group = Processes(sites)
     work = {name: [applying(site)] for name, site in sites.items()}
     work["n2"].append(applying(more))
-    done = transact(group, work, lambda _phase: None)
+    done = transact(group, work)
     group.close()
     assert done.written["n2"] == (str(sites["n2"] / WORKER), str(more / WORKER))
     assert (more / WORKER).read_bytes() == patched()
@@ -512,7 +512,7 @@ def test_where_all_went_back_nobody_is_said_to_be_out_of_reach(group: Processes,
     work = {name: [applying(site)] for name, site in sites.items()}
     (sites["n2"] / WORKER).write_bytes(b"theirs = 1\n")
     with pytest.raises(Problem, match="not the one that was looked at") as caught:
-        transact(group, work, lambda _phase: None)
+        transact(group, work)
     group.close()
     assert "not reached" not in " ".join(caught.value.notes)
     assert contents(sites) == [PRISTINE, b"theirs = 1\n", PRISTINE]
