@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
 from patcher.targets import locate
 
@@ -130,22 +131,24 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
     source = (pkgutil.get_data(__package__, "locate.py") or b"").decode()
     # -B: to look at an environment writes nothing into it.
     command = [program, "-B", "-c", source, *packages]
+    process: subprocess.Popen[bytes] | None = None
     try:
-        # A session of its own, so that children which hold the pipe open can be ended with it.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise _not_python(program, error.strerror or str(error)) from None
-    try:
+        with interrupts.deferred():  # between the start and the assignment nobody could end it
+            # A session of its own, so that children which hold the pipe open can be ended with it.
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
         out, err = process.communicate(timeout=timeout)
     except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        elif isinstance(error, OSError):
+            raise _not_python(program, error.strerror or str(error)) from None
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         raise Problem(
