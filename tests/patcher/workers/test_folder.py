@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -252,6 +253,28 @@ def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
     assert abs(folder.read().requests["rollout"].written - time.time()) < 60
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
     assert (request.windows, request.asks(3), request.asks(1)) == (2, True, False)
+
+
+def test_a_request_is_whole_on_the_disk_before_it_has_its_name(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bytes] = []
+    folder = Folder(saved.path)
+
+    def sync(descriptor: int) -> None:
+        assert not folder.file("rollout").exists()
+        synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file = folder.write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert synced == [file.read_bytes()]
+
+
+def test_workers_of_another_user_may_read_a_request_as_far_as_the_umask_lets_them(saved: Saved) -> None:
+    before = os.umask(0o026)
+    try:
+        file = Folder(saved.path).write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:
