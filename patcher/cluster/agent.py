@@ -22,9 +22,9 @@ from patcher.notes import Note
 from patcher.report import Report
 from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import behind, digest
+from patcher.store.filesystem.files import behind, digest
+from patcher.store.filesystem.lock import silent
 from patcher.store.folder import STATE
-from patcher.store.lock import silent
 from patcher.store.transaction import Recovered, Share
 from patcher.targets.target import Discovery, Target
 

@@ -20,7 +20,7 @@ from patcher.cluster.crew import Crew, all_of, failed, listed, problems, togethe
 from patcher.cluster.values import Answer, Standing
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Recovered
 
 _LEFT = "look at what was changed, then the same command again"

@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from patcher.change import Change, Edit, PatchId, Record
-from patcher.store import bytecode, files, rights
-from patcher.store.files import BYTECODE, digest, observe, same
+from patcher.store.filesystem import bytecode, files, rights
+from patcher.store.filesystem.files import BYTECODE, digest, observe, same
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import resolved
 from patcher.store.preflight import current, lost_link
 from patcher.store.registry import Entry, Move, Registry
-from patcher.store.rights import Node
 
 _SECOND = 1_000_000_000
 

@@ -1,7 +1,7 @@
 """The store folder ``.rlpatch`` of one root, read as something that anybody may have put there.
 
     .gitignore      "*": the folder ignores itself
-    lock            see `patcher.store.lock`
+    lock            see `patcher.store.filesystem.lock`
     state.json      the registry: applied patches in the order of application, patched files, folder times
     <sha256>        the bytes of a pristine file or of a removed .pyc
     journal.json    an unfinished transaction, and next.json the registry that it leads to
@@ -29,11 +29,12 @@ from typing import NoReturn
 
 from patcher.change import Record
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, STORE, registry, rights
-from patcher.store.files import TEMPORARY, digest, discard, observe, place
-from patcher.store.opened import Opened, opened, resolved
+from patcher.store import CLAIM, LOCK, STORE, registry
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place
+from patcher.store.filesystem.opened import Opened, opened, resolved
+from patcher.store.filesystem.rights import Node, differences
 from patcher.store.registry import Entry, Journal, Registry
-from patcher.store.rights import Node, differences
 
 STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
     "state.json",

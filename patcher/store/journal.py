@@ -20,12 +20,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files, rights
-from patcher.store.files import observe, put, remove, same, sync
+from patcher.store.filesystem import bytecode, files, rights
+from patcher.store.filesystem.files import observe, put, remove, same, sync
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
-from patcher.store.opened import resolved
 from patcher.store.registry import Journal, Move
-from patcher.store.rights import Node
 
 
 class Recovered(NamedTuple):

@@ -19,12 +19,12 @@ from pathlib import Path
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store import bytecode, mounts, rights
-from patcher.store.files import BYTECODE, observe
+from patcher.store.filesystem import bytecode, mounts, rights
+from patcher.store.filesystem.files import BYTECODE, observe
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import resolved
 from patcher.store.registry import Entry
-from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
 

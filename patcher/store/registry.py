@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from patcher.change import PatchId, Record
 from patcher.store import STORE
-from patcher.store.files import Folder
-from patcher.store.rights import Attributes, Node, recorded
+from patcher.store.filesystem.files import Folder
+from patcher.store.filesystem.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")

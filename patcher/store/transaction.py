@@ -26,9 +26,9 @@ from patcher import interrupts
 from patcher.change import Edit, Record
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store import lock
 from patcher.store.draft import Draft, drafted, idle
-from patcher.store.files import sync
+from patcher.store.filesystem import lock
+from patcher.store.filesystem.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import NOTHING, Elsewhere, Recovered, perform, settle
 from patcher.store.preflight import preflight

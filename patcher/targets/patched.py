@@ -10,7 +10,7 @@ from patcher import markers
 from patcher.change import Record
 from patcher.errors import Kind, Problem
 from patcher.state import file_state
-from patcher.store import files as store_files
+from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
 
 if TYPE_CHECKING:

@@ -19,11 +19,12 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import STORE, lock
+from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import digest
+from patcher.store.filesystem import lock
+from patcher.store.filesystem.files import digest
+from patcher.store.filesystem.opened import Opened
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import Opened
 from patcher.store.transaction import Share
 from tests.matrix import CRASH, thinned
 from tests.patcher.store.killer import killed, seen

@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
-from patcher.store.opened import opened
+from patcher.store.filesystem.opened import opened
 
 ACL = "system.posix_acl_access"
 _INHERITED = "system.posix_acl_default"

@@ -17,9 +17,10 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.store import STORE, rights
-from patcher.store.opened import Opened, opened
-from patcher.store.rights import Node
+from patcher.store import STORE
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.opened import Opened, opened
+from patcher.store.filesystem.rights import Node
 
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"

@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, mounts
-from patcher.store.files import remove
-from patcher.store.opened import opened
+from patcher.store import CLAIM, LOCK
+from patcher.store.filesystem import mounts
+from patcher.store.filesystem.files import remove
+from patcher.store.filesystem.opened import opened
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
