@@ -56,7 +56,7 @@ class PatchedRoot(NamedTuple):
             data = self.read(path)
             pristine = None if data is None else store.backup(path)
             changed = "" if data is None else store.changed_rights(path)
-            left = None if data is None else store.left_as_given(path, data)
+            left = None if data is None else store.as_written(path, data)
             states.append(file_state(data, pristine, record.patch, str(path), changed, left))
         return states
 

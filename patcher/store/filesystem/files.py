@@ -27,7 +27,7 @@ BYTECODE = "__pycache__"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
-class Folder(NamedTuple):
+class FolderState(NamedTuple):
     """The times of a folder and a digest of the names in it, ours left out."""
 
     names: str
@@ -166,7 +166,7 @@ def sync(path: Path) -> None:
         folder.sync()
 
 
-def folder(path: Path) -> Folder | None:
+def folder(path: Path) -> FolderState | None:
     """The times and names of the folder at ``path`` now; None when there is none. Raises OSError."""
     try:
         with opened(path) as found:
@@ -175,10 +175,10 @@ def folder(path: Path) -> Folder | None:
         return None
 
 
-def _folder(found: Opened) -> Folder:
+def _folder(found: Opened) -> FolderState:
     status = found.status()
     names = sorted(os.fsencode(name) for name in found.names() if not _ours(name))
-    return Folder(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
+    return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
 def _regular(status: os.stat_result, path: Path) -> None:
@@ -205,7 +205,7 @@ def discard(found: Opened, name: str) -> None:
             found.remove(name)
 
 
-def rewind(path: Path, kept: Folder | None) -> None:
+def rewind(path: Path, kept: FolderState | None) -> None:
     """Put the times of the folder back, if it holds the names that it held when they were ``kept``.
 
     With other names in it somebody else changed the folder, and the time tells that truly: Python's import
