@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from patcher import markers
-from patcher.change import Record
+from patcher.change import PatchId, Record
 from patcher.errors import Kind, Problem
-from patcher.state import file_state
+from patcher.state import FileState, file_state
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
-
-if TYPE_CHECKING:
-    from patcher.change import PatchId, Record
-    from patcher.state import FileState
-    from patcher.targets.target import Discovery, Target
+from patcher.targets.target import Discovery, Target
 
 
 class PatchedRoot(NamedTuple):
@@ -40,10 +36,8 @@ class PatchedRoot(NamedTuple):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            cause = f"cannot be read: {error.strerror}"
-            raise Problem(
-                Kind.ENVIRONMENT, cause, str(self.path / path), "run rlpatch as the owner of the file"
-            ) from None
+            cause, hint = f"cannot be read: {error.strerror}", "run rlpatch as the owner of the file"
+            raise Problem(Kind.ENVIRONMENT, cause, str(self.path / path), hint) from None
 
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""
@@ -66,24 +60,25 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
 
     Raises Problem(ENVIRONMENT) for a store or a file that cannot be read.
     """
-    roots = []
-    for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
-        here = tuple(target for target in found.targets if target.root == path)
-        stored, pending = _stored(path) if path in found.stores else ((), False)
-        records = tuple(record for record in stored if not wanted or record.patch.target in wanted)
-        places = (file for target in here for file in target.project.files)
-        files = dict.fromkeys([*(file for record in records for file in record.files), *places])
-        root = PatchedRoot(path, here, records, tuple(file for file in files if (path / file).is_file()), pending)
-        lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
-        if records or lost or root.pending:
-            roots.append(PatchedRoot(path, here, (*records, *lost), root.files, root.pending))
-    return roots
+    paths = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
+    roots = (_root(path, found, wanted) for path in paths)
+    return [root for root in roots if root.records or root.pending]
 
 
-def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
-    """What the store below ``path`` has registered, and whether a run was interrupted there."""
-    store_folder = StoreFolder(path)
-    return store_folder.records(), store_folder.unfinished()
+def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
+    """The root at ``path`` with the wanted patches, those of its store and those that only marks tell of."""
+    targets = tuple(target for target in found.targets if target.root == path)
+    store = StoreFolder(path) if path in found.stores else None
+    records = [record for record in (store.records() if store else ()) if _is_wanted(record, wanted)]
+    named = [file for record in records for file in record.files]
+    named += [file for target in targets for file in target.project.files]
+    files = tuple(file for file in dict.fromkeys(named) if (path / file).is_file())
+    root = PatchedRoot(path, targets, tuple(records), files, store is not None and store.unfinished())
+    return root._replace(records=(*records, *(one for one in _unregistered(root) if _is_wanted(one, wanted))))
+
+
+def _is_wanted(record: Record, wanted: Collection[str]) -> bool:
+    return not wanted or record.patch.target in wanted
 
 
 def _unregistered(root: PatchedRoot) -> list[Record]:

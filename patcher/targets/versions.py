@@ -167,23 +167,28 @@ def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Sou
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
     moved.
     """
-    sources = [source for source in recorded if source is not None]
-    if git is not None and git.tag:
-        sources.insert(0, Source(git.version, f"git tag {git.tag}"))
-    elif git is not None and git.version:
-        described = Source(git.version, f"git describe, after {git.near}")
-        stale = [source for source in sources if _older(source.version, git.near)]
-        sources = [*(source for source in sources if source not in stale), described, *stale]
-    best = next((s for s in sources if not lies(s.version)), sources[0] if sources else Source("", "nothing"))
-    others = [s for s in recorded if s is not None and not _agree(s.version, best.version)]
-    doubts = [
+    ranked = _ranked([source for source in recorded if source is not None], git)
+    best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", "nothing"))
+    doubts = (
         Note(
-            f"took version {best.version or 'unknown'}, not {s.version}",
-            f"{s.says} says {s.version}; {best.says} says {best.version} and is believed",
+            f"took version {best.version or 'unknown'}, not {other.version}",
+            f"{other.says} says {other.version}; {best.says} says {best.version} and is believed",
         )
-        for s in others
-    ]
+        for other in recorded
+        if other is not None and not _agree(other.version, best.version)
+    )
     return best, tuple(doubts)
+
+
+def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
+    """The sources and what git says, most trusted first."""
+    if git is None or not git.version:
+        return recorded
+    if git.tag:
+        return [Source(git.version, f"git tag {git.tag}"), *recorded]
+    stale = [source for source in recorded if _older(source.version, git.near)]
+    current = [source for source in recorded if source not in stale]
+    return [*current, Source(git.version, f"git describe, after {git.near}"), *stale]
 
 
 def _headers(path: Path) -> dict[str, str]:
