@@ -17,9 +17,9 @@ from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.targets import versions
 from patcher.workers import life, progress
-from patcher.workers.folder import Filed, Folder
-from patcher.workers.progress import AT_WORK, Row, Survey
-from patcher.workers.request import Request
+from patcher.workers.folder import FiledRequest, StateFolder
+from patcher.workers.progress import AT_WORK, Progress, WorkerProgress
+from patcher.workers.request import TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
 
@@ -65,9 +65,9 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     nothing is.
     """
     options = options._replace(window=window_of(options))
-    folder, now = Folder(save_path.resolve()), time.time()
+    folder, now = StateFolder(save_path.resolve()), time.time()
     try:
-        found = progress.survey(folder, now)
+        found = progress.collect(folder, now)
     except OSError as error:
         raise watching.unreadable(folder, error) from None
     report = Report("trigger")
@@ -95,13 +95,13 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     return report
 
 
-def _look(folder: Folder, taking: Worker, filed: Filed) -> Survey:
+def _look(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:
     """How far the workers are that wait for requests as ``taking`` does."""
 
     def wanted(worker: Worker) -> bool:
         return worker.on_demand and (worker.stage, worker.target) == (taking.stage, taking.target)
 
-    return progress.survey(folder, time.time(), wanted=wanted, asked=filed)
+    return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
 
 
 def window_of(options: TriggerOptions) -> str:
@@ -124,7 +124,7 @@ def window_of(options: TriggerOptions) -> str:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: Folder, found: Survey, options: TriggerOptions) -> list[Row]:
+def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers that take requests for the unit, all of one stage; Problem where there is none."""
     if not found.rows:
         raise watching.nobody(folder, found)
@@ -149,7 +149,7 @@ def _living(folder: Folder, found: Survey, options: TriggerOptions) -> list[Row]
     return living
 
 
-def _taking(report: Report, living: Sequence[Row], options: TriggerOptions) -> list[Row]:
+def _taking(report: Report, living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
     """Those of the ranks that are meant; Problem (USAGE) where there is none."""
     asked = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
     there = ", ".join(map(str, sorted({row.worker.rank for row in living})))
@@ -170,7 +170,7 @@ def _of_target(worker: Worker, word: str) -> bool:
     return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
 
 
-def _of_stage(rows: Sequence[Row], options: TriggerOptions) -> list[Row]:
+def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
     """Those of the stage that is meant, and that count the unit; Problem (USAGE) where it is none, or several."""
     stages = sorted({row.worker.stage for row in rows})
     if options.stage and options.stage not in stages:
@@ -202,7 +202,7 @@ def _moved(window: str, first: int) -> str:
 # ---------------------------------------------------------------- the request
 
 
-def _request(report: Report, rows: Sequence[Row], options: TriggerOptions, now: float) -> Request:
+def _request(report: Report, rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
     worker = rows[0].worker
     heard = [row for row in rows if not row.life.silent]
     for row in rows:
@@ -218,13 +218,13 @@ def _request(report: Report, rows: Sequence[Row], options: TriggerOptions, now: 
     if turns and min(turns) < max(turns):
         report.note(f"the workers are at {worker.turns}s {min(turns)} to {max(turns)}")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
-    return Request(
+    return TriggerRequest(
         id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.load, tail=options.tail,
         context=options.context, expires=now + options.expires,
     )  # fmt: skip
 
 
-def _refuse_pending(report: Report, folder: Folder, found: Survey, stage: str, options: TriggerOptions) -> None:
+def _refuse_pending(report: Report, folder: StateFolder, found: Progress, stage: str, options: TriggerOptions) -> None:
     """Raise Problem where a request is still to be served; say what becomes of one that nobody will serve."""
     file = folder.file(stage)
     for one in found.skipped:
@@ -250,10 +250,10 @@ def _refuse_pending(report: Report, folder: Folder, found: Survey, stage: str, o
 _ROLLOUT = tuple(unit.name for unit in Rollout.UNITS)
 
 
-def _written(folder: Folder, stage: str, request: Request) -> Filed:
+def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
         file = folder.write(stage, request)
-        return Filed(request, os.lstat(file).st_mtime)
+        return FiledRequest(request, os.lstat(file).st_mtime)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
         closed = "ask as the user of the run, or let yours write there"
@@ -263,7 +263,7 @@ def _written(folder: Folder, stage: str, request: Request) -> Filed:
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _look_again(report: Report, folder: Folder, rows: Sequence[Row], request: Request) -> None:
+def _look_again(report: Report, folder: StateFolder, rows: Sequence[WorkerProgress], request: TriggerRequest) -> None:
     """Say who has begun the rollout that is meant before the request was there: such a worker looks no more in it."""
     taking = {(row.worker.place, row.worker.pid) for row in rows}
     now = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
@@ -274,7 +274,7 @@ def _look_again(report: Report, folder: Folder, rows: Sequence[Row], request: Re
         report.warn(begun, "who looked before the request was there leaves no trace: --replace asks for the next one")
 
 
-def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> list[str]:
+def _said(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> list[str]:
     worker = rows[0].worker
     of = f"{worker.turns} {request.at}"
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
@@ -287,11 +287,11 @@ def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> lis
     ]
 
 
-def _named(rows: Sequence[Row]) -> str:
+def _named(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
     return ", ".join(names) + more
 
 
-def _workers(rows: Sequence[Row]) -> str:
+def _workers(rows: Sequence[WorkerProgress]) -> str:
     return "1 worker" if len(rows) == 1 else f"{len(rows)} workers"

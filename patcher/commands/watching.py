@@ -14,8 +14,8 @@ from patcher.errors import Kind, Problem, refused
 from patcher.report import Report
 from patcher.traces import states
 from patcher.workers import progress
-from patcher.workers.folder import Folder
-from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Row, Survey, Trace
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Progress, SavedTrace, WorkerProgress
 
 if TYPE_CHECKING:
     from patcher.workers.worker import Worker
@@ -67,20 +67,20 @@ def watch(save_path: Path, options: WatchOptions, shown: Shown) -> Report:
     """
     report = Report("watch")
 
-    def look(folder: Folder) -> Survey:
-        return progress.survey(folder, time.time(), wanted=options.wanted)
+    def look(folder: StateFolder) -> Progress:
+        return progress.collect(folder, time.time(), wanted=options.wanted)
 
     watched(report, save_path, options, shown, look)
     return report
 
 
 def watched(
-    report: Report, save_path: Path, options: WatchOptions, shown: Shown, look: Callable[[Folder], Survey]
+    report: Report, save_path: Path, options: WatchOptions, shown: Shown, look: Callable[[StateFolder], Progress]
 ) -> None:
     """Wait until what ``look`` finds is settled, and put into the report where the workers stand then."""
     if save_path.exists() and not save_path.is_dir():
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
-    folder = Folder(save_path.resolve())
+    folder = StateFolder(save_path.resolve())
     with shown(report.lines) as screen:
         found, data, ended = _settled(folder, options, screen, look)
     report.data.update({**data, "ended": ended})
@@ -90,8 +90,8 @@ def watched(
 
 
 def _settled(
-    folder: Folder, options: WatchOptions, screen: Screen, look: Callable[[Folder], Survey]
-) -> tuple[Survey, dict[str, Any], str]:
+    folder: StateFolder, options: WatchOptions, screen: Screen, look: Callable[[StateFolder], Progress]
+) -> tuple[Progress, dict[str, Any], str]:
     """What was found when nobody was to be waited for any more, or not any longer."""
     sizes, stopped = _Sizes(), ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
@@ -112,14 +112,14 @@ def _settled(
             stopped = STOPPED
 
 
-def unreadable(folder: Folder, error: OSError) -> Problem:
+def unreadable(folder: StateFolder, error: OSError) -> Problem:
     """What is said of a folder of states that cannot be read."""
     if isinstance(error, PermissionError):
         return refused(error)
     return Problem(Kind.ENVIRONMENT, f"{folder.path} cannot be read: {error.strerror or error}", str(folder.path))
 
 
-def _ended(found: Survey, options: WatchOptions) -> str:
+def _ended(found: Progress, options: WatchOptions) -> str:
     """How it ended; "" where it goes on."""
     there = {row.worker.stage for row in found.rows}
     if not found.settled or not there.issuperset(options.stages):
@@ -134,9 +134,9 @@ class _Sizes:
     """The sizes of traces, each measured once: a folder of torch_npu holds thousands of files."""
 
     def __init__(self) -> None:
-        self._known: dict[Trace, int | None] = {}
+        self._known: dict[SavedTrace, int | None] = {}
 
-    def of(self, trace: Trace) -> int | None:
+    def of(self, trace: SavedTrace) -> int | None:
         """Bytes on disk; None where it is no longer there."""
         if trace not in self._known:
             try:
@@ -146,7 +146,7 @@ class _Sizes:
         return self._known[trace]
 
 
-def _data(folder: Folder, found: Survey, sizes: _Sizes) -> dict[str, Any]:
+def _data(folder: StateFolder, found: Progress, sizes: _Sizes) -> dict[str, Any]:
     return {
         "folder": str(folder.save_path),
         "workers": [_row(row, sizes) for row in found.rows],
@@ -159,7 +159,7 @@ def _data(folder: Folder, found: Survey, sizes: _Sizes) -> dict[str, Any]:
     }
 
 
-def _row(row: Row, sizes: _Sizes) -> dict[str, Any]:
+def _row(row: WorkerProgress, sizes: _Sizes) -> dict[str, Any]:
     worker = row.worker
     traces = [{"path": str(trace.path), "size": sizes.of(trace)} for trace in row.traces]
     return {
@@ -178,7 +178,7 @@ def _row(row: Row, sizes: _Sizes) -> dict[str, Any]:
 # ---------------------------------------------------------------- the words
 
 
-def _tell(report: Report, screen: Screen, folder: Folder, found: Survey, options: WatchOptions) -> None:
+def _tell(report: Report, screen: Screen, folder: StateFolder, found: Progress, options: WatchOptions) -> None:
     """Say below the table what was saved, and as an error what was not."""
     for one in found.skipped:
         report.warn("a file there is none that a probe writes, and is left out", f"{one.file}: {one.why}")
@@ -202,7 +202,7 @@ def _tell(report: Report, screen: Screen, folder: Folder, found: Survey, options
     report.problems.append(Problem(kind, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more)))
 
 
-def nobody(folder: Folder, found: Survey, stages: Sequence[str] = ()) -> Problem:
+def nobody(folder: StateFolder, found: Progress, stages: Sequence[str] = ()) -> Problem:
     """That no worker is there to be watched, or to be asked."""
     of = f" of {', '.join(stages)}" if stages else ""
     cause = f"no worker{of} has written its state into {folder.path}"
@@ -236,7 +236,7 @@ def _pending(data: dict[str, Any]) -> Iterator[str]:
             yield f"  asked for {request['window']}{''.join(conditions)} in {turn}, on {ranks}"
 
 
-def _summary(found: Survey, options: WatchOptions) -> str:
+def _summary(found: Progress, options: WatchOptions) -> str:
     counts = {outcome: sum(row.outcome == outcome for row in found.rows) for outcome in (DONE, AT_WORK, LOST, IDLE)}
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
     missing = sum(len(one.ranks) for one in found.missing)
@@ -246,26 +246,28 @@ def _summary(found: Survey, options: WatchOptions) -> str:
     return ", ".join(parts)
 
 
-def _absent(found: Survey, options: WatchOptions) -> list[str]:
+def _absent(found: Progress, options: WatchOptions) -> list[str]:
     return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
 
 
-def _cause(ended: str, found: Survey, options: WatchOptions) -> str:
-    total = len(found.asked) + sum(len(one.ranks) for one in found.missing)
-    left = total - sum(row.outcome == DONE for row in found.asked)
+def _cause(ended: str, found: Progress, options: WatchOptions) -> str:
+    total = len(found.requested) + sum(len(one.ranks) for one in found.missing)
+    left = total - sum(row.outcome == DONE for row in found.requested)
     if not total or not left:
         nothing = "nothing was asked of the workers" if not total else f"nobody of {', '.join(_absent(found, options))}"
         return nothing if ended == NOW else f"{nothing}, and the time is over"
-    lost = sum(row.outcome == LOST for row in found.asked) + sum(len(one.ranks) for one in found.missing if one.lost)
+    lost = sum(row.outcome == LOST for row in found.requested) + sum(
+        len(one.ranks) for one in found.missing if one.lost
+    )
     without = f"{lost} of {total} workers left no trace" if lost else ""
     unsaved = f"{left - lost} of {total} not saved {'yet' if ended == NOW else 'in time'}" if left > lost else ""
     return ", and ".join(filter(None, (without, unsaved)))
 
 
-def _unsaved(found: Survey, options: WatchOptions) -> list[str]:
+def _unsaved(found: Progress, options: WatchOptions) -> list[str]:
     lines = [
         f"{row.worker.stage} {row.worker.name}: {row.why or f'{row.worker.state}, {row.life.words}'}"
-        for row in found.asked if row.outcome != DONE
+        for row in found.requested if row.outcome != DONE
     ]  # fmt: skip
     for one in found.missing:
         ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")

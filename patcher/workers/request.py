@@ -12,7 +12,7 @@ SUFFIX = ".request"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TriggerRequest:
     """A window that is to be taken in the rollout, or training step, ``at``; conditions that are 0 are none.
 
     ``ranks`` and ``window`` are as they are typed, ``expires`` is in seconds since the epoch. Workers tell by the
@@ -33,8 +33,8 @@ class Request:
         """How many windows it asks for; each of them leaves a trace."""
         return self.window.count(",") + 1
 
-    def asks(self, rank: int) -> bool:
-        """Whether it asks for this rank."""
+    def includes(self, rank: int) -> bool:
+        """Whether it is for this rank."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
 
     def as_json(self) -> dict[str, Any]:
@@ -52,14 +52,14 @@ class Request:
         return f"{json.dumps({'format': forms.FORMAT, 'expires': self.expires, **settings})}\n".encode()
 
 
-def read(text: bytes) -> Request:
+def read(text: bytes) -> TriggerRequest:
     """The request in a file; ValueError, which says why, for what is none."""
     fields = forms.Fields(forms.loaded(text))
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))
         for name in ("ROLLOUT", "AT_LOAD", "AT_TAIL", "AT_CONTEXT")
     )
-    return Request(
+    return TriggerRequest(
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
         window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOWS),
         ranks=fields.text("RLPATCH_RANKS", pattern=forms.RANKS, longest=100_000),
