@@ -103,7 +103,7 @@ def turn(ray: Any, nodes: Sequence[RayNode], site: Path) -> tuple[float, float, 
 
 def surveyed(ray: Any, nodes: Sequence[RayNode], site: Path) -> RayCrew:
     """Our actors, each of which has answered."""
-    crew = RayCrew(ray, nodes, SearchOptions(path=site), " --ray")
+    crew = RayCrew(ray, nodes, SearchOptions(path=site), ("--ray",))
     crew.ask("survey", all_of(crew.names, ["vllm-ascend"], "apply", {}))
     return crew
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 from pathlib import Path
+from typing import Any
 
 from patcher.notes import Note
 
@@ -43,32 +44,56 @@ class Kind(enum.Enum):
 
 
 class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
-    """A failure that people can act on.
+    """A failure that people can act on; it is not changed once it is made (`replace`).
 
-    ``cause`` says what happened, ``where`` names the file (with the line where there is one) or the folder,
-    ``hint`` is the next command to type or the next thing to look at.
+    ``cause`` says what happened, ``where`` names the file (with the line where there is one) or the folder, ``node``
+    the nodes of a cluster that have it; ``hint`` is the next command to type (a `CommandLine`) or the next thing to
+    look at. Where something was searched, ``looked_for`` and ``found`` say what and what was there instead.
     """
 
-    def __init__(self, kind: Kind, cause: str, where: str = "", hint: str = "", notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        cause: str,
+        where: str = "",
+        hint: str = "",
+        notes: tuple[str, ...] = (),
+        *,
+        looked_for: str = "",
+        found: str = "",
+        node: str = "",
+    ) -> None:
         super().__init__(kind, cause, where, hint, notes)
         self.kind = kind
         self.cause = cause
         self.where = where
         self.hint = hint
         self.notes = notes
+        self.looked_for = looked_for
+        self.found = found
+        self.node = node
+
+    def replace(self, **fields: Any) -> Problem:
+        """The same problem with other ``fields``."""
+        return Problem(**{**vars(self), **fields})
 
     def __str__(self) -> str:
         """The whole message on as many lines as it needs."""
         return "\n  ".join((f"{self.kind.title}: {self.cause}", *self._rest))
 
     @property
+    def place(self) -> str:
+        """The nodes and where it is there."""
+        return ": ".join(filter(None, (self.node, self.where)))
+
+    @property
     def note(self) -> Note:
-        """What is said of it where the command goes on without."""
+        """The same as a note, where the command goes on without."""
         return Note(f"{self.kind.title}: {self.cause}", "\n".join(self._rest))
 
     @property
     def _rest(self) -> tuple[str, ...]:
-        where = (f"at {self.where}",) if self.where else ()
+        where = (f"at {self.place}",) if self.place else ()
         return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
 
 

@@ -26,8 +26,8 @@ class Note(NamedTuple):
         return (self.text, *self.detail.splitlines())
 
 
-class Said(NamedTuple):
-    """A note as a report says it: ``level`` is note or warning."""
+class Message(NamedTuple):
+    """A note with its ``level``: note or warning."""
 
     level: str
     text: str
@@ -39,7 +39,7 @@ class Said(NamedTuple):
         return f"{self.level}: {self.text}"
 
     @property
-    def fitted(self) -> Said:
+    def fitted(self) -> Message:
         """A note whose line is not longer than ``WIDEST``; what had to be left out stands in its detail.
 
         The texts of rlpatch are short, but names of files, versions and values that they carry need not be.

@@ -125,6 +125,11 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     )
 
 
+def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
+    """The framework's own profiler that the stage sets up instead of one of ours; "" for ours."""
+    return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
+
+
 def _before(patch: PatchId, records: Sequence[Record]) -> Record | None:
     return next((record for record in records if record.patch == patch), None)
 

@@ -1,37 +1,68 @@
-"""What a command has to say, for people and for programs."""
+"""The result of a command: for people as lines, for programs as JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TextIO
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from patcher import __version__
 from patcher.errors import Kind, Problem
-from patcher.notes import WIDEST, Said, indented
+from patcher.notes import WIDEST, Message, Note, indented
 
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
+
+
+OMIT_NONE = {"omit_none": True}
+"""Metadata of a field that is left out of the JSON where it is None."""
 
 
 class Detail(str):
     """A line of a report that is shown with ``-v``."""
 
 
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What a step of a command adds to the result; steps are put together by ``+``.
+
+    ``lines`` are for people, ``notes`` and ``problems`` go to stderr, ``done`` says in a few words what was changed.
+    """
+
+    lines: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    done: tuple[str, ...] = ()
+
+    def __add__(self, other: StepResult) -> StepResult:
+        return StepResult(
+            self.lines + other.lines,
+            self.notes + other.notes,
+            self.problems + other.problems,
+            self.done + other.done,
+        )
+
+    @classmethod
+    def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
+        """Only ``notes``, each with the ``level``."""
+        return cls(notes=tuple(Message(level, *note) for note in notes))
+
+
 class Report:
     """The result of one command.
 
-    ``lines`` are for people and go to stdout, ``data`` is what ``--json`` prints there instead; ``raw`` is output
-    that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code is that of the first
-    problem. ``done`` says in a few words what was changed, if anything was: that is true also where nobody can read
-    the rest. A report that ``tells_all`` shows the details of its notes without being asked; one that stands ``aside``
-    leaves stdout to somebody else. ``then`` is what the command goes on with once the report is shown, unless it has
-    problems: it gets what shows another report, and gives the exit code.
+    ``lines`` are for people and go to stdout, ``data`` (a dataclass, or a dict) is what ``--json`` prints there
+    instead; ``raw`` is output that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code
+    is that of the first problem. ``done`` says in a few words what was changed, if anything was: that is true also
+    where nobody can read the rest. A report that ``tells_all`` shows the details of its notes without being asked; one
+    that stands ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is
+    shown, unless it has problems: it gets what shows another report, and gives the exit code.
     """
 
     tells_all = False
@@ -39,15 +70,30 @@ class Report:
     then: Callable[[Callable[[Report], int]], int] | None = None
 
     def __init__(
-        self, command: str, *, data: Mapping[str, object] | None = None, problems: Sequence[Problem] = ()
+        self,
+        command: str,
+        step: StepResult = StepResult(),
+        *,
+        data: object = None,
+        raw: bytes | None = None,
+        problems: Sequence[Problem] = (),
     ) -> None:
         self.command = command
         self.lines: list[str] = []
-        self.data: dict[str, object] = dict(data or {})
-        self.raw: bytes | None = None
-        self.notes: list[Said] = []
+        self.data: Any = {} if data is None else data
+        self.raw = raw
+        self.notes: list[Message] = []
         self.problems: list[Problem] = list(problems)
         self.done: list[str] = []
+        self.add(step)
+
+    def add(self, step: StepResult) -> None:
+        """Put the result of a step behind what is there; a note that is there already is not repeated."""
+        self.lines += step.lines
+        self.problems += step.problems
+        self.done += step.done
+        for note in step.notes:
+            self._add_note(note)
 
     @property
     def exit_code(self) -> int:
@@ -59,16 +105,21 @@ class Report:
         """The notes, each on one line."""
         return tuple(note.line for note in self.notes)
 
+    @property
+    def step(self) -> StepResult:
+        """What people get of it, as the result of a step of another command."""
+        return StepResult(tuple(self.lines), tuple(self.notes), tuple(self.problems), tuple(self.done))
+
     def note(self, text: str, detail: str = "") -> None:
-        """Say what the reader should know; what was said before, of another target say, is not said again."""
-        self._say(Said("note", text, detail))
+        """Add what the reader should know; what is there already, of another target say, is not repeated."""
+        self._add_note(Message("note", text, detail))
 
     def warn(self, text: str, detail: str = "") -> None:
-        """Say what may be wrong."""
-        self._say(Said("warning", text, detail))
+        """Add what may be wrong."""
+        self._add_note(Message("warning", text, detail))
 
-    def _say(self, note: Said) -> None:
-        same = next((at for at, said in enumerate(self.notes) if said[:2] == note[:2]), None)
+    def _add_note(self, note: Message) -> None:
+        same = next((at for at, known in enumerate(self.notes) if known[:2] == note[:2]), None)
         if same is None:
             self.notes.append(note)
         elif note.detail not in self.notes[same].detail:
@@ -103,7 +154,7 @@ class Report:
         return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
 
     def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
-        for note in [] if quiet else [said.fitted for said in self.notes]:
+        for note in [] if quiet else [note.fitted for note in self.notes]:
             _say(_tinted(note.line), sys.stderr, color)
             for line in indented(note.detail.splitlines(), _width()) if verbose else ():
                 _say(line, sys.stderr, color)
@@ -129,7 +180,7 @@ class Report:
         problems = [
             {
                 "kind": p.kind.name.lower(), "exit_code": p.kind.exit_code, "title": p.kind.title,
-                "cause": p.cause, "where": p.where, "next": p.hint, "notes": list(p.notes),
+                "cause": p.cause, "where": p.place, "next": p.hint, "notes": list(p.notes),
             }
             for p in self.problems
         ]  # fmt: skip
@@ -138,7 +189,7 @@ class Report:
             "rlpatch": __version__,
             "command": self.command,
             "exit_code": self.exit_code,
-            "result": self.data,
+            "result": json_of(self.data),
             "messages": list(self.messages),
             "notes": [note._asdict() for note in self.notes],
             "problems": problems,
@@ -157,6 +208,19 @@ class Report:
             sys.stdout.flush()
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
+
+
+def json_of(value: Any) -> Any:
+    """``value`` as JSON has it: dataclasses become objects of their fields."""
+    if dataclasses.is_dataclass(value):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        kept = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))
+        return {field.name: json_of(one) for field, one in kept}
+    if isinstance(value, Mapping):
+        return {key: json_of(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_of(one) for one in value]
+    return value
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from patcher import markers
 from patcher.change import PatchId
+from patcher.command_line import CommandLine
 from patcher.errors import Problem
 
 
@@ -34,6 +35,7 @@ def file_state(
     ``rights`` says in words what others have changed of its mode, owner and attributes; ``left`` tells whether the
     bytes are those that rlpatch wrote, where the store knows.
     """
+    revert = CommandLine("revert")
     if data is None:
         return FileState(path, "missing", "the file is gone: was the package uninstalled?")
     try:
@@ -41,18 +43,18 @@ def file_state(
     except Problem as problem:
         return FileState(path, "tampered", f"line {problem.where}: {problem.cause}")
     if patch not in found:
-        return FileState(path, "lost", "the file was replaced and has no line of this patch: rlpatch revert forgets it")
+        return FileState(path, "lost", f"the file was replaced and has no line of this patch: {revert} forgets it")
     ours = [found[patch], *(found[shared] for shared in found[patch].uses)]
     if edited := [marked for marked in ours if not marked.intact]:
         line = edited[0].lines[0] + 1
-        return FileState(path, "tampered", f"line {line}: our lines were edited: undo that, then rlpatch revert")
+        return FileState(path, "tampered", f"line {line}: our lines were edited: undo that, then {revert}")
     if pristine is not None and markers.strip(data, found) != pristine:
         changed = "; ".join(filter(None, ("others changed lines outside of ours", rights)))
         return FileState(path, "edited", f"{changed}; a revert leaves them as they are")
     if left is False:
         if pristine is None:
             return FileState(path, "edited", "it is not as rlpatch left it, and its backup cannot be read")
-        moved = "our lines are not where rlpatch put them: rlpatch revert takes them out, the same apply puts them back"
+        moved = f"our lines are not where rlpatch put them: {revert} takes them out, the same apply puts them back"
         return FileState(path, "tampered", moved)
     if left is None:
         return FileState(path, "intact", "as far as marks tell: where the lines stood, .rlpatch alone knew")

@@ -14,7 +14,7 @@ import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
 from patcher.errors import Kind, Problem
 
-_MODULES = ("change", "edits", "errors", "interrupts", "lines", "markers", "notes", "report", "state")
+_MODULES = ("change", "command_line", "edits", "errors", "interrupts", "lines", "markers", "notes", "report", "state")
 _HERE = ("start", "archive", "originals")
 """Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
 _ROOMS = ("bundle", "store", "targets")

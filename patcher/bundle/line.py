@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn, Sequence
 
+from patcher import command_line
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
 from patcher.errors import Kind, Problem, failed
@@ -47,7 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         bundle = plans.read(pkgutil.get_data("patcher.bundle", plans.NAME) or b"")
         _parser(bundle).parse_args(typed, options)
-        report = _ran(bundle, options)
+        with command_line.started_as(_words()):
+            report = _ran(bundle, options)
     except Problem as problem:
         report = Report(options.command, problems=[problem])
     except KeyboardInterrupt:
@@ -119,16 +121,7 @@ def _wait(message: str) -> None:
 
 def _show(report: Report, options: argparse.Namespace) -> int:
     """Print the report: for programs as one line, so that those of many machines are a file of JSON lines."""
-    report.lines = [_typed(line) for line in report.lines]
-    for problem in report.problems:
-        problem.hint, problem.notes = _typed(problem.hint), tuple(map(_typed, problem.notes))
     if options.json:
         line = {"host": os.uname().nodename, **report.envelope()}
         report.raw = json.dumps(line, ensure_ascii=False, default=str).encode("utf-8", "backslashreplace") + b"\n"
     return report.show(as_json=False, quiet=options.quiet, color=None, verbose=options.verbose)
-
-
-def _typed(text: str) -> str:
-    """What is said of commands of rlpatch in the words of those that are here."""
-    ours = r"\brlpatch (?!recover --ray)(?=(apply|status|diff|revert|recover)\b)"
-    return re.sub(ours, lambda _match: f"{_words()} ", text)

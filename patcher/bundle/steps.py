@@ -16,7 +16,7 @@ from patcher.bundle.fitting import Fitted, fitted
 from patcher.bundle.plans import Bundle
 from patcher.change import Edit
 from patcher.errors import Kind, Problem, refused
-from patcher.report import Report
+from patcher.report import Report, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.registry import Journal
@@ -260,8 +260,7 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     hint = f"{again[0]}, if all machines are prepared, or {again[1]}, on all of them"
     share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
     outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
-    outcomes.noted(report, outcome.notes)
-    outcomes.ended(report, outcome.recovered)
+    report.add(StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered))
     _describe(report, fitting, "prepared")
 
 
@@ -321,16 +320,16 @@ def _settle(machine: Machine, report: Report, found: Discovery) -> None:
     """End the interrupted runs of every root; Problem (ROLLBACK_INCOMPLETE) for what waits for a decision."""
     with interrupts.deferred():
         ended = store.recover(found.stores, on_wait=machine.on_wait)
-        outcomes.ended(report, ended)
+        report.add(outcomes.ended(ended))
     if "roots" in report.data:
         report.data["roots"] = [outcomes.as_json(one) for one in ended]
 
 
 def _commit(machine: Machine, report: Report, planned: Sequence[Edit], verb: str, *, dry_run: bool) -> None:
     if dry_run:
-        outcomes.noted(report, store.preflight(planned))
+        report.add(StepResult.noted(store.preflight(planned)))
     else:
-        outcomes.commit(report, planned, verb, machine.on_wait)
+        report.add(outcomes.commit(planned, verb, machine.on_wait))
 
 
 def _left(path: Path) -> Problem:

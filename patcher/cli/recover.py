@@ -8,7 +8,6 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
-from patcher.commands import applying
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where
@@ -23,4 +22,4 @@ def command(where: Where) -> Report:
     Example:
       rlpatch recover
     """
-    return where.within(lambda: applying.recover(where))
+    return where.within(where.recover)

@@ -8,7 +8,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
-from patcher.commands import applying
+from patcher.commands import reverting
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where
@@ -30,4 +30,4 @@ def command(targets: tuple[str, ...], stage: str | None, role: str | None, where
       rlpatch revert vllm-ascend --path /vllm-workspace/vllm-ascend
       rlpatch revert verl --stage compute-log-prob --role ref
     """
-    return where.within(lambda: applying.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run))
+    return where.within(lambda: reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run))

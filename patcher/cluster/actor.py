@@ -28,7 +28,7 @@ class NodeActor:
         path = search["path"]
         # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
         python = search["python"] or (None if path else sys.executable)
-        self._agent = Agent(SearchOptions(path and Path(path), python, tuple(typed[1:])), search["option"])
+        self._agent = Agent(SearchOptions(path and Path(path), python, tuple(typed[1:])), search["origin"])
 
     def answer(self, question: bytes) -> bytes:
         """The pickled answer to a pickled question and its arguments."""

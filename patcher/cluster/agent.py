@@ -32,13 +32,12 @@ from patcher.targets.target import Discovery, Target
 class Agent:
     """The commands of one node.
 
-    ``search`` is where it looks for targets, ``option`` what the user typed for that, ``wait`` how long it waits for a
+    ``search`` is where it looks for targets, ``origin`` what the user typed for that, ``wait`` how long it waits for a
     lock.
     """
 
-    def __init__(self, search: SearchOptions, option: str = "", wait: float = 20) -> None:
-        self._given = search
-        self._option = option
+    def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
+        self._given = search._replace(origin=origin)
         self._wait = wait
         self._held = contextlib.ExitStack()
 
@@ -102,12 +101,7 @@ class Agent:
 
     def status(self, words: Sequence[str]) -> Report:
         """What is patched here."""
-        report = self._here.status(words)
-        report.lines = [line.replace(self._search.option, self._option) for line in report.lines]
-        report.notes = [
-            note._replace(text=note.text.replace(self._search.option, self._option)) for note in report.notes
-        ]
-        return report
+        return self._here.status(words)
 
     def check(self, words: Sequence[str]) -> Report:
         """What the environment of this node, and what is installed here, says of other profilers."""
@@ -194,7 +188,7 @@ class Agent:
     def _found(self, target: Target, packages: Mapping[str, Collection[str]]) -> Found:
         beside = tuple(package for package in packages.get(target.project.name, ()) if target.beside(package))
         root, installed_as, version_from, found_by, notes = target[2:7]
-        if self._search.python and " --python " not in self._option:
+        if self._search.python and "--python" not in self._search.words:
             found_by = f"the Python of Ray's workers, {self._search.python}"
         return Found(
             target.project.name, target.version, str(root), installed_as, version_from, found_by, notes, beside
@@ -221,7 +215,7 @@ def answer(agent: Agent, question: str, arguments: Sequence[Any]) -> tuple[objec
     try:
         return method(*arguments), None
     except Problem as problem:
-        return None, Problem(problem.kind, problem.cause, problem.where, problem.hint, problem.notes)
+        return None, problem.replace()
     except OSError as error:
         return None, failed(error)
     except Exception as error:

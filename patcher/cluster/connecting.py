@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayCrew, RayNode
 from patcher.cluster.rays import connect as connect_ray
+from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
 from patcher.report import Report
@@ -41,14 +41,14 @@ def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | 
     words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
     ray, there = connect_ray(address)
     chosen = choose([word for word in words if word != HAS_TARGET], there)
-    everywhere = (" --ray" if address == "auto" else f" --ray {shlex.quote(address)}") + search.option
-    option = everywhere + (f" --nodes {shlex.quote(nodes)}" if nodes else "")
-    crew = RayCrew(ray, chosen, search, option)
+    everywhere = ("--ray", *(() if address == "auto" else (address,)), *search.words)
+    origin = (*everywhere, *(("--nodes", nodes) if nodes else ()))
+    crew = RayCrew(ray, chosen, search, origin)
     if len(chosen) > _MANY and sys.stderr is not None and sys.stderr.isatty():
         crew.progress = show
     lost = [name.strip() for name in (gone or "").split(",") if name.strip()]
-    again = f"rlpatch recover{everywhere}"  # a run may have begun with more nodes
-    made = RayNodes(crew, search, option, again=again, with_target=HAS_TARGET in words, gone=lost)
+    again = CommandLine("recover", *everywhere)  # a run may have begun with more nodes
+    made = RayNodes(crew, search, origin, again=again, with_target=HAS_TARGET in words, gone=lost)
     if len(chosen) < len(there):
         out = ", ".join(node.name for node in there if node not in chosen)
         made.left = f"left out {len(there) - len(chosen)} of {len(there)} nodes by --nodes: {out}"

@@ -51,8 +51,7 @@ def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem]) -> l
 
 def on(problem: Problem, names: Collection[str]) -> Problem:
     """``problem`` with the nodes that have it."""
-    where = f"{listed(names)}: {problem.where}" if problem.where else listed(names)
-    return Problem(problem.kind, problem.cause, where, problem.hint, problem.notes)
+    return problem.replace(node=listed(names))
 
 
 def listed(names: Collection[str], most: int = 8) -> str:
@@ -69,8 +68,8 @@ def unreachable(why: str) -> Problem:
 def together(found: Sequence[Problem]) -> Problem:
     """One problem that has all others in its notes; the first decides the exit code."""
     first, *others = found
-    lines = tuple(line for other in others for line in (f"{other.cause} ({other.where})", f"  next: {other.hint}"))
-    return Problem(first.kind, first.cause, first.where, first.hint, (*first.notes, *lines))
+    lines = tuple(line for other in others for line in (f"{other.cause} ({other.place})", f"  next: {other.hint}"))
+    return first.replace(notes=(*first.notes, *lines))
 
 
 def natural(name: str) -> list[str | int]:

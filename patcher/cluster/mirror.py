@@ -1,54 +1,47 @@
 """What planning reads of the nodes' files, copied to the driver: one folder for each kind of installation.
 
-LibCST, and all that knows recipes, runs in the driver alone. Below the folder of a kind every path is that of the
-nodes, so that what is said of a file names it as it is there (`Mirrors.told`).
+LibCST, and all that knows recipes, runs in the driver alone. Targets have the paths of the nodes, and read below the
+folder of their kind.
 """
 
 from __future__ import annotations
 
-import os
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from patcher.cluster.values import Found, Survey
+from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.notes import Said
 from patcher.recipe import Upstream
-from patcher.report import Detail, Report
 from patcher.store import STORE
 from patcher.store.folder import STATE
-from patcher.targets.target import Discovery, Target
+from patcher.targets.target import Discovery, Target, within
 from patches import projects
 
 
 class Mirror:
     """A search in the installation that some nodes have in common; see `patcher.commands.finding.Search`."""
 
-    def __init__(self, folder: Path, surveys: Mapping[str, Survey], typed: SearchOptions, option: str) -> None:
+    def __init__(
+        self, folder: Path, surveys: Mapping[str, Survey], typed: SearchOptions, words: tuple[str, ...]
+    ) -> None:
         self.folder, self.nodes = folder, tuple(surveys)
         self.survey = surveys[self.nodes[0]]
         self._roots = {node: survey.roots for node, survey in surveys.items()}
-        self._typed, self._option = typed, option
+        self._typed, self.words = typed, words
 
-    @property
-    def option(self) -> str:
+    def alone(self, root: Path) -> tuple[str, ...]:  # noqa: ARG002
         """As every search."""
-        return self._option
-
-    def alone(self, root: Path) -> str:  # noqa: ARG002
-        """As every search."""
-        return f"--nodes {shlex.quote(self.nodes[0])}"
+        return ("--nodes", self.nodes[0])
 
     def place(self, root: Path, node: str) -> str:
-        """The path on ``node`` of a root that lies here."""
-        return self._roots[node][self.survey.roots.index(f"/{root.relative_to(self.folder)}")]
+        """The path on ``node`` of a root, which is that of the first node."""
+        return self._roots[node][self.survey.roots.index(str(root))]
 
-    def again(self, word: str, instead: str) -> str:
+    def again(self, word: str, instead: str) -> CommandLine:
         """As every search."""
         return self._typed.again(word, instead)
 
@@ -59,13 +52,13 @@ class Mirror:
             hint = found.hint
             if found.kind is Kind.NO_TARGET:
                 hint = f"--nodes has-target leaves such nodes out; or {hint}"
-            raise Problem(found.kind, found.cause, f"{self.folder}{found.where}", hint, found.notes)
+            raise found.replace(hint=hint)
         return projects.upstream(found.project), self._target(found)
 
     def discover(self) -> Discovery:
         """As every search."""
-        stores = tuple(self._inside(root) for root in self.survey.stores)
-        return Discovery(tuple(map(self._target, self.survey.found)), stores, (), self.survey.searched)
+        stores = tuple(map(Path, self.survey.stores))
+        return Discovery(tuple(map(self._target, self.survey.found)), stores, (), self.survey.searched, self.folder)
 
     def fill(self, contents: Mapping[str, bytes]) -> None:
         """Write the files of the nodes, and the folders that only have to be there."""
@@ -85,19 +78,18 @@ class Mirror:
                 store.chmod(0o700)
 
     def _inside(self, path: str) -> Path:
-        return self.folder / path.lstrip("/")
+        return within(self.folder, Path(path))
 
     def _target(self, found: Found) -> Target:
         project = projects.upstream(found.project).project
-        return Target(project, found.version, self._inside(found.root), *found[3:7])
+        return Target(project, found.version, Path(found.root), *found[3:7], mirror=self.folder)
 
 
 class Mirrors:
     """All mirrors of a command; they go with it."""
 
     def __init__(self) -> None:
-        # Of the folder's own name nothing may be known when texts are told: it must not lie below another link.
-        self._folder = Path(os.path.realpath(tempfile.mkdtemp(prefix="rlpatch-nodes-")))
+        self._folder = Path(tempfile.mkdtemp(prefix="rlpatch-nodes-"))
         self.all: list[Mirror] = []
 
     def make(
@@ -105,7 +97,7 @@ class Mirrors:
         surveys: Mapping[str, Survey],
         contents: Callable[[str, Iterable[str]], Mapping[str, bytes]],
         typed: SearchOptions,
-        option: str,
+        words: tuple[str, ...],
     ) -> list[Mirror]:
         """A mirror for each kind among ``surveys``, by its node; ``contents`` fetches files of one."""
         kinds: dict[str, list[str]] = {}
@@ -113,51 +105,15 @@ class Mirrors:
             kinds.setdefault(_kind(survey), []).append(node)
         made = []
         for nodes in kinds.values():
-            name = f"{len(self.all):06}"  # none may be how another begins: they are replaced in texts
-            mirror = Mirror(self._folder / name, {node: surveys[node] for node in nodes}, typed, option)
+            mirror = Mirror(self._folder / str(len(self.all)), {node: surveys[node] for node in nodes}, typed, words)
             mirror.fill(contents(nodes[0], mirror.survey.files))
             self.all.append(mirror)
             made.append(mirror)
         return made
 
-    def of(self, root: Path) -> Mirror:
-        """The mirror that ``root`` lies in."""
-        return next(mirror for mirror in self.all if mirror.folder in root.parents)
-
-    def told(self, report: Report) -> Report:
-        """``report`` with the paths of the nodes, and in what failed with their names."""
-        report.lines = [
-            type(line)(self._plain(line)) if isinstance(line, Detail) else self._plain(line) for line in report.lines
-        ]
-        report.data = self._plain(report.data)
-        report.done = self._plain(report.done)
-        report.notes = [Said(*map(self._plain, note)) for note in report.notes]
-        report.problems = [self.named(problem) for problem in report.problems]
-        return report
-
-    def named(self, problem: Problem) -> Problem:
-        """``problem`` as the nodes have it."""
-        where = problem.where
-        for mirror in self.all:
-            where = where.replace(str(mirror.folder), f"{', '.join(mirror.nodes)}: ")
-        return Problem(
-            problem.kind, self._plain(problem.cause), where, self._plain(problem.hint), self._plain(problem.notes)
-        )
-
     def close(self) -> None:
         """Remove them."""
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _plain(self, value: Any) -> Any:
-        if isinstance(value, str):
-            for mirror in self.all:
-                value = value.replace(str(mirror.folder), "")
-            return value
-        if isinstance(value, dict):
-            return {key: self._plain(one) for key, one in value.items()}
-        if isinstance(value, list | tuple) and type(value) in (list, tuple):
-            return type(value)(map(self._plain, value))
-        return value
 
 
 def _kind(survey: Survey) -> str:

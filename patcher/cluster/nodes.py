@@ -13,27 +13,31 @@ from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import Ended, recover
 from patcher.cluster.values import Answer, Found, Survey
+from patcher.command_line import CommandLine
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
+from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.notes import Note
+from patcher.report import Report, StepResult
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
+from patcher.targets.target import within
 from patches import projects
 
 if TYPE_CHECKING:
     from patcher.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
-    from patcher.notes import Note
-    from patcher.plan import Plan
+    from patcher.commands.where import Work
     from patcher.recipe import Upstream
+    from patcher.targets.target import Target
 
 
 class Nodes:
     """All nodes of ``crew``, or none.
 
-    ``search`` is where each looks, ``option`` is typed again in what is shown, ``again`` is the command line
+    ``search`` is where each looks, ``words`` are typed again in what is shown, ``again`` is the command line
     that ends an interrupted run, ``with_target`` leaves out the nodes
     that lack the targets, ``gone`` are nodes that will never come back.
     """
@@ -42,7 +46,7 @@ class Nodes:
         self,
         crew: Crew,
         search: SearchOptions,
-        option: str = " --ray",
+        words: tuple[str, ...] = ("--ray",),
         *,
         again: str = "rlpatch recover --ray",
         with_target: bool = False,
@@ -50,93 +54,87 @@ class Nodes:
         tell: Callable[[str], None] = lambda _phase: None,
     ) -> None:
         self.crew = crew
-        self._search, self._option, self._with_target, self._gone = search, option, with_target, gone
+        self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
         self._again, self._tell = again, tell
         self._mirrors = Mirrors()
 
     def within(self, work: Callable[[], Report]) -> Report:
-        """What ``work`` reports, in the words of the nodes."""
+        """See `Where`."""
         try:
-            return self._mirrors.told(work())
-        except Problem as problem:
-            raise self._mirrors.named(problem) from problem.__cause__
+            return work()
         finally:
             self._mirrors.close()
 
-    def searches(self, report: Report, words: Sequence[str], command: str, *, writes: bool) -> Sequence[Search]:
+    def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
         """See `Where`. A node that does not answer, or has another release than others, stops all."""
-        surveys = self._surveyed(report, words, command)
-        if writes and not report.problems and any(survey.unfinished for survey in surveys.values()):
-            self._recover(report)
-            if report.problems:
-                return ()
-            surveys = self._surveyed(report, words, command)
-        if report.problems:
-            return ()
+        step = StepResult()
+        surveys, problems = self._surveyed(words, command)
+        if writes and not problems and any(survey.unfinished for survey in surveys.values()):
+            step += self._recover()[0]
+            if not step.problems:
+                surveys, problems = self._surveyed(words, command)
+        step += StepResult(problems=tuple(problems))
+        if step.problems:
+            return (), step
         if words and command in ("apply", "diff"):
-            surveys = self._chosen(report, surveys)
-            report.problems += _releases(surveys, words)
-            if report.problems:
-                return ()
-            for note in telling.elsewhere(surveys):
-                report.warn(*note)
-        return self._mirrors.make(surveys, self._contents, self._search, self._option)
+            surveys, chosen = self._chosen(surveys)
+            step += chosen + StepResult(problems=tuple(_releases(surveys, words)))
+            if step.problems:
+                return (), step
+            step += StepResult.noted(telling.elsewhere(surveys), "warning")
+        return self._mirrors.make(surveys, self._contents, self._search, self._words), step
 
-    def unfinished(self, root: Path) -> bool:  # noqa: ARG002
-        """See `Where`: all were ended before the nodes were read."""
-        return False
+    def settle(self, search: Search) -> StepResult:  # noqa: ARG002
+        """See `Where`: mirrors have no interrupted runs, `searches` has ended them."""
+        return StepResult()
 
-    def settle(self, report: Report, search: Search) -> None:  # noqa: ARG002
-        """See `Where`."""
-        self._recover(report)
-
-    def guard(self, report: Report, upstream: Upstream, plan: Plan, launch: LaunchOptions, *, force: bool) -> None:
+    def guard(
+        self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
+    ) -> StepResult:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
-        guard(report, upstream, plan.target.version, launch, force=force, profiler=plan.profiler)
-        nodes = self._mirrors.of(plan.target.root).nodes
-        answers = self.crew.ask("guard", all_of(nodes, {upstream.project.name: plan.profiler}, force))
+        report = Report("apply")
+        guard(report, upstream, target.version, launch, force=force, profiler=profiler)
+        answers = self.crew.ask("guard", all_of(search.nodes, {upstream.project.name: profiler}, force))
         report.problems += problems(answers, unreachable)
         telling.merge(report, {node: cast("Report", one.value) for node, one in answers.items() if one.good})
+        return report.step
 
-    def preflight(self, report: Report, edits: Sequence[Edit]) -> None:
+    def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
-        work = self._work(edits)
-        answers = self.crew.ask("preflight", {node: (mine,) for node, mine in work.items()})
-        report.problems += problems(answers, unreachable)
-        outcomes.noted(
-            report, [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)]
-        )
+        answers = self.crew.ask("preflight", {node: (mine,) for node, mine in self._edits(work).items()})
+        notes = [note for one in answers.values() if one.good for note in cast("tuple[Note, ...]", one.value)]
+        return StepResult.noted(notes) + StepResult(problems=tuple(problems(answers, unreachable)))
 
-    def commit(self, report: Report, edits: Sequence[Edit], verb: str) -> None:
+    def commit(self, work: Work, verb: str) -> Committed:
         """See `Where`; nodes on which nothing would change take no part."""
-        work = self._work(edits)
-        if not work:
-            return
-        done = transact(self.crew, work, self._tell, self._again)
-        outcomes.noted(report, done.notes)
+        edits = self._edits(work)
+        if not edits:
+            return Committed(StepResult())
+        done = transact(self.crew, edits, self._tell, self._again)
+        step = StepResult.noted(done.notes)
         for node, one in done.recovered:
-            outcomes.ended(report, [one], node)
+            step += outcomes.ended([one], node)
         files = sorted({path for paths in done.written.values() for path in paths})
-        report.done += [f"{verb} {path} on {listed(done.written)}" for path in files]
-        report.data["nodes"] = {
-            node: {"written": list(done.written.get(node, ())), "shares": done.followers.get(node)} for node in work
-        }
-        for node, leaders in done.followers.items():
-            report.lines.append(f"{node} sees the same folder as {leaders}, where it was written once")
+        lines = [f"{node} sees the same folder as {leaders}, where it was written once"
+                 for node, leaders in done.followers.items()]  # fmt: skip
         if done.followers:
-            trees = len(work) - len(done.followers)
-            report.lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {len(work)} nodes")
+            trees = len(edits) - len(done.followers)
+            lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {len(edits)} nodes")
+        step += StepResult(tuple(lines), done=tuple(f"{verb} {path} on {listed(done.written)}" for path in files))
         if done.unlike:
-            late = (
-                f"their file system may be late: look again with `rlpatch status{self._option}` before the run starts"
-            )
-            report.warn(f"{listed(done.unlike)} cannot see the change yet", late)
+            status = CommandLine("status", *self._words)
+            late = f"their file system may be late: look again with `{status}` before the run starts"
+            step += StepResult.noted([Note(f"{listed(done.unlike)} cannot see the change yet", late)], "warning")
+        nodes = {
+            node: {"written": list(done.written.get(node, ())), "shares": done.followers.get(node)} for node in edits
+        }
+        return Committed(step, nodes)
 
-    def running(self, patched: Iterable[tuple[Upstream, Path]]) -> Sequence[str]:
+    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
         places: dict[str, list[tuple[Upstream, str]]] = {}
-        for upstream, root in patched:
-            mirror = self._mirrors.of(root)
+        for search, upstream, root in patched:
+            mirror = cast("Mirror", search)
             for node in mirror.nodes:
                 places.setdefault(node, []).append((upstream, mirror.place(root, node)))
         answers = self._running(places)
@@ -144,16 +142,18 @@ class Nodes:
             f"{node}: {process}" for node, one in answers.items() for process in cast("tuple[str]", one.value or ())
         ]
 
-    def recover(self, report: Report) -> None:
+    def recover(self) -> Report:
         """See `Where`."""
-        ended = self._recover(report)
-        report.data["roots"] = [{"node": node, **outcomes.as_json(one)} for node, one in ended.roots]
+        step, ended = self._recover()
+        roots = [{"node": node, **outcomes.as_json(one)} for node, one in ended.roots]
         reached = [name for name in self.crew.names if name not in ended.unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"
-            report.problems.append(Problem(Kind.ENVIRONMENT, "no node gives an answer", listed(self.crew.names), hint))
-        elif not ended.roots and not report.problems:
-            report.lines.append(f"nothing to recover on {listed(reached)}")
+            problem = Problem(Kind.ENVIRONMENT, "no node gives an answer", hint=hint, node=listed(self.crew.names))
+            step += StepResult(problems=(problem,))
+        elif not ended.roots and not step.problems:
+            step += StepResult((f"nothing to recover on {listed(reached)}",))
+        return Report("recover", step, data={"roots": roots})
 
     def status(self, words: Sequence[str]) -> Report:
         """See `Where`."""
@@ -172,23 +172,26 @@ class Nodes:
         answers = self.crew.ask("check", all_of(self.crew.names, words))
         return telling.check(report, answers)
 
-    def _surveyed(self, report: Report, words: Sequence[str], command: str) -> dict[str, Survey]:
+    def _surveyed(self, words: Sequence[str], command: str) -> tuple[dict[str, Survey], list[Problem]]:
         self._tell("probe")
         answers = self.crew.ask("survey", all_of(self.crew.names, words, command, _beside(words)))
-        report.problems += problems(answers, unreachable)
-        return {node: cast("Survey", answer.value) for node, answer in answers.items() if answer.good}
+        good = {node: cast("Survey", answer.value) for node, answer in answers.items() if answer.good}
+        return good, problems(answers, unreachable)
 
-    def _chosen(self, report: Report, surveys: dict[str, Survey]) -> dict[str, Survey]:
+    def _chosen(self, surveys: dict[str, Survey]) -> tuple[dict[str, Survey], StepResult]:
         """The nodes that have a target, if only these were asked for."""
         if not self._with_target:
-            return surveys
+            return surveys, StepResult()
         kept = {node: one for node, one in surveys.items() if any(isinstance(f, Found) for f in one.asked.values())}
         left = surveys.keys() - kept
+        step = StepResult()
         if left:
-            report.note(f"left out {len(left)} of {len(surveys)} nodes, without a target: {listed(left)}")
+            text = f"left out {len(left)} of {len(surveys)} nodes, without a target: {listed(left)}"
+            step += StepResult.noted([Note(text)])
         if not kept:
-            report.problems.append(Problem(Kind.NO_TARGET, "no node has one of the targets", listed(left)))
-        return kept
+            problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(left))
+            step += StepResult(problems=(problem,))
+        return kept, step
 
     def _running(self, places: Mapping[str, Iterable[tuple[Upstream, str]]]) -> dict[str, Answer]:
         """The processes that each node names, for its upstreams and their roots."""
@@ -207,24 +210,25 @@ class Nodes:
             raise problem
         return cast("dict[str, bytes]", answers[node].value)
 
-    def _work(self, edits: Sequence[Edit]) -> dict[str, list[Edit]]:
+    def _edits(self, work: Work) -> dict[str, list[Edit]]:
         """What each node has to do, in its own paths."""
-        work: dict[str, list[Edit]] = {}
-        for edit in edits:
-            mirror: Mirror = self._mirrors.of(edit.root)
-            if not idle(StoreFolder(edit.root), edit):
+        found: dict[str, list[Edit]] = {}
+        for search, edit in work:
+            mirror = cast("Mirror", search)
+            if not idle(StoreFolder(within(mirror.folder, edit.root)), edit):
                 for node in mirror.nodes:
-                    work.setdefault(node, []).append(edit._replace(root=Path(mirror.place(edit.root, node))))
-        return work
+                    found.setdefault(node, []).append(edit._replace(root=Path(mirror.place(edit.root, node))))
+        return found
 
-    def _recover(self, report: Report) -> Ended:
+    def _recover(self) -> tuple[StepResult, Ended]:
         ended = recover(self.crew, self._gone, self._again)
+        step = StepResult(problems=tuple(ended.problems))
         for node, one in ended.roots:
-            outcomes.ended(report, [one], node)
-        report.problems += ended.problems
+            step += outcomes.ended([one], node)
         if ended.unreached:
-            report.warn(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
-        return ended
+            note = Note(f"not reached: {listed(ended.unreached)}", "the same command again when they are there")
+            step += StepResult.noted([note], "warning")
+        return step, ended
 
 
 def _beside(words: Sequence[str]) -> dict[str, list[str]]:

@@ -190,10 +190,8 @@ def _abandoned(crew: Crew, parts: _Parts, answers: Mapping[str, Answer]) -> Prob
         notes = (_goes_back(still, parts.again),)
         if set(still) - lost:
             problem = together(said)
-            return Problem(
-                Kind.ROLLBACK_INCOMPLETE, problem.cause, problem.where, parts.again, (*problem.notes, *notes)
-            )
-        said = [Problem(one.kind, one.cause, one.where, one.hint, (*one.notes, *notes)) for one in said]
+            return problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=parts.again, notes=(*problem.notes, *notes))
+        said = [one.replace(notes=(*one.notes, *notes)) for one in said]
     return together(said)
 
 
@@ -244,6 +242,7 @@ def _go_ahead(crew: Crew, parts: _Parts) -> None:
             Kind.ROLLBACK_INCOMPLETE,
             f"the change is made, but not yet on {listed(missing)}: {said.cause}",
             where=said.where,
+            node=said.node,
             hint=f"when it is there again: {parts.again}",
             notes=(
                 f"{parts.first} remembers the decision until then, and refuses other runs",

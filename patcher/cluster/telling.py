@@ -10,7 +10,7 @@ from typing import Any, cast
 from patcher.cluster.crew import listed, on, problems, unreachable
 from patcher.cluster.values import Answer, Survey
 from patcher.notes import Note
-from patcher.report import Report
+from patcher.report import Report, json_of
 from patcher.tables import nodes as table
 from patches.projects import projects
 
@@ -40,7 +40,7 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running
     told = {node: cast("Report", answer.value) for node, answer in reports.items() if answer.good}
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, one in told.items():
-        if one.data.get("patches"):
+        if json_of(one.data)["patches"]:
             alike.setdefault(tuple(one.lines), []).append(node)
     for lines, nodes in alike.items():
         report.lines += [f"on {listed(nodes)}:", *(f"  {line}" for line in lines)]
@@ -57,7 +57,7 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running
 def _entry(node: str, surveyed: Answer, reported: Answer, running: Answer) -> dict[str, Any]:
     survey = cast("Survey | None", surveyed.value)
     report = cast("Report | None", reported.value)
-    patches = cast("list[dict[str, Any]]", report.data["patches"]) if report else []
+    patches: list[dict[str, Any]] = json_of(report.data)["patches"] if report else []
     cause = reported.problem and reported.problem.cause
     return {
         "node": node,

@@ -7,6 +7,9 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -14,19 +17,19 @@ from patcher import __version__, markers
 from patcher import plan as planning
 from patcher.bundle import archive
 from patcher.bundle import plans as bundles
-from patcher.commands.applying import LENT, describe, plans_for, unused
+from patcher.commands import describing
 from patcher.commands.finding import SearchOptions, parse_target
+from patcher.commands.planning import Planned, plan_targets, unused
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.notes import Note
+from patcher.report import OMIT_NONE, Report, StepResult
 from patcher.targets import versions
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
+    from patcher.commands.describing import PlanPayload
     from patcher.plan import Plan
-    from patcher.recipe import Upstream
     from patcher.request import Request
-
-Planned = list[tuple["Upstream", "Plan"]]
 
 
 class _Pristine(Target):
@@ -36,71 +39,87 @@ class _Pristine(Target):
         return markers.strip(super().read(path), where=str(self.root / path))
 
 
+@dataclass(frozen=True)
+class Bundled:
+    """The result of ``bundle``; ``bytes`` is the size of the file that was written."""
+
+    output: str
+    targets: tuple[PlanPayload, ...] = ()
+    bytes: int | None = field(default=None, metadata=OMIT_NONE)
+
+
 def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Request, output: Path) -> Report:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
-    entries: list[dict[str, object]] = []
-    report = Report("bundle", data={"output": str(output), "targets": entries})
-    found = _planned(report, words, places, request)
-    if report.problems:
-        return report
-    bundled = dict.fromkeys(_bundled(plan) for _, plan in found)
-    projects = dict.fromkeys(plan.target.project for _, plan in found)
+    found, step = _planned(words, places, request)
+    if step.problems:
+        return Report("bundle", step, data=Bundled(str(output)))
+    bundled = dict.fromkeys(_bundled(one.plan) for one in found)
+    projects = dict.fromkeys(one.plan.target.project for one in found)
     content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
-    report.done.append(f"wrote {output}")
-    entries.extend(describe(report, upstream, plan, LENT) for upstream, plan in found)
-    report.data["bytes"] = len(content)
+    step += reduce(add, (describing.notes(one.plan) for one in found))
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
-        report.note("on each machine the traces go to the folder that is named above", "another one: --save-path DIR")
+        step += StepResult.noted([_SAVE_PATH])
     releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
-    report.lines += [f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
-                     f"next: on each machine python3 {output.name} apply; --help says what else it can"]  # fmt: skip
-    return report
+    lines = (
+        *(line for one in found for line in describing.lines(one.upstream, one.plan, describing.LENT)),
+        f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
+        f"next: on each machine python3 {output.name} apply; --help says what else it can",
+    )
+    data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
+    return Report("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
 
 
-def _planned(report: Report, words: Sequence[str], places: Sequence[SearchOptions], request: Request) -> Planned:
+_SAVE_PATH = Note("on each machine the traces go to the folder that is named above", "another one: --save-path DIR")
+
+
+def _planned(
+    words: Sequence[str], places: Sequence[SearchOptions], request: Request
+) -> tuple[list[Planned], StepResult]:
     """The plans of all places from pristine files; of several places each needs to have one target only."""
-    found: Planned = []
+    found: list[Planned] = []
+    problems: list[Problem] = []
     absent: list[Problem] = []
+    notes = StepResult()
     for place in places:
-        tried = Report("bundle")
         with _unpacked(place) as search:
-            planned = [
-                (upstream, _from_pristine(upstream, plan, place))
-                for upstream, plan in plans_for(tried, words, search, request, "bundle")
-            ]
-        report.notes += [note for note in tried.notes if note not in report.notes and len(places) == 1]
-        elsewhere = [problem for problem in tried.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
-        if len(places) == 1 or not planned or len(elsewhere) < len(tried.problems):
-            report.problems += tried.problems
+            planned, step = plan_targets(words, search, request, "bundle")
+            planned = [one._replace(plan=_from_pristine(one, place)) for one in planned]
+        if len(places) == 1:
+            notes += StepResult(notes=step.notes)
+        elsewhere = [problem for problem in step.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
+        if len(places) == 1 or not planned or len(elsewhere) < len(step.problems):
+            problems += step.problems
         absent += elsewhere
         found += planned
-    if not report.problems and not all(_satisfied(word, found) for word in words):
-        report.problems += absent
-    return found if report.problems else _checked(report, found, request)
+    if not problems and not all(_satisfied(word, found) for word in words):
+        problems += absent
+    return found, notes + StepResult(problems=tuple(problems or _useless(found, request)))
 
 
-def _checked(report: Report, found: Planned, request: Request) -> Planned:
-    report.problems += unused(request, found)
-    for _, plan in found:
+def _useless(found: Sequence[Planned], request: Request) -> list[Problem]:
+    """What was asked for and fits no target, and targets that a bundle would not change."""
+    problems = [*unused(request, found)]
+    for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
             cause = f"{plan.target.project.name} {plan.target.version} has already all that is asked for"
-            report.problems.append(Problem(Kind.USAGE, cause, hint="there is nothing that a bundle could change"))
-    return found
+            problems.append(Problem(Kind.USAGE, cause, hint="there is nothing that a bundle could change"))
+    return problems
 
 
-def _satisfied(word: str, found: Planned) -> bool:
+def _satisfied(word: str, found: Sequence[Planned]) -> bool:
     upstream, version = parse_target(word)
-    there = [plan.target.version for _, plan in found if plan.target.project == upstream.project]
+    there = [one.plan.target.version for one in found if one.plan.target.project == upstream.project]
     return any(version is None or versions.holds(one, version) for one in there)
 
 
-def _from_pristine(upstream: Upstream, plan: Plan, place: SearchOptions) -> Plan:
+def _from_pristine(one: Planned, place: SearchOptions) -> Plan:
     """The same plan for a target that nobody has patched."""
-    made = planning.apply(upstream, _Pristine._make(plan.target), plan.config)
-    root = place.path if place.path and place.path.is_file() else plan.target.root
-    found_by = f"--path {place.path}" if root == place.path else plan.target.found_by
-    return made._replace(target=plan.target._replace(root=root, found_by=found_by))
+    target = one.plan.target
+    made = planning.apply(one.upstream, _Pristine._make(target), one.plan.config)
+    root = place.path if place.path and place.path.is_file() else target.root
+    found_by = f"--path {place.path}" if root == place.path else target.found_by
+    return made._replace(target=target._replace(root=root, found_by=found_by))
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from patcher.command_line import CommandLine
 from patcher.targets import find as targets
 from patches import projects
 
@@ -20,17 +21,17 @@ class Search(Protocol):
     """Where to look for targets."""
 
     @property
-    def option(self) -> str:
-        """What the user typed for it, to be typed again, with a space before it."""
+    def words(self) -> tuple[str, ...]:
+        """The options that lead there, to be typed again."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes of a cluster that are all alike here, the first one's paths are shown; () for this machine."""
 
-    def alone(self, root: Path) -> str:
-        """The option that leads to what lies below ``root`` alone."""
+    def alone(self, root: Path) -> tuple[str, ...]:
+        """The options that lead to what lies below ``root`` alone."""
 
-    def again(self, word: str, instead: str) -> str:
+    def again(self, word: str, instead: str) -> CommandLine:
         """The whole command line once more, with ``instead`` for ``word``."""
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
@@ -43,13 +44,15 @@ class Search(Protocol):
 class SearchOptions(NamedTuple):
     """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line.
 
-    ``environment`` is what ``python`` has answered, if it need not be asked for each word.
+    ``environment`` is what ``python`` has answered, if it need not be asked for each word; ``origin`` are the options
+    that lead here where they are others (those of a cluster).
     """
 
     path: Path | None = None
     python: str | None = None
     typed: tuple[str, ...] = ()
     environment: Environment | None = None
+    origin: tuple[str, ...] | None = None
 
     def asked(self) -> SearchOptions:
         """The same search with the answer of ``python``; :class:`Problem` where it has none."""
@@ -58,7 +61,7 @@ class SearchOptions(NamedTuple):
         return self._replace(environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
-        """As every search."""
+        """See `Search`."""
         target = self.target(word, command)
         return projects.upstream(target.project.name), target
 
@@ -78,35 +81,33 @@ class SearchOptions(NamedTuple):
         )
 
     def discover(self) -> Discovery:
-        """As every search."""
+        """See `Search`."""
         # A checkout's version costs git 0.1 s, and nobody needs it of all that is there.
-        return targets.discover(
+        found = targets.discover(
             projects.projects(), path=self.path, python=self.python, git=False, environment=self.environment
         )
+        return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """As every search."""
+        """See `Search`."""
         return ()
 
-    def alone(self, root: Path) -> str:
-        """As every search."""
-        return f"--path {shlex.quote(str(root))}"
+    def alone(self, root: Path) -> tuple[str, ...]:
+        """See `Search`."""
+        return ("--path", str(root))
 
-    def again(self, word: str, instead: str) -> str:
-        """The whole command line once more, with ``instead`` for ``word``."""
-        return shlex.join(["rlpatch", *(instead if typed == word else typed for typed in self.typed)])
+    def again(self, word: str, instead: str) -> CommandLine:
+        """See `Search`."""
+        return CommandLine(*(instead if typed == word else typed for typed in self.typed))
 
     @property
-    def option(self) -> str:
-        """``--path`` or ``--python`` as it would be typed again, with a space before it."""
-        return (
-            f" --path {shlex.quote(str(self.path))}"
-            if self.path
-            else f" --python {shlex.quote(self.python)}"
-            if self.python
-            else ""
-        )
+    def words(self) -> tuple[str, ...]:
+        """See `Search`."""
+        if self.origin is not None:
+            return self.origin
+        typed = {"--path": self.path, "--python": self.python}
+        return tuple(word for option, value in typed.items() if value for word in (option, str(value)))
 
 
 class LaunchOptions(NamedTuple):

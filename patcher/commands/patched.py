@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from patcher.commands.finding import Search
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import StepResult
 from patcher.targets import find as targets
 from patcher.targets.patched import PatchedRoot as PatchedRoot
 from patcher.targets.patched import patched
@@ -31,11 +31,13 @@ def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoo
     return patched(found, wanted), found
 
 
-def report_nothing(report: Report, names: Sequence[str], found: Discovery) -> tuple[str, str]:
-    """Say that no patch was found, and where was looked; both come out, too."""
+def nothing_found(names: Sequence[str], found: Discovery) -> tuple[str, str]:
+    """That no patch of ``names`` was found, and where was looked."""
     what = f"no patch of {', '.join(names)}" if names else "nothing is patched"
-    looked = f"looked in: {'; '.join(found.searched)}"
-    report.lines.append(f"{what}; {looked}")
-    for problem in found.problems:
-        report.warn(*problem.note)
-    return what, looked
+    return what, f"looked in: {'; '.join(found.searched)}"
+
+
+def report_nothing(names: Sequence[str], found: Discovery) -> StepResult:
+    """The same as a result, with a warning for each project that is there but cannot be patched."""
+    warnings = StepResult.noted([problem.note for problem in found.problems], "warning")
+    return StepResult(("; ".join(nothing_found(names, found)),)) + warnings

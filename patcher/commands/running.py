@@ -7,16 +7,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from patcher.commands.applying import LENT, WOULD, describe, plans_for
+from patcher.commands import describing
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.guarding import guard
+from patcher.commands.planning import plan_targets
 from patcher.errors import Kind, Problem
 from patcher.hook import folder as folders
 from patcher.hook import parent
 from patcher.hook.losses import Loss, losses
-from patcher.report import Report
+from patcher.report import Report, StepResult
 
 if TYPE_CHECKING:
+    from patcher.commands.describing import PlanPayload
     from patcher.plan import Plan
     from patcher.request import Request
 
@@ -40,17 +42,18 @@ def run(
     With ``require`` it is a problem where a part of the run certainly goes unpatched.
     """
     if not launch.command:
-        hint = search.again("", "") + " -- bash run.sh"
+        hint = f"{search.again('', '')} -- bash run.sh"
         raise Problem(Kind.USAGE, "the command to run stands behind `--`, and is missing", hint=hint)
     parent.findable(launch.command[0])
-    entries: list[dict[str, object]] = []
+    entries: list[PlanPayload] = []
     report = Report("run", data={"dry_run": dry_run, "command": list(launch.command), "targets": entries})
     report.aside = not dry_run
-    plans = plans_for(report, words, search, request, "run")
+    plans, step = plan_targets(words, search, request, "run")
+    report.add(step)
     lost: tuple[Loss, ...] = ()
     if not report.problems:
         readable, lost = _read(report, launch)
-        for upstream, plan in plans:
+        for _, upstream, plan in plans:
             target = plan.target
             guard(report, upstream, target.version, readable, force=force, target=target, profiler=plan.profiler)
         report.data["losses"] = [loss._asdict() for loss in lost]
@@ -58,9 +61,11 @@ def run(
             _foresee(report, loss, require=require)
     if report.problems:
         return report
-    verbs = WOULD if dry_run else LENT
-    entries.extend(describe(report, upstream, plan, verbs) for upstream, plan in plans)
-    changed = [plan for _, plan in plans if plan.changed]
+    verbs = describing.WOULD if dry_run else describing.LENT
+    for _, upstream, plan in plans:
+        report.add(StepResult(tuple(describing.lines(upstream, plan, verbs))) + describing.notes(plan))
+        entries.append(describing.payload(plan))
+    changed = [plan for _, _, plan in plans if plan.changed]
     if dry_run:
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
     elif changed:

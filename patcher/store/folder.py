@@ -28,6 +28,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from patcher.change import Record
+from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE, registry
 from patcher.store.filesystem import rights
@@ -41,7 +42,10 @@ IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
-_MARKERS = "the markers suffice for `rlpatch revert`"
+
+
+def _markers() -> str:
+    return f"the markers suffice for `{CommandLine('revert')}`"
 
 
 class StoreFolder:
@@ -80,7 +84,7 @@ class StoreFolder:
             if error.filename != str(self.path):
                 raise
             cause = f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}"
-            hint = "let its owner run `rlpatch recover`, or chmod it as the folder around it is"
+            hint = f"let its owner run `{CommandLine('recover')}`, or chmod it as the folder around it is"
             raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
     def _believe(self, status: os.stat_result) -> None:
@@ -89,7 +93,7 @@ class StoreFolder:
         if why := rights.believed(status, os.stat(self.root)):
             hint = "run rlpatch outside of the container"
             if rights.known("user", status.st_uid):
-                hint = f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_MARKERS}"
+                hint = f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
             raise Problem(Kind.ENVIRONMENT, f"{STORE} {why}: what it says is not believed", str(self.path), hint)
 
     def unfinished(self) -> bool:
@@ -154,7 +158,7 @@ class StoreFolder:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EINVAL, errno.EISDIR):
                 _refuse(path, "is not a regular file")
-            hint = f"see why it cannot be read, or move {STORE} away; {_MARKERS}"
+            hint = f"see why it cannot be read, or move {STORE} away; {_markers()}"
             raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
     def write(self, name: str, content: bytes) -> None:
@@ -363,5 +367,5 @@ def _unreadable(path: Path, error: ValueError) -> NoReturn:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    hint = f"look at it, then move {STORE} away; {_MARKERS}"
+    hint = f"look at it, then move {STORE} away; {_markers()}"
     raise Problem(Kind.ENVIRONMENT, f"{path.name} {why}; rlpatch did not make it so", str(path), hint)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync
@@ -76,14 +77,14 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path], elsewhere: Else
 def _undecidable(store: StoreFolder, journal: Journal, others: Sequence[str]) -> Problem:
     """The problem of a transaction that needs ``others``: participants here, or HOST:ROOT on another machine."""
     cause = "an interrupted run over several roots can only be ended with all of them"
-    command = "rlpatch recover" if all(path.startswith("/") for path in others) else "rlpatch recover --ray"
+    command = CommandLine("recover") if all(path.startswith("/") for path in others) else "rlpatch recover --ray"
     hint = f"run `{command}` where these are found too: {', '.join(others)}"
     if journal.hint:
         cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
     if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
         away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
-        again = f"{away}; rlpatch revert --path {shlex.quote(str(store.root))}"
+        again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
@@ -129,7 +130,7 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
         content = _content(store, move.after)
         if content is None:
             cause = "the bytes that it shall hold are gone from the store, or damaged"
-            raise Problem(Kind.ENVIRONMENT, cause, str(path), "rlpatch recover; then run the command again")
+            raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{CommandLine('recover')}; then run the command again")
         put(path, rights.like(move.after, present), content)
     for folder in {store.inside(move.path).parent for move in moves}:
         if folder.is_dir():
@@ -185,14 +186,14 @@ def _undo(store: StoreFolder, move: Move) -> bool:
         return False
     if present is not None and not cache and not rights.can_own(present.uid):
         cause = f"the file belongs to user {present.uid}, whose run was interrupted"
-        hint = "let that user, or root, run `rlpatch recover`"
+        hint = f"let that user, or root, run `{CommandLine('recover')}`"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     if cache or move.before is None:
         _restore_bytecode(store, path, move.before)
         return True
     content = _content(store, move.before)
     if content is None:
-        hint = "reinstall the package, or put the file back from git; then `rlpatch recover`"
+        hint = f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, "its backup is gone or damaged", str(path), hint)
     put(path, rights.like(move.before, present), content)
     return True

@@ -1,4 +1,4 @@
-"""What the store does, and a report of it in words that are the same on this machine, on a node and in a bundle."""
+"""What the store has done, in words that are the same on this machine, on a node and in a bundle."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from patcher import interrupts
 from patcher.change import Edit
-from patcher.notes import Note
-from patcher.report import Report
+from patcher.notes import Message
+from patcher.report import StepResult
 from patcher.store import transaction as store
 from patcher.store.transaction import Recovered
 
 
-def commit(report: Report, edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> None:
+def commit(edits: Sequence[Edit], verb: str, on_wait: Callable[[str], None]) -> StepResult:
     """Do ``edits``, all or nothing; once that is done, Ctrl-C has nothing to stop. Raises Problem as the store does.
 
     ``verb`` says what was done to a file.
@@ -21,26 +21,20 @@ def commit(report: Report, edits: Sequence[Edit], verb: str, on_wait: Callable[[
         outcome = store.commit(edits, on_wait=on_wait)
         if outcome.written or outcome.recovered:
             interrupts.ignore()
-        noted(report, outcome.notes)
-        report.done += [f"{verb} {path}" for path in outcome.written]
-        ended(report, outcome.recovered)
+    written = StepResult(done=tuple(f"{verb} {path}" for path in outcome.written))
+    return StepResult.noted(outcome.notes) + written + ended(outcome.recovered)
 
 
-def noted(report: Report, notes: Iterable[Note]) -> None:
-    """Say what cannot be as it was."""
-    for note in notes:
-        report.note(*note)
-
-
-def ended(report: Report, runs: Iterable[Recovered], node: str = "") -> None:
-    """Say which interrupted runs were ended, and how, on which ``node`` where there are several."""
+def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
+    """Which interrupted runs were ended, and how, on which ``node`` where there are several."""
+    lines, warnings = [], []
     for one in runs:
-        said = f"an interrupted run in {one.root} was {'finished' if one.forward else 'undone'}"
-        report.lines.append(f"{node}: {said}" if node else said)
-        report.done.append(f"{node}: {said}" if node else said)
-        for left in one.left:
-            where = f"it lies in {one.root} on {node}" if node else f"it lies in {one.root}"
-            report.warn(f"{left} was changed by someone else since: left alone", where)
+        line = f"an interrupted run in {one.root} was {'finished' if one.forward else 'undone'}"
+        lines.append(f"{node}: {line}" if node else line)
+        where = f"it lies in {one.root} on {node}" if node else f"it lies in {one.root}"
+        text = "{} was changed by someone else since: left alone"
+        warnings += [Message("warning", text.format(left), where) for left in one.left]
+    return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))
 
 
 def as_json(one: Recovered) -> dict[str, object]:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.change import Edit, Record
+from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.store.draft import Draft, drafted, idle
@@ -244,7 +245,7 @@ def recover(
         with interrupts.deferred():
             return _recover(roots, wait, on_wait, elsewhere)
     except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="rlpatch recover") from None
+        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint=CommandLine("recover")) from None
 
 
 def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Elsewhere) -> list[Recovered]:
@@ -270,7 +271,7 @@ def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
         Kind.ROLLBACK_INCOMPLETE,
         f"{_reason(error)}; an unfinished change is still there",
         ", ".join(str(store.root) for store in stores),
-        "rlpatch recover",
+        CommandLine("recover"),
     )
 
 

@@ -19,7 +19,7 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
             detail = f"{target.version_from}/RECORD has another hash for {path}"
             return Note(f"{path.name} is not the file that was released", detail)
     if target.installed_as in ("checkout", "editable"):
-        committed = checkout.pristine(target.root, path)
+        committed = checkout.pristine(target.folder, path)
         if committed is not None and committed != pristine:
             return Note(f"{path.name} has changes that are not committed", f"git has another {path} at HEAD")
     return None
@@ -27,7 +27,7 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
 
 def _recorded(target: Target, path: PurePosixPath) -> str:
     try:
-        text = (target.root / target.version_from / "RECORD").read_text(encoding="utf-8", errors="replace")
+        text = (target.folder / target.version_from / "RECORD").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
     fields = (line.split(",") for line in text.splitlines() if line.startswith(f"{path},"))

@@ -12,7 +12,7 @@ from patcher.errors import Kind, Problem
 from patcher.state import FileState, file_state
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
-from patcher.targets.target import Discovery, Target
+from patcher.targets.target import Discovery, Target, within
 
 
 class PatchedRoot(NamedTuple):
@@ -20,7 +20,7 @@ class PatchedRoot(NamedTuple):
 
     ``records`` are the wanted ones: those of the store, and one without a date for each patch whose marks stand in a
     file while the store does not know it. ``files`` are those that exist and may carry marks, ``pending`` says that
-    a run was interrupted here.
+    a run was interrupted here. ``mirror`` is as that of a `Target`.
     """
 
     path: Path
@@ -28,11 +28,17 @@ class PatchedRoot(NamedTuple):
     records: tuple[Record, ...]
     files: tuple[str, ...]
     pending: bool
+    mirror: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the files below the root are read."""
+        return within(self.mirror, self.path)
 
     def read(self, path: PurePosixPath) -> bytes | None:
         """The bytes of a file below the root, None where it is gone."""
         try:
-            return store_files.behind(self.path / path)
+            return store_files.behind(self.folder / path)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -45,7 +51,7 @@ class PatchedRoot(NamedTuple):
 
     def states(self, record: Record) -> list[FileState]:
         """How the files of one of the records stand today."""
-        states, store = [], StoreFolder(self.path)
+        states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
             pristine = None if data is None else store.backup(path)
@@ -68,12 +74,14 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
 def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
     """The root at ``path`` with the wanted patches, those of its store and those that only marks tell of."""
     targets = tuple(target for target in found.targets if target.root == path)
-    store = StoreFolder(path) if path in found.stores else None
+    folder = within(found.mirror, path)
+    store = StoreFolder(folder) if path in found.stores else None
     records = [record for record in (store.records() if store else ()) if _is_wanted(record, wanted)]
     named = [file for record in records for file in record.files]
     named += [file for target in targets for file in target.project.files]
-    files = tuple(file for file in dict.fromkeys(named) if (path / file).is_file())
-    root = PatchedRoot(path, targets, tuple(records), files, store is not None and store.unfinished())
+    files = tuple(file for file in dict.fromkeys(named) if (folder / file).is_file())
+    pending = store is not None and store.unfinished()
+    root = PatchedRoot(path, targets, tuple(records), files, pending, found.mirror)
     return root._replace(records=(*records, *(one for one in _unregistered(root) if _is_wanted(one, wanted))))
 
 

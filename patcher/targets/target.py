@@ -36,7 +36,7 @@ class Target(NamedTuple):
     ``version`` is as reported (``""`` if nothing says), ``root`` the real folder that holds the package,
     ``installed_as`` one of wheel, editable, checkout, unpacked; ``version_from`` and ``found_by`` say how that is
     known; ``search`` are the folders along which its environment imports, and ``prefix`` is where that lies, as far as
-    they are known.
+    they are known. Of a target on another machine, ``mirror`` is the folder here below which a copy of its files lies.
     """
 
     project: Project
@@ -48,22 +48,28 @@ class Target(NamedTuple):
     notes: tuple[Note, ...] = ()
     search: tuple[Path, ...] = ()
     prefix: str = ""
+    mirror: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the files below the root are read."""
+        return within(self.mirror, self.root)
 
     @property
     def pythons(self) -> tuple[str, ...]:
         """The programs that run its environment, as far as folders tell."""
         prefixes = [Path(self.prefix)] if self.prefix else []
-        prefixes += self.root.parents[2:3] if self.root.name in {"site-packages", "dist-packages"} else ()
+        prefixes += self.folder.parents[2:3] if self.root.name in {"site-packages", "dist-packages"} else ()
         programs = (prefix / "bin" / "python3" for prefix in prefixes)
         return tuple(dict.fromkeys(str(program) for program in programs if program.is_file()))
 
     def beside(self, package: str) -> bool:
         """Whether ``package`` lies in the same environment."""
-        return any((folder / package).is_dir() for folder in (self.root, *self.search))
+        return any((folder / package).is_dir() for folder in (self.folder, *self.search))
 
     def exists(self, path: PurePosixPath) -> bool:
         """Whether the module ``path`` (relative to the root) is there, also in a form that `read` refuses."""
-        return sources.there(self.root / path)
+        return sources.there(self.folder / path)
 
     def read(self, path: PurePosixPath) -> bytes:
         """The bytes of the module ``path``, relative to the root.
@@ -71,15 +77,21 @@ class Target(NamedTuple):
         Raises: Problem(ENVIRONMENT) if Python would load something else than this file (an extension module,
         a package of the same name), or if it cannot be read; Problem(STRUCTURE) if there is no such module.
         """
-        return sources.read(self.root / path)
+        return sources.read(self.folder / path)
 
 
 class Discovery(NamedTuple):
     """Everything found: the targets, the roots that hold a ``.rlpatch`` (also of packages that are gone), the
-    projects that are there but cannot be patched, and where was searched.
+    projects that are there but cannot be patched, and where was searched. ``mirror`` is as that of a `Target`.
     """
 
     targets: tuple[Target, ...]
     stores: tuple[Path, ...]
     problems: tuple[Problem, ...]
     searched: tuple[str, ...]
+    mirror: Path | None = None
+
+
+def within(mirror: Path | None, path: Path) -> Path:
+    """Where ``path`` is read: there, or for a path of another machine below ``mirror``."""
+    return mirror / path.relative_to(path.anchor) if mirror else path

@@ -229,7 +229,7 @@ def test_what_stands_in_the_way_is_said_and_nothing_is_written(machine: Machine,
         assert hint in report.problems[0].hint
     assert picture(site) == before
     targets = well(steps.status(machine)).data["targets"]
-    assert [one["state"] for one in targets] == ["other"] * len(targets)  # type: ignore[attr-defined, arg-type]
+    assert [one["state"] for one in targets] == ["other"] * len(targets)
 
 
 def test_a_tree_that_may_not_be_written(machine: Machine, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,7 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.folder.StoreFolder.commit",
         "patcher.store.filesystem.lock._release",
         "patcher.store.transaction.commit",
-        "patcher.commands.applying.describe",
+        "patcher.commands.describing.lines",
         "patcher.processes.running",
         "patcher.report.Report.show",
         "patcher.report.Report._show_result",
@@ -716,8 +716,9 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     )
     assert "restart them:\n  17 python -m vllm\n" in run(*APPLY).stdout
     # An agent on a node hands them over one after the other.
-    handed = iter([(projects.upstream("vllm-ascend"), site)])
-    assert "17 python -m vllm" in Here(SearchOptions(), print).running(handed)
+    search = SearchOptions()
+    handed = iter([(search, projects.upstream("vllm-ascend"), site)])
+    assert "17 python -m vllm" in Here(search, print).running(handed)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

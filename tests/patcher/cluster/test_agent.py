@@ -15,7 +15,7 @@ def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path:
     site, asked, python = release(tmp_path / "site"), tmp_path / "asked", tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho >> {asked}\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    agent = Agent(SearchOptions(python=str(python)), " --ray")
+    agent = Agent(SearchOptions(python=str(python)), ("--ray",))
     survey = agent.survey(["vllm-ascend", "verl"], "apply", {})
     found = survey.asked["vllm-ascend"]
     assert isinstance(found, Found)

@@ -232,28 +232,33 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
-    ("address", "nodes", "search", "option", "again"),
+    ("address", "nodes", "search", "words", "again"),
     [
-        ("auto", None, SearchOptions(), " --ray", "rlpatch recover --ray"),
-        ("auto", None, SearchOptions(Path("a b")), " --ray --path 'a b'", "rlpatch recover --ray --path 'a b'"),
+        ("auto", None, SearchOptions(), ("--ray",), "rlpatch recover --ray"),
+        ("auto", None, SearchOptions(Path("a b")), ("--ray", "--path", "a b"), "rlpatch recover --ray --path 'a b'"),
         (
             "h:1",
             "head",
             SearchOptions(python="py"),
-            " --ray h:1 --python py --nodes head",
+            ("--ray", "h:1", "--python", "py", "--nodes", "head"),
             "rlpatch recover --ray h:1 --python py",
         ),
     ],
 )
 def test_what_is_typed_again_leads_to_the_same_place(
-    monkeypatch: pytest.MonkeyPatch, address: str, nodes: str | None, search: SearchOptions, option: str, again: str
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    nodes: str | None,
+    search: SearchOptions,
+    words: tuple[str, ...],
+    again: str,
 ) -> None:
     told = []
     monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, NODES))
     monkeypatch.setattr(connecting, "RayCrew", lambda *given: told.append(given[-1]))
     made = connect(address, nodes, search)
-    assert (made._option, made._again) == (option, again)
-    assert told == [option]  # the nodes say it, too
+    assert (made._words, made._again) == (words, again)
+    assert told == [words]  # the nodes say it, too
     made._mirrors.close()
 
 

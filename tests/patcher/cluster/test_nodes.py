@@ -12,6 +12,7 @@ from click.testing import Result
 from patcher.cluster.mirror import Mirrors
 from patcher.cluster.values import Survey
 from patcher.commands.finding import SearchOptions
+from patcher.commands.planning import Attempted
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import STORE
@@ -175,7 +176,7 @@ def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_node
             (site / package / "__init__.py").touch()
     machines = nodes(crew)
     try:
-        (search,) = machines.searches(Report("apply"), ["vllm"], "apply", writes=False)
+        ((search,), _) = machines.searches(["vllm"], "apply", writes=False)
         _, target = search.find("vllm", "apply")
         packages = ("torch", "torch_npu", "vllm_ascend")
         assert [package for package in packages if target.beside(package)] == ["torch", "vllm_ascend"]
@@ -251,10 +252,14 @@ def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
     kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
     mirrors = Mirrors()
     try:
-        made = mirrors.make(kinds, lambda _node, _paths: {}, SearchOptions(), "")
+        made = mirrors.make(kinds, lambda _node, _paths: {}, SearchOptions(), ())
+        assert len({mirror.folder for mirror in made}) == len(kinds)
+
+        def fail(word: str) -> None:
+            raise Problem(Kind.ENVIRONMENT, f"{word} is damaged", "/site")
+
         for mirror in made:
-            problem = mirrors.named(Problem(Kind.ENVIRONMENT, "damaged", f"{mirror.folder}/site"))
-            assert problem.where == f"{mirror.nodes[0]}: /site"
-            assert mirrors.of(mirror.folder / "site") is mirror
+            (problem,) = Attempted({"verl": "verl"}).then(fail, mirror.nodes).problems
+            assert problem.place == f"{mirror.nodes[0]}: /site"
     finally:
         mirrors.close()

@@ -287,7 +287,7 @@ def test_a_root_that_is_named_but_tells_of_another_transaction_is_left_alone(
     journal = sites["n2"] / STORE / "journal.json"
     journal.write_text(journal.read_text().replace(f"n3:{sites['n3']}", f"n3:{sites['n3']}/other"))
     (problem,) = recovered(elsewhere(sites, tmp_path, "n2"))
-    assert f"n2:{sites['n2']}" in problem.where
+    assert f"n2:{sites['n2']}" in problem.place
     assert contents(sites) == [patched(), PRISTINE, patched()]
 
 
@@ -299,7 +299,7 @@ def test_what_a_bundle_has_prepared_is_left_to_its_driver(crew: Processes, sites
     (problem,) = recovered(crew, "whoever drives it")
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     assert problem.hint == "python3 patch.pyz commit job?[2J"
-    assert all(f"{name}: {site}" in problem.where for name, site in sites.items())
+    assert all(f"{name}: {site}" in problem.place for name, site in sites.items())
     assert all(store.standing(site) for site in sites.values())
 
 
@@ -311,7 +311,7 @@ def test_while_a_driver_lives_others_wait_and_are_told_for_whom(crew: Processes,
             with pytest.raises(Problem, match="holds the lock") as caught:
                 drive(other)
             assert caught.value.kind is Kind.ENVIRONMENT
-            assert "n1" in caught.value.where
+            assert "n1" in caught.value.place
             other.close()
             assert recover(other).problems  # it is not ended under the feet of the one that lives
             other.close()
@@ -398,7 +398,7 @@ def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(crew: Proce
         drive(crew)
     crew.close()
     assert caught.value.kind is Kind.FOREIGN_EDIT
-    assert caught.value.where == f"n2: {sites['n2'] / WORKER}"
+    assert caught.value.place == f"n2: {sites['n2'] / WORKER}"
     assert contents(sites) == [patched(), theirs, patched()]
     assert settled(sites)
 
@@ -425,7 +425,7 @@ def test_a_run_of_one_machine_is_left_to_that_machine() -> None:
     failed = Problem(Kind.ENVIRONMENT, "the lock is held", "/other")
     crew = Told(recover={"n1": Answer(problem=failed)}, standing={"n1": Answer((local,))})
     ended = recover(crew)
-    assert [(problem.cause, problem.where) for problem in ended.problems] == [("the lock is held", "n1: /other")]
+    assert [(problem.cause, problem.place) for problem in ended.problems] == [("the lock is held", "n1: /other")]
     assert list(crew.asked) == ["recover", "standing"]
 
 
@@ -441,10 +441,10 @@ def test_a_node_that_is_lost_while_it_ends_is_named(committed: bool) -> None:
         finish={"n1": Answer([]), "n2": Answer(lost="it died")},
     )
     first, *others = recover(crew, again="rlpatch recover --ray h:1").problems
-    assert (first.kind, first.where) == (Kind.ROLLBACK_INCOMPLETE, "n2")
+    assert (first.kind, first.place) == (Kind.ROLLBACK_INCOMPLETE, "n2")
     assert first.cause == "no answer while it was brought to an end: it died"
     assert first.hint == "`rlpatch recover --ray h:1`, once more"
-    assert [problem.where for problem in others] == ["not reached: n2:/site"] * committed
+    assert [problem.place for problem in others] == ["not reached: n2:/site"] * committed
 
 
 def test_each_root_that_is_named_is_looked_into_by_itself() -> None:
@@ -458,7 +458,7 @@ def test_each_root_that_is_named_is_looked_into_by_itself() -> None:
         visit={"n2": Answer({"/b": other, "/c": None})},
     )
     (problem,) = recover(crew).problems
-    assert (problem.kind, problem.where) == (Kind.ROLLBACK_INCOMPLETE, "not reached: n2:/b")
+    assert (problem.kind, problem.place) == (Kind.ROLLBACK_INCOMPLETE, "not reached: n2:/b")
 
 
 def test_what_is_typed_next_works_as_it_stands(sites: Sites) -> None:

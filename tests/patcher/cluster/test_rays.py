@@ -14,7 +14,6 @@ from patcher.cluster.rays import RayCrew, named
 from patcher.cluster.values import Answer, Found, Survey
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.report import Report
 
 
 class Shaky(RayCrew):
@@ -98,21 +97,19 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
     }
     for with_target, kept in ((True, ["one"]), (False, ["one", "none"])):
         nodes = Nodes(Shaky("one", "none"), SearchOptions(), with_target=with_target)
-        assert list(nodes._chosen(Report("apply"), surveys)) == kept
+        assert list(nodes._chosen(surveys)[0]) == kept
         nodes._mirrors.close()
 
 
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:
-    report = Report("recover")
-    Nodes(Shaky("n3"), SearchOptions()).recover(report)
+    report = Nodes(Shaky("n3"), SearchOptions()).recover()
     (problem,) = report.problems
-    assert (problem.kind, problem.cause, problem.where) == (Kind.ENVIRONMENT, "no node gives an answer", "n3")
+    assert (problem.kind, problem.cause, problem.place) == (Kind.ENVIRONMENT, "no node gives an answer", "n3")
     assert report.lines == []
 
 
 def test_only_nodes_that_answer_have_nothing_to_recover() -> None:
-    report = Report("recover")
-    Nodes(Shaky("n1", "n3"), SearchOptions()).recover(report)
+    report = Nodes(Shaky("n1", "n3"), SearchOptions()).recover()
     assert report.problems == []
     assert "nothing to recover on n1" in report.lines
     assert [said[:2] for said in report.notes] == [("warning", "not reached: n3")]

@@ -129,7 +129,7 @@ def test_what_several_say_is_said_once_with_their_names() -> None:
         ("warning", "the disk is full (n1, n2, n3, … (4 nodes))", "df"),
         ("note", "the disk is full (n2, n3, n4)", "df"),
     ]
-    assert [(one.cause, one.where) for one in report.problems] == [
+    assert [(one.cause, one.place) for one in report.problems] == [
         ("read-only", "n1, n3, n4: /site"),
         ("damaged", "n2: /site"),
     ]

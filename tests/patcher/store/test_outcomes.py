@@ -8,7 +8,6 @@ import pytest
 
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.report import Report
 from patcher.store import outcomes, transaction
 from patcher.store.transaction import Outcome, Recovered
 
@@ -24,20 +23,18 @@ LINES = ["an interrupted run in /a was finished", "an interrupted run in /b was 
     ],
 )
 def test_runs_that_were_ended(node: str, lines: list[str], where: str) -> None:
-    report = Report("recover")
-    outcomes.ended(report, RUNS, node)
-    assert (report.lines, report.done) == (lines, lines)
-    assert report.notes == [("warning", "x.py was changed by someone else since: left alone", where)]
+    step = outcomes.ended(RUNS, node)
+    assert (list(step.lines), list(step.done)) == (lines, lines)
+    assert step.notes == (("warning", "x.py was changed by someone else since: left alone", where),)
 
 
 def test_a_commit_tells_all_that_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
     done = Outcome((Path("/a/x.py"),), RUNS[:1], (Note("its group is another", "by the folder"),))
     monkeypatch.setattr(transaction, "commit", lambda edits, on_wait: done)
-    report = Report("apply")
-    outcomes.commit(report, [], "patched", lambda _line: None)
-    assert report.done == ["patched /a/x.py", LINES[0]]
-    assert report.lines == LINES[:1]
-    assert [note.text for note in report.notes] == ["its group is another"]
+    step = outcomes.commit([], "patched", lambda _line: None)
+    assert step.done == ("patched /a/x.py", LINES[0])
+    assert list(step.lines) == LINES[:1]
+    assert [note.text for note in step.notes] == ["its group is another"]
 
 
 def test_a_commit_that_fails_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,10 +42,8 @@ def test_a_commit_that_fails_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         raise Problem(Kind.ENVIRONMENT, "no space")
 
     monkeypatch.setattr(transaction, "commit", fail)
-    report = Report("apply")
     with pytest.raises(Problem):
-        outcomes.commit(report, [], "patched", lambda _line: None)
-    assert (report.done, report.lines, report.notes) == ([], [], [])
+        outcomes.commit([], "patched", lambda _line: None)
 
 
 def test_for_programs() -> None:

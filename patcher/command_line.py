@@ -1,0 +1,38 @@
+"""Command lines that the reader is told to type."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+
+_program = "rlpatch"
+
+
+class CommandLine(str):
+    """A command of this program, quoted for a shell; ``words`` are those behind the program's name.
+
+    It begins with what this process was started as: ``rlpatch``, or ``python3 patch.pyz`` for a bundle.
+    """
+
+    __slots__ = ("words",)
+    words: tuple[str, ...]
+
+    def __new__(cls, *words: str) -> CommandLine:  # noqa: D102
+        line = super().__new__(cls, " ".join([_program, *map(shlex.quote, words)]))
+        line.words = words
+        return line
+
+    def __getnewargs__(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.words
+
+
+@contextlib.contextmanager
+def started_as(program: str) -> Iterator[None]:
+    """Let every `CommandLine` that is made within begin with ``program``, which is quoted for a shell."""
+    global _program
+    before, _program = _program, program
+    try:
+        yield
+    finally:
+        _program = before
