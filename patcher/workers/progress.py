@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +33,9 @@ class WorkerProgress(NamedTuple):
     why: str = ""
 
 
-class MissingRanks(NamedTuple):
-    """Ranks of a stage that were asked for and have not said a word; ``lost`` where nobody is left to say one."""
+@dataclass(frozen=True)
+class MissingRanks:
+    """Ranks of a stage that were asked for and have written nothing; ``lost`` where nobody is left to write."""
 
     target: str
     stage: str

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from patcher.workers import forms
 
@@ -27,6 +26,7 @@ class TriggerRequest:
     tail: int = 0
     context: int = 0
     expires: float
+    format: int = forms.FORMAT
 
     @property
     def windows(self) -> int:
@@ -37,10 +37,6 @@ class TriggerRequest:
         """Whether it is for this rank."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
 
-    def as_json(self) -> dict[str, Any]:
-        """What is asked, for people who read it."""
-        return {"format": forms.FORMAT, **asdict(self)}
-
     @property
     def text(self) -> bytes:
         """The file: the variables of the environment that would ask for the same, so that a worker reads them alike."""
@@ -49,7 +45,7 @@ class TriggerRequest:
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,
         }  # fmt: skip
         settings = {f"RLPATCH_{name}": str(value) for name, value in variables.items()}
-        return f"{json.dumps({'format': forms.FORMAT, 'expires': self.expires, **settings})}\n".encode()
+        return f"{json.dumps({'format': self.format, 'expires': self.expires, **settings})}\n".encode()
 
 
 def read(text: bytes) -> TriggerRequest:

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def waiting(saved: Saved) -> Saved:
 
 
 def request(saved: Saved, stage: str = "rollout") -> dict[str, Any]:
-    return read((saved.folder / f"{stage}.request").read_bytes()).as_json()
+    return asdict(read((saved.folder / f"{stage}.request").read_bytes()))
 
 
 def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None:

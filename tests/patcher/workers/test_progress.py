@@ -200,7 +200,7 @@ def test_each_stage_and_replica_has_ranks_of_its_own(saved: Saved) -> None:
     saved.state("saved", rank=0, ranks="0,1", world=2, replica="0")
     saved.state("saved", rank=1, ranks="0,1", world=2, replica="1", pid=5)
     saved.state("saved", step=1, rank=0, ranks="0,1", world=2, pid=6)
-    assert [one[1:] for one in surveyed(saved).missing] == [
+    assert [(one.stage, one.replica, one.ranks, one.lost) for one in surveyed(saved).missing] == [
         ("update-policy", "", (1,), False), ("rollout", "0", (1,), False), ("rollout", "1", (0,), False),
     ]  # fmt: skip
 
