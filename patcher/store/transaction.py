@@ -227,11 +227,7 @@ def pending(root: Path) -> bool:
 
 
 def recover(
-    roots: Sequence[Path],
-    *,
-    wait: float = 60,
-    on_wait: OnWait = lock.silent,
-    elsewhere: Elsewhere = NOTHING,
+    roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent, elsewhere: Elsewhere = NOTHING
 ) -> list[Recovered]:
     """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
 

@@ -27,10 +27,7 @@ def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
         spec = _spec(name, path)
         if spec is not None:
             origin = spec.origin if spec.has_location else None
-            found[name] = {
-                "origin": origin,
-                "locations": [str(p) for p in spec.submodule_search_locations or ()],
-            }
+            found[name] = {"origin": origin, "locations": [str(p) for p in spec.submodule_search_locations or ()]}
     return found
 
 
