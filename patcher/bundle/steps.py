@@ -258,8 +258,8 @@ def _prepare(machine: Machine, report: Report, found: Discovery, transaction: st
     names = {Path(os.path.realpath(one.target.root)): str(one.target.root) for one in fitting}
     again = [machine.again(step, transaction) for step in ("commit", "abort")]
     hint = f"{again[0]}, if all machines are prepared, or {again[1]}, on all of them"
-    share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
-    outcome = store.prepare([one.edit for one in fitting], share, on_wait=machine.on_wait)
+    membership = store.TransactionMembership(transaction, (_DRIVER, *names.values()), names, hint)
+    outcome = store.prepare([one.edit for one in fitting], membership, on_wait=machine.on_wait)
     report.add(StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered))
     _describe(report, fitting, "prepared")
 

@@ -25,7 +25,7 @@ from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
 from patcher.store.filesystem.lock import silent
 from patcher.store.folder import STATE
-from patcher.store.transaction import Recovered, Share
+from patcher.store.transaction import Recovered, TransactionMembership
 from patcher.targets.target import Discovery, Target
 
 
@@ -130,9 +130,11 @@ class Agent:
         """See the store; the locks stay with this process until the transaction ends, so others wait for it."""
         roots = {Path(root): name for root, name in names.items()}
         store.preflight(edits)
-        self._held.enter_context(store.held(list(roots), wait=self._wait))
-        share = Share(transaction, participants, {Path(os.path.realpath(root)): roots[root] for root in roots})
-        outcome = store.prepare(edits, share)
+        self._held.enter_context(store.locked(list(roots), wait=self._wait))
+        membership = TransactionMembership(
+            transaction, participants, {Path(os.path.realpath(root)): roots[root] for root in roots}
+        )
+        outcome = store.prepare(edits, membership)
         return outcome.notes, outcome.recovered
 
     def commit(self, roots: Sequence[str], transaction: str) -> None:
@@ -151,7 +153,7 @@ class Agent:
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
             if (root / STORE).is_dir():  # made for nothing, perhaps: whoever lets go of it last removes it
-                with contextlib.suppress(Problem), store.held([root], wait=0):
+                with contextlib.suppress(Problem), store.locked([root], wait=0):
                     pass
         return ended
 

@@ -10,7 +10,7 @@ are all the same transaction.
 `commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
-each may be a process of its own; one process that takes them all keeps others out in between (`held`). Machines that
+each may be a process of its own; one process that takes them all keeps others out in between (`locked`). Machines that
 see the same folder (NFS, say) `elect` the one that works on it.
 """
 
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-class Share(NamedTuple):
+class TransactionMembership(NamedTuple):
     """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
 
     ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
@@ -81,13 +81,15 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.si
     return _carry_out(edits, None, wait, on_wait)
 
 
-def prepare(edits: Sequence[Edit], share: Share, *, wait: float = 60, on_wait: OnWait = lock.silent) -> Outcome:
+def prepare(
+    edits: Sequence[Edit], membership: TransactionMembership, *, wait: float = 60, on_wait: OnWait = lock.silent
+) -> Outcome:
     """Bring ``edits`` to the disk so that they can go ahead or back, in any process; no file is changed yet.
 
     Until it is told which, a root that is not the first participant refuses every other transaction. Raises as
     `commit`, and nothing is left then.
     """
-    return _carry_out(edits, share, wait, on_wait)
+    return _carry_out(edits, membership, wait, on_wait)
 
 
 def commit_prepared(
@@ -102,7 +104,7 @@ def commit_prepared(
     stores = [store for store in map(StoreFolder, roots) if store.exists()]
     missing = Problem(Kind.ROLLED_BACK, f"transaction {transaction} is not prepared here", hint="prepare it again")
     try:
-        with interrupts.deferred(), _locked(stores, wait, on_wait, make=False):
+        with interrupts.deferred(), _hold_locks(stores, wait, on_wait, make=False):
             found = [(store, journal) for store in stores if (journal := store.journal())]
             if len(found) < len(roots) or any(journal.transaction != transaction for _store, journal in found):
                 raise missing
@@ -153,8 +155,10 @@ def standing(root: Path) -> Journal | None:
     return StoreFolder(root).journal()
 
 
-def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait: OnWait) -> Outcome:
-    """All steps of a transaction of these roots alone, or, with ``share``, the first one of a larger one."""
+def _carry_out(
+    edits: Sequence[Edit], membership: TransactionMembership | None, wait: float, on_wait: OnWait
+) -> Outcome:
+    """All steps of a transaction of these roots alone, or, with ``membership``, the first one of a larger one."""
     ended: list[Recovered] = []
     done: list[Path] | None = None
     notes: tuple[Note, ...] = ()
@@ -162,14 +166,14 @@ def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait:
     try:
         with interrupts.deferred():
             ended += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if share or not idle(store, edit)]
+            merged = [(store, edit) for store, edit in _merged(edits) if membership or not idle(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
             stores = [store for store, _edit in merged]
-            with _locked(stores, wait, on_wait, make=True):
+            with _hold_locks(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([drafted(store, edit) for store, edit in merged], share)
+                done = _transact([drafted(store, edit) for store, edit in merged], membership)
     except (KeyboardInterrupt, OSError, Problem) as error:
         if done is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
@@ -200,14 +204,14 @@ def records(root: Path) -> tuple[Record, ...]:
 
 
 @contextlib.contextmanager
-def held(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Iterator[None]:
+def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Iterator[None]:
     """Keep all other processes out of ``roots`` from step to step; they are let in when this one ends, too.
 
     Raises Problem(ENVIRONMENT) when others keep us out for ``wait`` seconds, or the store is none to be believed.
     """
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     try:
-        with _locked(stores, wait, on_wait, make=True, keep=True):
+        with _hold_locks(stores, wait, on_wait, make=True, keep=True):
             yield
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
@@ -249,7 +253,7 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Els
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
         try:
-            with _locked(present, wait, on_wait, make=False):
+            with _hold_locks(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
                     return settle(present, roots, elsewhere)
@@ -284,7 +288,7 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _locked(
+def _hold_locks(
     stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, make: bool, keep: bool = False
 ) -> Iterator[None]:
     """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
@@ -323,17 +327,17 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
+def _transact(drafts: Sequence[Draft], membership: TransactionMembership | None) -> list[Path]:
     """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes.
 
-    With ``share`` they are only prepared.
+    With ``membership`` they are only prepared.
     """
     stores = [draft.store for draft in drafts]
     names = {store.root: str(store.root) for store in stores}
-    ours = share or Share(os.urandom(8).hex(), tuple(names.values()), names)
+    ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
     try:
         journals = [_prepare(draft, ours) for draft in drafts]
-        if share:
+        if membership:
             return []
         _commit(list(zip(stores, journals)))
     except BaseException as error:  # also Ctrl-C: it is raised again below
@@ -344,14 +348,21 @@ def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
     return [draft.store.inside(move.path) for draft, move in moved]
 
 
-def _prepare(draft: Draft, share: Share) -> Journal:
+def _prepare(draft: Draft, membership: TransactionMembership) -> Journal:
     """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
     empties = draft.registry == Registry()
-    position = share.participants.index(share.names[store.root])
+    position = membership.participants.index(membership.names[store.root])
     journal = Journal(
-        share.transaction, share.participants, position, draft.moves, draft.back, draft.ahead, empties, hint=share.hint
+        membership.transaction,
+        membership.participants,
+        position,
+        draft.moves,
+        draft.back,
+        draft.ahead,
+        empties,
+        hint=membership.hint,
     )
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")

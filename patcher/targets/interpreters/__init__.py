@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.targets import locate
+from patcher.targets.interpreters import locate
 
 TIMEOUT_S = 30.0
 _HINT = "name a Python: --python /path/to/bin/python"
