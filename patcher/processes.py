@@ -47,26 +47,26 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
     ours = str(os.getpid())
-    lines = (_line(pid, _read(f"{proc}/{pid}", "cmdline"), wanted, folders, proc) for pid in _pids(proc) if pid != ours)
-    return tuple(sorted(filter(None, lines)))
+    found = []
+    for pid in _pids(proc):
+        command = _read(f"{proc}/{pid}", "cmdline")
+        if pid != ours and command:  # else one of the kernel's, gone meanwhile, or not ours to see
+            found.append(_line(pid, command, wanted, folders, proc))
+    return tuple(sorted(filter(None, found)))
 
 
-def _line(pid: str, command: bytes | None, known: Sequence[Processes], packages: Sequence[Path], proc: Path) -> str:
+def _line(pid: str, command: bytes, known: Sequence[Processes], packages: Sequence[Path], proc: Path) -> str:
     """``PID COMMAND`` of a process that `running` names, else ``""``."""
-    if not command:  # one of the kernel's, gone meanwhile, or not ours to see
-        return ""
     folder, argv = f"{proc}/{pid}", tuple(command.decode("utf-8", "replace").split("\0"))
     process = _Process(folder, argv, _is_python(folder, argv))
     script = _script(process, known)
     if script is None and not process.python:
         return ""  # the memory of all others is not read: that takes a millisecond for a large one
+    line = f"{pid} {' '.join(argv).strip()[:80]}"
     maps = _read(folder, "maps") if packages else None
     imported = process.python and _has_mapped(maps or b"", packages)
-    if script is None and not imported:
-        return ""
-    line = f"{pid} {' '.join(argv).strip()[:80]}"
-    if not packages or imported or script is None:
-        return line
+    if script is None or imported or not packages:
+        return line if imported or script is not None else ""
     search = _search(folder)
     if search is not None and _has_others(process, script, maps or b"", search, packages):
         return ""

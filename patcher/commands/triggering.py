@@ -171,9 +171,8 @@ def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> li
     if not living:
         last = life.duration(min(row.life.age for row in waiting))
         cause = f"nobody is left of the {_workers(waiting)} that took requests; the last word is {last} old"
-        raise Problem(
-            Kind.NO_WORKER, cause, str(folder.save_path), "start the run again; `rlpatch watch` shows its workers"
-        )
+        hint = "start the run again; `rlpatch watch` shows its workers"
+        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
     return living
 
 
@@ -201,25 +200,32 @@ def _of_target(worker: Worker, word: str) -> bool:
 
 def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
     """Those of the requested stage that count the unit; Problem (USAGE) where it is none, or several."""
-    stages = sorted({row.worker.stage for row in rows})
+    stages = _stages(rows)
     if options.stage and options.stage not in stages:
         cause = f"--stage {options.stage}: no worker of this stage writes there"
-        raise Problem(Kind.USAGE, cause, hint=" or ".join(f"--stage {stage}" for stage in stages))
-    of_stage = [row for row in rows if options.stage in ("", row.worker.stage)]
-    fitting = [row for row in of_stage if row.worker.unit == options.unit]
+        raise Problem(Kind.USAGE, cause, hint=_choices(stages))
+    fitting = [row for row in rows if options.stage in ("", row.worker.stage) and row.worker.unit == options.unit]
     if not fitting:
-        raise _other_unit(of_stage, options.stage or " and ".join(stages), options)
-    able = [row for row in fitting if row.worker.on_demand] or fitting
-    several = sorted({row.worker.stage for row in able})
+        raise _other_unit(rows, options.stage or " and ".join(stages), options)
+    several = _stages([row for row in fitting if row.worker.on_demand] or fitting)
     if len(several) > 1:
         cause = f"{options.words}: {' and '.join(several)} count this unit"
-        raise Problem(Kind.USAGE, cause, hint=" or ".join(f"--stage {stage}" for stage in several))
+        raise Problem(Kind.USAGE, cause, hint=_choices(several))
     return [row for row in fitting if row.worker.stage == several[0]]
+
+
+def _stages(rows: Sequence[WorkerProgress]) -> list[str]:
+    return sorted({row.worker.stage for row in rows})
+
+
+def _choices(stages: Sequence[str]) -> str:
+    return " or ".join(f"--stage {stage}" for stage in stages)
 
 
 def _other_unit(rows: Sequence[WorkerProgress], stage: str, options: TriggerOptions) -> Problem:
     """The problem that the workers of ``stage`` count other units."""
-    units = sorted({row.worker.unit for row in rows if row.worker.unit in UNITS})
+    of_stage = [row.worker for row in rows if options.stage in ("", row.worker.stage)]
+    units = sorted({worker.unit for worker in of_stage if worker.unit in UNITS})
     cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
     hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
     return Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")

@@ -33,14 +33,9 @@ def parse(
     if known is None and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise _syntax(text, names)
     if equals and (known or not names) and not versions.valid(version):
-        like = _release_like(version, releases(known) if known else ())
-        hint = f"one release: {known or name}==VERSION"
-        hint = f"one release, such as {known}=={like}, or {known} for the one that is there" if like else hint
-        raise Problem(Kind.USAGE, f"{version!r} in {text!r} is no version", hint=hint)
+        raise _no_version(text, version, known or name, releases(known) if known else ())
     if known is None and names:
-        meant = _published(name, projects) or _closest(name, names)
-        hint = f"did you mean {meant}{equals}{version}?" if meant else "rlpatch list"
-        raise Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
+        raise _unknown(name, f"{equals}{version}", projects)
     return known or versions.normalise(name), version if equals else None
 
 
@@ -165,12 +160,9 @@ def _first(project: Project, command: str) -> Target:
             return target
         although = _although(project, map(Path, environment.path))
         searched.append(f"{environment.name}: no {project.package}{although}")
-    raise Problem(
-        Kind.NO_TARGET,
-        f"{project.name} is in none of the environments that were looked at",
-        hint=f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR",
-        notes=tuple(searched),
-    )
+    cause = f"{project.name} is in none of the environments that were looked at"
+    hint = f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR"
+    raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
 def _environments(projects: Sequence[Project], searched: list[str], *, always: bool = False) -> Iterator[Environment]:
@@ -224,12 +216,8 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"{project.name} lies zipped in an archive, where nothing can be patched",
-            str(archive),
-            f"install it unzipped: pip install {project.name}",
-        )
+        cause = f"{project.name} lies zipped in an archive, where nothing can be patched"
+        raise Problem(Kind.ENVIRONMENT, cause, str(archive), f"install it unzipped: pip install {project.name}")
     if not spec.locations:
         cause = f"{project.package} is a single module here, not the package that {project.name} installs"
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
@@ -311,22 +299,16 @@ def _leftover(project: Project, folder: Path) -> Problem:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    return Problem(
-        Kind.NO_TARGET,
-        f"{folder} has no __init__.py: a leftover, not an install of {project.name}",
-        str(folder),
-        f"look into the folder, remove it, and install {project.name} again",
-    )
+    cause = f"{folder} has no __init__.py: a leftover, not an install of {project.name}"
+    hint = f"look into the folder, remove it, and install {project.name} again"
+    return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
 def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> Problem:
-    return Problem(
-        Kind.NO_TARGET,
-        f"{project.name} (the package {project.package}) is not there{_although(project, folders)}",
-        ", ".join(map(str, folders)),
-        "name the folder that holds the package (--path), or the interpreter that imports it (--python)",
-        (f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}",),
-    )
+    cause = f"{project.name} (the package {project.package}) is not there{_although(project, folders)}"
+    hint = "name the folder that holds the package (--path), or the interpreter that imports it (--python)"
+    present = f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}"
+    return Problem(Kind.NO_TARGET, cause, ", ".join(map(str, folders)), hint, (present,))
 
 
 def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
@@ -349,6 +331,20 @@ def _syntax(text: str, names: dict[str, str]) -> Problem:
     return Problem(Kind.USAGE, f"{text!r} is not TARGET or TARGET==VERSION", hint=hint)
 
 
+def _unknown(name: str, version: str, projects: Sequence[Project]) -> Problem:
+    names = {versions.normalise(p.name): p.name for p in projects}
+    like = _published(name, projects) or _closest(name, names)
+    hint = f"did you mean {like}{version}?" if like else "rlpatch list"
+    return Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
+
+
+def _no_version(text: str, version: str, name: str, releases: Sequence[str]) -> Problem:
+    like = _release_like(version, releases)
+    hint = f"one release, such as {name}=={like}, or {name} for the one that is there"
+    cause = f"{version!r} in {text!r} is no version"
+    return Problem(Kind.USAGE, cause, hint=hint if like else f"one release: {name}==VERSION")
+
+
 def _closest(word: str, names: dict[str, str]) -> str:
     near = difflib.get_close_matches(versions.normalise(word), names, n=1)
     return names[near[0]] if near else ""
@@ -356,9 +352,8 @@ def _closest(word: str, names: dict[str, str]) -> str:
 
 def _release_like(version: str, releases: Sequence[str]) -> str:
     """The newest release that begins as ``version`` does, such as ``0.6.*``; else the newest, "" without any."""
-    begin = re.match(r"[0-9.]*", version.lstrip("=v "))
-    like = [release for release in releases if release.startswith(begin[0])] if begin else []
-    return next(reversed(like or releases), "")
+    begin = re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
+    return next(reversed([release for release in releases if release.startswith(begin)] or releases), "")
 
 
 def _published(name: str, projects: Iterable[Project]) -> str:

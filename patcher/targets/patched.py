@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -76,17 +76,18 @@ def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
     targets = tuple(target for target in found.targets if target.root == path)
     folder = within(found.mirror, path)
     store = StoreFolder(folder) if path in found.stores else None
-    records = [record for record in (store.records() if store else ()) if _is_wanted(record, wanted)]
+    records = _wanted(store.records() if store else (), wanted)
     named = [file for record in records for file in record.files]
     named += [file for target in targets for file in target.project.files]
     files = tuple(file for file in dict.fromkeys(named) if (folder / file).is_file())
     pending = store is not None and store.unfinished()
-    root = PatchedRoot(path, targets, tuple(records), files, pending, found.mirror)
-    return root._replace(records=(*records, *(one for one in _unregistered(root) if _is_wanted(one, wanted))))
+    root = PatchedRoot(path, targets, records, files, pending, found.mirror)
+    return root._replace(records=records + _wanted(_unregistered(root), wanted))
 
 
-def _is_wanted(record: Record, wanted: Collection[str]) -> bool:
-    return not wanted or record.patch.target in wanted
+def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record, ...]:
+    """Those of the ``targets``, all where none is named."""
+    return tuple(record for record in records if not targets or record.patch.target in targets)
 
 
 def _unregistered(root: PatchedRoot) -> list[Record]:

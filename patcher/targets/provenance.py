@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -36,32 +37,32 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     root, notes = _root(project, package)
     literal = versions.from_files(root, project.package, project.version_files)
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
-    beside = [found for found in claims if _beside(found, root)]
-    editable = [found for found in claims if _stands_for(found, root)]
+    beside = [*filter(partial(_beside, root), claims)]
+    editable = [*filter(partial(_stands_for, root), claims)]
     installed, ambiguous = versions.choose(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
-    metadata = installed.source if installed else None
-    recorded = [metadata, versions.from_pkg_info(root, project.distributions), literal]
-    believed, doubts = _believed(project, [source for source in recorded if source is not None], tree)
-    if beside and installed is not None:
-        installed_as = "wheel" if installed.installed or root.name in _SITES else "unpacked"
+    recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
+    believed, doubts = _believed(project, recorded, tree)
+    if beside:
+        installed_as = "wheel" if root.name in _SITES or (installed and installed.installed) else "unpacked"
     elif editable or _egg_linked(project, search):
         installed_as = "editable"
     else:
         installed_as = "checkout" if tree.own else "wheel" if root.name in _SITES else "unpacked"
-    shadowed = tuple(
-        Note("this folder shadows another install", f"this folder shadows what {found.folder} stands for")
-        for found in claims
-        if found not in beside and found not in editable
-    )
-    notes += shadowed + ambiguous + tree.notes + doubts
+    notes += (*map(_shadow, (found for found in claims if found not in (*beside, *editable))),)
+    notes += ambiguous + tree.notes + doubts
     return Target(
         project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
     )
 
 
-def _believed(project: Project, recorded: Sequence[Source], tree: _WorkTree) -> tuple[Source, tuple[Note, ...]]:
+def _shadow(found: Distribution) -> Note:
+    return Note("this folder shadows another install", f"this folder shadows what {found.folder} stands for")
+
+
+def _believed(project: Project, sources: Iterable[Source | None], tree: _WorkTree) -> tuple[Source, tuple[Note, ...]]:
     """The source of the version that is believed, and what the others are noted for."""
+    recorded = [one for one in sources if one is not None]
     believed, doubts = versions.decide([one for one in recorded if one.version not in project.placeholders], tree.state)
     if believed.version in project.placeholders:
         return believed, doubts
@@ -79,11 +80,11 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
     return [found for folder in folders for found in versions.distributions(folder, names, package)]
 
 
-def _beside(found: Distribution, root: Path) -> bool:
+def _beside(root: Path, found: Distribution) -> bool:
     return found.folder.parent == root and found.checkout is None
 
 
-def _stands_for(found: Distribution, root: Path) -> bool:
+def _stands_for(root: Path, found: Distribution) -> bool:
     """Whether a dist-info elsewhere is that of an editable install of ``root``."""
     if found.checkout is None:
         return found.folder.parent != root and found.lists_package is False

@@ -112,17 +112,17 @@ def executable(exe: str) -> str:
 
     Raises: Problem(USAGE) if there is no such program.
     """
-    given = Path(exe).expanduser()
-    if given.is_dir():
-        given = given / "bin" / "python"
-    if given.is_file() and os.access(given, os.X_OK):
-        return str(given.absolute())
-    on_path = None if given.is_file() else shutil.which(exe)
+    program = Path(exe).expanduser()
+    if program.is_dir():
+        program = program / "bin" / "python"
+    if program.is_file() and os.access(program, os.X_OK):
+        return str(program.absolute())
+    on_path = None if program.is_file() else shutil.which(exe)
     if on_path:
         return on_path
-    cause = f"{exe} cannot be executed" if given.exists() else f"there is no interpreter {given}"
+    cause = f"{exe} cannot be executed" if program.exists() else f"there is no interpreter {program}"
     hint = f"for a folder of packages it is --path {exe}" if Path(exe).is_dir() else _HINT
-    raise Problem(Kind.USAGE, cause, str(given), hint)
+    raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
@@ -135,12 +135,9 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
     try:
         with interrupts.deferred():  # between the start and the assignment nobody could end it
             # A session of its own, so that children which hold the pipe open can be ended with it.
+            pipe = subprocess.PIPE
             process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
+                command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
             )
         out, err = process.communicate(timeout=timeout)
     except BaseException as error:
@@ -151,12 +148,8 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
             raise _not_python(program, error.strerror or str(error)) from None
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"the interpreter did not answer in {timeout:g} s",
-            program,
-            f"see whether this returns: {program} -c pass",
-        ) from None
+        cause = f"the interpreter did not answer in {timeout:g} s"
+        raise Problem(Kind.ENVIRONMENT, cause, program, f"see whether this returns: {program} -c pass") from None
     return process.returncode, out, err
 
 
