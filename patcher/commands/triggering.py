@@ -31,7 +31,7 @@ EXPIRES_S = 86_400.0
 
 
 class TriggerOptions(NamedTuple):
-    """What is asked: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
+    """The request: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
 
     ``stage`` and ``target`` are "" where they follow from the unit; ``at`` is None for the next rollout or step.
     """

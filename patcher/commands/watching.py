@@ -148,7 +148,7 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
 
 
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> Report:
-    """Where the workers stand, when all that were asked have saved, or none of the others ever will.
+    """Where the workers stand, when all that were requested have saved, or none of the others ever will.
 
     Raises: Problem (NO_TRACE, ENVIRONMENT) where there is nothing to read.
     """
@@ -276,7 +276,7 @@ def _result(screen: Screen, folder: StateFolder, found: Progress, data: WatchDat
 
 
 def _unsaved_problem(folder: StateFolder, found: Progress, ended: str, options: WatchOptions) -> Problem | None:
-    """What is not saved and why; None where nothing was asked of anybody."""
+    """What is not saved and why; None where nothing was requested."""
     unsaved = _unsaved(found, options)
     if not unsaved and ended == NOW:
         return None

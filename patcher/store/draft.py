@@ -188,7 +188,7 @@ def record_new_state(entry: Entry, plain: Node, path: Path, content: str) -> Ent
 
 
 def _fresh(node: Node) -> int:
-    """A time of change in a later second than before: bytecode is told apart by the second and the size.
+    """A time of change in a later second than before: Python compares the second and the size with its bytecode.
 
     Whoever keeps bytecode where we do not find it (another PYTHONPYCACHEPREFIX) then sees that it is stale.
     """

@@ -215,7 +215,7 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
 
 
 def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
-    """The source files of the transaction, by the root's real name and by the one that was given."""
+    """The source files of the transaction, by the root's real name and by the one the caller used."""
     for move in journal.moves:
         if not move.path.endswith(".pyc"):
             yield store.inside(move.path)

@@ -2,7 +2,7 @@
 
 Which file a path means: a symlink to a file inside the same root (strict editable installs) means that file.
 Any other symlink is itself what is replaced, and its text is remembered: behind it lies a package cache, or a
-tree that was not asked for. A search for ``.git`` above it would not tell the two apart, since uv puts an
+tree that the user did not name. A search for ``.git`` above it would not tell the two apart, since uv puts an
 empty one into its cache; whoever wants the tree behind a link gives that tree as the root.
 """
 

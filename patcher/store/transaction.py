@@ -7,7 +7,7 @@ stops it in between, `patcher.store.journal` brings the roots back to before (*a
 mark is set: at once when the process lives, else with the next command. Applying, replacing and reverting a patch
 are all the same transaction.
 
-`commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
+`commit` takes all steps on this machine. Over several machines each takes them one by one, on request
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
 each may be a process of its own; one process that takes them all keeps others out in between (`locked`). Machines that
@@ -86,8 +86,8 @@ def prepare(
 ) -> Outcome:
     """Bring ``edits`` to the disk so that they can go ahead or back, in any process; no file is changed yet.
 
-    Until it is told which, a root that is not the first participant refuses every other transaction. Raises as
-    `commit`, and nothing is left then.
+    Until then a root that is not the first participant refuses every other transaction. Raises as `commit`, and
+    leaves nothing behind then.
     """
     return _carry_out(edits, membership, wait, on_wait)
 
@@ -328,7 +328,7 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
 
 
 def _transact(drafts: Sequence[Draft], membership: TransactionMembership | None) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes.
+    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes.
 
     With ``membership`` they are only prepared.
     """

@@ -95,7 +95,7 @@ def _repository(root: Path) -> Iterator[Repo | None]:
         yield None
         return
     with _environment():
-        import git  # 0.1 s, and raises where git is not installed unless told to be quiet
+        import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
 
         try:
             repo = git.Repo(top)

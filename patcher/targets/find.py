@@ -166,7 +166,7 @@ def _first(project: Project, command: str) -> Target:
 
 
 def _environments(projects: Sequence[Project], searched: list[str], *, always: bool = False) -> Iterator[Environment]:
-    """The environments to look at, one after the other; ``searched`` is told of those that did not answer.
+    """The environments to look at, one after the other; those that do not answer are added to ``searched``.
 
     An interpreter whose folders hold nothing of ``projects`` is started ``always``, or never.
     """

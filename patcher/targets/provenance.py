@@ -17,7 +17,7 @@ _SITES = ("site-packages", "dist-packages")
 
 
 class _WorkTree(NamedTuple):
-    """Whether a root is the project's own checkout, what git says of it (None: not asked, or refused), notes.
+    """Whether a root is the project's own checkout, its git state (None: not read, or refused), notes.
 
     A package that merely lies inside somebody's repository has other tags than that repository.
     """

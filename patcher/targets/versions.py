@@ -1,7 +1,7 @@
 """Which release a folder holds: every place that may say so, and which of them to believe.
 
 Version strings lie: a tag v0.7.0 whose files say ``0.7.0.dev``, metadata written before the checkout moved
-on, ``dev`` where no tag was fetched. So a lie is stepped over for a better source, and said.
+on, ``dev`` where no tag was fetched. So a better source is preferred to such a version, with a note.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ATTRIBUTES = {
 
 
 _PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
-"""Most versions: what they are can be told without packaging, which takes a third of the time of `rlpatch status`."""
+"""Most versions: they can be judged without packaging, which takes a third of the time of `rlpatch status`."""
 
 
 class Source(NamedTuple):
@@ -162,7 +162,7 @@ def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | N
 
 
 def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[Note, ...]]:
-    """The source to believe, of ``recorded`` in the order of trust and of git; and what the others said.
+    """The source to believe, of ``recorded`` in the order of trust and of git; and notes on the others.
 
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
     moved.

@@ -60,7 +60,7 @@ class StateFolder:
             return FolderContents()
         known, self._known = self._known, {}
         found: list[Worker] = []
-        asked: dict[str, FiledRequest] = {}
+        filed: dict[str, FiledRequest] = {}
         skipped = []
         for name in names:
             read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
@@ -68,10 +68,10 @@ class StateFolder:
             if isinstance(value, Worker):
                 found.append(value)
             elif isinstance(value, FiledRequest):
-                asked[name.removesuffix(requests.SUFFIX)] = value
+                filed[name.removesuffix(requests.SUFFIX)] = value
             elif value is not None:
                 skipped.append(Skipped(self.path / name, value))
-        return FolderContents(tuple(found), asked, tuple(skipped))
+        return FolderContents(tuple(found), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
         """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""

@@ -1,4 +1,4 @@
-"""How far the workers are with what was asked of them: who has saved, who never will, and for whom to wait."""
+"""How far the workers are with what was requested: who has saved, who never will, and for whom to wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patcher.workers.life import Life
 from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
-"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was asked of it."""
+"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
 
 
 class SavedTrace(NamedTuple):
@@ -35,7 +35,7 @@ class WorkerProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class MissingRanks:
-    """Ranks of a stage that were asked for and have written nothing; ``lost`` where nobody is left to write."""
+    """Ranks of a stage that were requested and have written nothing; ``lost`` where nobody is left to write."""
 
     target: str
     stage: str
@@ -45,7 +45,7 @@ class MissingRanks:
 
 
 class Progress(NamedTuple):
-    """All workers of the present runs. Of those before only the number is told: ``earlier``."""
+    """All workers of the present runs, and the number of those of ``earlier`` runs."""
 
     rows: tuple[WorkerProgress, ...]
     missing: tuple[MissingRanks, ...]
@@ -55,18 +55,18 @@ class Progress(NamedTuple):
 
     @property
     def requested(self) -> tuple[WorkerProgress, ...]:
-        """The workers of whom something was asked."""
+        """The workers of whom something was requested."""
         return tuple(row for row in self.rows if row.outcome != IDLE)
 
     @property
     def settled(self) -> bool:
-        """Whether something was asked and nobody is to be waited for."""
+        """Whether something was requested and nobody is to be waited for."""
         waiting = any(row.outcome == AT_WORK for row in self.rows) or any(not one.lost for one in self.missing)
         return bool(self.requested) and not waiting
 
     @property
     def complete(self) -> bool:
-        """Whether all that were asked have saved."""
+        """Whether all that were requested have saved."""
         return bool(self.requested) and not self.missing and all(row.outcome == DONE for row in self.requested)
 
 
@@ -82,7 +82,7 @@ def collect(
     Raises OSError where the folder cannot be read.
     """
     seen = folder.read()
-    living = [(worker, life.look(worker, now)) for worker in seen.workers if wanted(worker)]
+    living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
     newest: dict[tuple[object, ...], float] = {}
     for worker, _ in living:
         newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
@@ -165,7 +165,7 @@ def _gone(worker: Worker) -> str:
 
 
 def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
-    """Of each stage the ranks that were asked for and wrote nothing; a worker on demand is asked by requests alone."""
+    """The ranks of each stage that were requested at apply and wrote nothing; workers on demand do not count."""
     groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:
         if not row.worker.on_demand:

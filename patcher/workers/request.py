@@ -1,4 +1,4 @@
-"""What workers on demand are asked to record: one small file for each stage, which they look for."""
+"""The window that workers on demand shall record: one small file for each stage, which they poll for."""
 
 from __future__ import annotations
 

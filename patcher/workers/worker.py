@@ -1,4 +1,4 @@
-"""A worker as its probe told it at the last transition: one state file in ``SAVE_PATH/.rlpatch`` for each stage."""
+"""A worker as its probe wrote it at the last transition: one state file in ``SAVE_PATH/.rlpatch`` for each stage."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MOST_TRACES = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """What one worker last told of one stage.
+    """The last state of one worker in one stage.
 
-    ``window`` is "" where a worker on demand has not been asked; ``number`` is that of its next unit, None where it
+    ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
     did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts; it records in ``repeat``
     of them. ``done`` tells whether it will record no more, None where it does not say. ``ranks`` are those that were
     asked for, ``world`` how many are numbered together, 0 where it does not know. ``traces`` are the names of what it

@@ -74,7 +74,7 @@ def observe(path: Path) -> tuple[Node | None, bytes]:
 
 
 def look(folder: Opened, name: str) -> tuple[Node, bytes]:
-    """What has the name in the folder, and its bytes; raises OSError, also when nothing has it."""
+    """What lies in the folder under the name, and its bytes; raises OSError, also when nothing does."""
     status = folder.status(name)
     if stat.S_ISLNK(status.st_mode):
         return _node(status, folder.link(name), b"", ()), b""
@@ -205,19 +205,19 @@ def discard(found: Opened, name: str) -> None:
             found.remove(name)
 
 
-def rewind(path: Path, kept: FolderState | None) -> None:
-    """Put the times of the folder back, if it holds the names that it held when they were ``kept``.
+def rewind(path: Path, first: FolderState | None) -> None:
+    """Put the times of the folder back, to those of ``first``, if it has the names of then.
 
     With other names in it somebody else changed the folder, and the time tells that truly: Python's import
     system reads a listing again only when the time has moved. A bytecode folder that was not there
-    (``kept`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
+    (``first`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
     """
     with contextlib.suppress(*_ABSENT):
-        if kept is not None:
+        if first is not None:
             with opened(path) as found:
-                now = _folder(found)
-                if now.names == kept.names and now.mtime_ns != kept.mtime_ns:
-                    found.date(kept.atime_ns, kept.mtime_ns)
+                present = _folder(found)
+                if present.names == first.names and present.mtime_ns != first.mtime_ns:
+                    found.date(first.atime_ns, first.mtime_ns)
         elif path.name == BYTECODE:
             with opened(path.parent) as found, contextlib.suppress(OSError):
                 found.remove_folder(path.name)

@@ -277,7 +277,7 @@ def _dead(text: str) -> bool:
     except PermissionError:
         pass
     started = _started(owner.pid)
-    return bool(owner.started and started and owner.started != started)  # else the number was given out again
+    return bool(owner.started and started and owner.started != started)  # else the number belongs to a later process
 
 
 def _boot() -> str:

@@ -38,10 +38,10 @@ class Environment(NamedTuple):
 
 
 def running(packages: Sequence[str]) -> Environment:
-    """The interpreter that runs rlpatch; asked in this process, because a second one costs 40 ms."""
+    """The interpreter that runs rlpatch, read in this process, because a second one costs 40 ms."""
     path = [entry for entry in sys.path if entry]
     if path and getattr(sys.modules.get("__main__"), "__spec__", None) and _same(path[0], Path.cwd()):
-        # `python -m patcher` puts the working directory first, which nobody meant as an environment.
+        # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
         name=f"the interpreter that runs rlpatch ({sys.executable})",
@@ -84,7 +84,7 @@ def others() -> Iterator[tuple[str, str]]:
 def site_folders(exe: str) -> list[Path] | None:
     """Where the environment of ``exe`` keeps its packages, guessed from folder names without starting it.
 
-    None if that cannot be told: a wrapper script, say. ``status`` starts an interpreter only for a reason.
+    None if that cannot be guessed: a wrapper script, say. ``status`` starts an interpreter only for a reason.
     """
     program = Path(exe)
     if program.parent.name == "shims":  # pyenv: the versions lie beside the folder of shims

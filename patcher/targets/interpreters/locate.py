@@ -1,4 +1,4 @@
-"""Where top-level packages lie, asked of the interpreter that would import them, without importing them.
+"""Where top-level packages lie, by the finders of the interpreter that would import them.
 
 The text of this module is also sent to other interpreters with ``-c``, so it runs alone, on Python 3.7 or
 newer, and knows nothing of the rest of rlpatch.

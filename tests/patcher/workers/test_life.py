@@ -29,7 +29,7 @@ def looked_at(tmp_path: Path, now: float | None = None, **told: Any) -> Life:
     saved = maker.Saved(tmp_path / "traces")
     saved.state(**told)
     (worker,) = StateFolder(saved.path).read().workers
-    return life.look(worker, time.time() if now is None else now)
+    return life.observe(worker, time.time() if now is None else now)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def test_where_processes_are_not_to_be_seen_the_age_counts(tmp_path: Path) -> No
     saved = maker.Saved(tmp_path / "traces")
     saved.state(**maker.here(at=1e9))
     (worker,) = StateFolder(saved.path).read().workers
-    assert life.look(worker, 1e9 + 60, proc=tmp_path) == Life(True, None, 60.0)
+    assert life.observe(worker, 1e9 + 60, proc=tmp_path) == Life(True, None, 60.0)
 
 
 # ---------------------------------------------------------------- the live number
