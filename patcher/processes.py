@@ -46,42 +46,42 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
     cannot be seen. Where the process of another user hides all that, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
-    titles = tuple(title for one in wanted for title in one.titles)
-    ours, found = str(os.getpid()), []
+    ours = str(os.getpid())
+    found = []
     for pid in _pids(proc):
-        folder = f"{proc}/{pid}"
-        command = _read(folder, "cmdline")
-        if pid == ours or not command:  # one of the kernel's, gone meanwhile, or not ours to see
-            continue
-        argv = tuple(command.decode("utf-8", "replace").split("\0"))
-        process = _Process(folder, argv, _is_python(folder, argv))
-        if not (process.python or argv[0].startswith(titles)):
-            continue  # the memory of all others is not read: that takes a millisecond for a large one
-        maps, script = _read(folder, "maps") if folders else None, _script(process, wanted)
-        imported = process.python and _has_mapped(maps or b"", folders)
-        if script is None and not imported:
-            continue
-        search = _search(folder) if folders and not imported else None
-        if script is None or search is None or not _has_others(process, script, maps or b"", search, folders):
-            hidden = folders and not imported and None in (maps, search)
-            found.append(f"{pid} {' '.join(process.argv).strip()[:80]}{_HIDDEN if hidden else ''}")
-    return tuple(sorted(found))
+        command = _read(f"{proc}/{pid}", "cmdline")
+        if pid != ours and command:  # else one of the kernel's, gone meanwhile, or not ours to see
+            found.append(_line(pid, command, wanted, folders, proc))
+    return tuple(sorted(filter(None, found)))
 
 
-_HIDDEN = " (of another user: what it has loaded cannot be seen)"
+def _line(pid: str, command: bytes, known: Sequence[Processes], packages: Sequence[Path], proc: Path) -> str:
+    """``PID COMMAND`` of a process that `running` names, else ``""``."""
+    folder, argv = f"{proc}/{pid}", tuple(command.decode("utf-8", "replace").split("\0"))
+    process = _Process(folder, argv, _is_python(folder, argv))
+    script = _script(process, known)
+    if script is None and not process.python:
+        return ""  # the memory of all others is not read: that takes a millisecond for a large one
+    line = f"{pid} {' '.join(argv).strip()[:80]}"
+    maps = _read(folder, "maps") if packages else None
+    imported = process.python and _has_mapped(maps or b"", packages)
+    if script is None or imported or not packages:
+        return line if imported or script is not None else ""
+    search = _search(folder)
+    if search is not None and _has_others(process, script, maps or b"", search, packages):
+        return ""
+    return f"{line} (of another user: what it has loaded cannot be seen)" if None in (maps, search) else line
 
 
 def _script(process: _Process, known: Sequence[Processes]) -> str | None:
     """The script that one of ``known`` runs, "" if it is a module or has a title; None for any other process."""
-    titles = tuple(title for one in known for title in one.titles)
-    if process.argv[0].startswith(titles):
+    if process.argv[0].startswith(tuple(title for one in known for title in one.titles)):
         return ""
     if not process.python:
         return None
     module, script = _program(process.argv)
-    modules = {name for one in known for name in one.modules}
+    named = any(f"{module}.".startswith(f"{name}.") for one in known for name in one.modules)
     scripts = {name for one in known for name in one.scripts}
-    named = any(module == name or module.startswith(f"{name}.") for name in modules)
     return script if named or os.path.basename(script) in scripts else None  # noqa: PTH119
 
 

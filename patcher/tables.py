@@ -37,25 +37,25 @@ def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
     return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
 
 
-def workers(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch watch`` shows, from the data of its report; ``width`` as above."""
+def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch watch`` shows, from the workers of its report; ``width`` as above."""
     rows = []
-    for number, row in enumerate(data["workers"], 1):
-        rank = f"{row['replica']}/{row['rank']}" if row["replica"] else str(row["rank"])
-        unit = row["number"] if row["live"] is None else row["live"]
+    for number, row in enumerate(found, 1):
+        rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
+        unit = row.number if row.live is None else row.live
         counted = "" if unit is None else str(unit)
-        asked = row["window"] if row["outcome"] != "done" or row["state"] == "saved" else ""  # what was asked before
+        asked = row.window if row.outcome != "done" or row.state == "saved" else ""  # what was asked before
         window = f"{counted} of {asked}" if counted and asked else counted or asked
-        step = "" if row["step"] is None else f"step {row['step']}"
-        turn = "" if row["rollout"] is None else str(row["rollout"])
-        sizes = [trace["size"] for trace in row["traces"] if trace["size"] is not None]
+        step = "" if row.step is None else f"step {row.step}"
+        turn = "" if row.rollout is None else str(row.rollout)
+        sizes = [trace.size for trace in row.traces if trace.size is not None]
         trace = f"{len(sizes)}: " if len(sizes) > 1 else ""
-        trace += _bytes(sum(sizes)) if sizes else "moved" if row["traces"] else ""
+        trace += _bytes(sum(sizes)) if sizes else "moved" if row.traces else ""
         rows.append(
             (
-                str(number), " ".join(filter(None, (row["target"], row["release"]))),
-                " ".join(filter(None, (row["stage"], row["role"], step, turn))), row["host"], rank, row["state"],
-                window, row["life"], trace,
+                str(number), " ".join(filter(None, (row.target, row.release))),
+                " ".join(filter(None, (row.stage, row.role, step, turn))), row.host, rank, row.state,
+                window, row.life, trace,
             )
         )  # fmt: skip
     heads = ("", "target", "stage", "host", "rank", "state", "unit", "seen", "trace")

@@ -113,7 +113,7 @@ def test_an_import_that_runs_back_up_is_found(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("def f():\n    from patcher.commands import applying\n")
     (name,) = imports(tmp_path / "module.py")
     assert name == "patcher.commands.applying"
-    assert place(name)[0] < place("patcher.store.lock")[0] < place("patcher.lines")[0]
+    assert place(name)[0] < place("patcher.store.folder")[0] < place("patcher.lines")[0]
 
 
 def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> None:
@@ -123,14 +123,14 @@ def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> No
 @pytest.mark.parametrize(
     ("back", "found"),
     [
-        ("from patcher import lines", {("patcher.lines", "patcher.store.lock")}),
-        ("def g():\n    from patcher import lines", {("patcher.lines", "patcher.store.lock"), ("patcher.store.lock", "patcher.lines")}),
+        ("from patcher import lines", {("patcher.lines", "patcher.store.folder")}),
+        ("def g():\n    from patcher import lines", {("patcher.lines", "patcher.store.folder"), ("patcher.store.folder", "patcher.lines")}),
         ("if TYPE_CHECKING:\n    from patcher import lines", set()),
         ("import patcher.change", set()),
     ],
 )  # fmt: skip
 def test_a_circle_is_found_that_a_function_hides(back: str, found: set[tuple[str, str]]) -> None:
-    texts = {"patcher.lines": "def f():\n    from patcher.store import lock\n", "patcher.store.lock": back}
+    texts = {"patcher.lines": "def f():\n    from patcher.store import folder\n", "patcher.store.folder": back}
     assert circles({module: tuple(statements(ast.parse(text))) for module, text in texts.items()}) == found
 
 

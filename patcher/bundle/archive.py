@@ -38,7 +38,7 @@ def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
     yield f"patcher/bundle/{NAME}", text_of(bundle)
     modules = [root / f"{name}.py" for name in ("__init__", *_MODULES)]
-    modules += [path for room in _ROOMS for path in sorted((root / room).glob("*.py")) if path.stem not in _HERE]
+    modules += [path for room in _ROOMS for path in sorted((root / room).rglob("*.py")) if path.stem not in _HERE]
     for path in modules:
         yield f"patcher/{path.relative_to(root).as_posix()}", path.read_bytes()
 

@@ -12,7 +12,7 @@ from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
 from patcher.change import Change, Edit, PatchId, Record
 from patcher.errors import Kind, Problem
 from patcher.store import transaction as store
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from patcher.targets.target import Target
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Tuple
 
 from patcher import lines
 from patcher.change import PatchId
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from patcher.targets.target import Project
 
 NAME = "plans.json"

@@ -280,8 +280,8 @@ def _prepare(machine: Machine, found: Discovery, transaction: str) -> Report:
     names = {Path(os.path.realpath(plan.target.root)): str(plan.target.root) for plan in plans}
     commit, abort = (machine.command(command, transaction) for command in ("commit", "abort"))
     hint = f"{commit}, if all machines are prepared, or {abort}, on all of them"
-    share = store.Share(transaction, (_DRIVER, *names.values()), names, hint)
-    outcome = store.prepare([plan.edit for plan in plans], share, on_wait=machine.on_wait)
+    membership = store.TransactionMembership(transaction, (_DRIVER, *names.values()), names, hint)
+    outcome = store.prepare([plan.edit for plan in plans], membership, on_wait=machine.on_wait)
     step += StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered)
     step += StepResult(tuple(_lines(plans, "prepared")))
     return Report("prepare", step, data=Transacted(transaction, _payload(plans)))

@@ -13,6 +13,7 @@ import click
 from patcher import tables
 from patcher.cli.command import Option
 from patcher.commands import watching
+from patcher.commands.watching import WatchData
 from patcher.headings import WAITED
 
 
@@ -34,18 +35,18 @@ class _Lines:
         self._known: dict[tuple[object, ...], str] = {}
         self._say(head)
 
-    def show(self, data: dict[str, Any]) -> None:
+    def show(self, data: WatchData) -> None:
         """Say who has come, gone on, or died since the last time."""
-        for row in data["workers"]:
-            key = (row["target"], row["stage"], row["role"], row["host"], row["pid"])
-            state = row["state"] if row["alive"] is not False else f"{row['state']}, gone"
+        for row in data.workers:
+            key = (row.target, row.stage, row.role, row.host, row.pid)
+            state = row.state if row.alive is not False else f"{row.state}, gone"
             if self._known.get(key) != state:
                 self._known[key] = state
-                unit = "" if row["number"] is None else f", unit {row['number']}"
-                replica = f" replica {row['replica']}" if row["replica"] else ""
-                self._say([f"{row['stage']} {row['host']}{replica} rank {row['rank']}: {state}{unit}"])
+                unit = "" if row.number is None else f", unit {row.number}"
+                replica = f" replica {row.replica}" if row.replica else ""
+                self._say([f"{row.stage} {row.host}{replica} rank {row.rank}: {state}{unit}"])
 
-    def table(self, data: dict[str, Any]) -> list[str]:
+    def table(self, data: WatchData) -> list[str]:
         """The lines of the table in the report, which changes led to."""
         self.show(data)
         return _table(data)
@@ -61,13 +62,17 @@ class _Drawn:
     def __init__(self, live: Any, head: Sequence[str]) -> None:
         self._live, self._head, self._text = live, tuple(head), ""
 
-    def show(self, data: dict[str, Any]) -> None:
+    def show(self, data: WatchData) -> None:
         """Draw it, as high as the terminal is."""
         from rich.text import Text
 
         size = self._live.console.size
-        table = tables.workers(data, size.width) if data["workers"] else ["no worker has written yet; Ctrl-C ends this"]
-        lines = [*self._head, *table, *watching.said(data)]
+        table = (
+            tables.workers(data.workers, size.width)
+            if data.workers
+            else ["no worker has written yet; Ctrl-C ends this"]
+        )
+        lines = [*self._head, *table, *watching.below(data)]
         if len(lines) >= size.height:
             lines = [*lines[: size.height - 2], f"… {len(lines) - size.height + 2} more lines"]
         text = "\n".join(lines)
@@ -76,7 +81,7 @@ class _Drawn:
             self._live.start()
             self._live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
-    def table(self, data: dict[str, Any]) -> list[str]:
+    def table(self, data: WatchData) -> list[str]:
         """The lines of the table in the report."""
         return _table(data)
 
@@ -101,5 +106,5 @@ def _quiet() -> bool:
     return bool({"-q", "--quiet"} & set(click.get_current_context().meta.get("typed", ())))
 
 
-def _table(data: dict[str, Any]) -> list[str]:
-    return tables.workers(data, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)
+def _table(data: WatchData) -> list[str]:
+    return tables.workers(data.workers, shutil.get_terminal_size().columns if sys.stdout.isatty() else None)

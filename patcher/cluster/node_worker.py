@@ -20,10 +20,10 @@ from patcher.notes import Note
 from patcher.report import Report, StepResult
 from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import behind, digest
+from patcher.store.filesystem.files import behind, digest
+from patcher.store.filesystem.lock import silent
 from patcher.store.folder import STATE
-from patcher.store.lock import silent
-from patcher.store.transaction import Recovered, Share
+from patcher.store.transaction import Recovered, TransactionMembership
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ class NodeWorker:
     ) -> tuple[tuple[Note, ...], tuple[Recovered, ...]]:
         """See the store; the locks stay with this process until the transaction ends, so others wait for it."""
         store.preflight(edits)
-        self._locks.enter_context(store.held(list(map(Path, names)), wait=self._wait))
+        self._locks.enter_context(store.locked(list(map(Path, names)), wait=self._wait))
         real = {Path(os.path.realpath(root)): name for root, name in names.items()}
-        outcome = store.prepare(edits, Share(transaction, participants, real))
+        outcome = store.prepare(edits, TransactionMembership(transaction, participants, real))
         return outcome.notes, outcome.recovered
 
     def commit(self, roots: Sequence[str], transaction: str) -> None:
@@ -135,7 +135,7 @@ class NodeWorker:
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
             if (root / STORE).is_dir():  # made for nothing, perhaps: whoever lets go of it last removes it
-                with contextlib.suppress(Problem), store.held([root], wait=0):
+                with contextlib.suppress(Problem), store.locked([root], wait=0):
                     pass
         return ended
 

@@ -30,7 +30,7 @@ from patcher.cluster.node_group import (
 )
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Recovered
 
 

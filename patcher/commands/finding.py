@@ -58,7 +58,7 @@ class SearchOptions(NamedTuple):
         """The same search with the answer of ``python``; :class:`Problem` where it has none."""
         if self.python is None:
             return self
-        return self._replace(environment=targets.asked(self.python, projects.projects()))
+        return self._replace(environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""

@@ -21,14 +21,12 @@ if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none o
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
-OnWait = Callable[[str], None]
-
 
 class Here(NamedTuple):
     """The machine that rlpatch runs on."""
 
     search: SearchOptions
-    on_wait: OnWait
+    on_wait: store.OnWait
 
     def within(self, work: Callable[[], Report]) -> Report:
         """See `Where`."""

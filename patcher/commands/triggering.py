@@ -6,20 +6,23 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from patcher.command_line import CommandLine
 from patcher.commands import watching
-from patcher.commands.watching import Shown, WatchOptions
+from patcher.commands.watching import Shown, WatchData, WatchOptions
 from patcher.config import UNITS, Rollout, Window, kind_of
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.notes import Message
+from patcher.report import Report, StepResult
 from patcher.targets import versions
 from patcher.workers import life, progress
-from patcher.workers.folder import Filed, Folder
-from patcher.workers.progress import AT_WORK, Row, Survey
-from patcher.workers.request import Request
+from patcher.workers.folder import FiledRequest, StateFolder
+from patcher.workers.progress import AT_WORK, Progress, WorkerProgress
+from patcher.workers.request import TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
 
@@ -28,7 +31,7 @@ EXPIRES_S = 86_400.0
 
 
 class TriggerOptions(NamedTuple):
-    """What is asked: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
+    """The request: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
 
     ``stage`` and ``target`` are "" where they follow from the unit; ``at`` is None for the next rollout or step.
     """
@@ -49,13 +52,38 @@ class TriggerOptions(NamedTuple):
     @property
     def conditions(self) -> str:
         """The conditions as they are typed."""
-        given = {"load": self.load, "tail": self.tail, "context": self.context}
-        return "".join(f" --at-{name} {value}" for name, value in given.items() if value)
+        values = {"load": self.load, "tail": self.tail, "context": self.context}
+        return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
 
     @property
     def words(self) -> str:
         """The window as it is typed."""
         return f"--{self.unit} {self.window}{self.conditions}"
+
+
+@dataclass(frozen=True)
+class Taker:
+    """A worker that a request is for."""
+
+    host: str
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerData:
+    """What ``trigger --json`` prints."""
+
+    folder: str
+    stage: str
+    request: TriggerRequest
+    dry_run: bool
+    takers: tuple[Taker, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedData(TriggerData, WatchData):
+    """The same with ``--wait``: where the workers stood at the end, too."""
 
 
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> Report:
@@ -65,43 +93,43 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     nothing is.
     """
     options = options._replace(window=window_of(options))
-    folder, now = Folder(save_path.resolve()), time.time()
+    folder, now = StateFolder(save_path.resolve()), time.time()
     try:
-        found = progress.survey(folder, now)
+        found = progress.collect(folder, now)
     except OSError as error:
         raise watching.unreadable(folder, error) from None
-    report = Report("trigger")
     living = _living(folder, found, options)
-    rows = _taking(report, living, options)
+    rows = _takers(living, options)
     stage = rows[0].worker.stage
-    request = _request(report, living, options, now)
-    _refuse_pending(report, folder, found, stage, options)
-    report.data = {
-        "folder": str(folder.save_path), "stage": stage, "request": request.as_json(), "dry_run": options.dry_run,
-        "takers": [{"host": row.worker.host, "rank": row.worker.rank, "pid": row.worker.pid} for row in rows],
-    }  # fmt: skip
-    report.lines += _said(rows, request, options)
+    request = _request(living, options, now)
+    notes = [*_notes(living, options), *_pending_notes(folder, found, stage, options)]
+    takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
+    data = TriggerData(
+        folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
+    )
+    lines = _lines(rows, request, options)
     if options.dry_run:
-        report.lines.append("next: the same without --dry-run")
-        return report
+        lines.append("next: the same without --dry-run")
+        return Report("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
     filed = _written(folder, stage, request)
-    report.done.append(f"wrote {folder.file(stage)}")
-    _look_again(report, folder, rows, request)
+    notes += _late_notes(folder, rows, request)
+    done = (f"wrote {folder.file(stage)}",)
     if wait is None:
-        report.lines.append(f"next: rlpatch watch {watching.quoted(folder.save_path)}")
-    else:
-        look = functools.partial(_look, taking=rows[0].worker, filed=filed)
-        watching.watched(report, save_path, wait, shown, look)
-    return report
+        lines.append(f"next: {CommandLine('watch', str(folder.save_path))}")
+        return Report("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
+    collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
+    served, step = watching.watched(save_path, wait, shown, collect, lines)
+    step = StepResult(tuple(lines), tuple(notes), done=done) + step
+    return Report("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
 
 
-def _look(folder: Folder, taking: Worker, filed: Filed) -> Survey:
+def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:
     """How far the workers are that wait for requests as ``taking`` does."""
 
     def wanted(worker: Worker) -> bool:
         return worker.on_demand and (worker.stage, worker.target) == (taking.stage, taking.target)
 
-    return progress.survey(folder, time.time(), wanted=wanted, asked=filed)
+    return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
 
 
 def window_of(options: TriggerOptions) -> str:
@@ -124,7 +152,7 @@ def window_of(options: TriggerOptions) -> str:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: Folder, found: Survey, options: TriggerOptions) -> list[Row]:
+def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers that take requests for the unit, all of one stage; Problem where there is none."""
     if not found.rows:
         raise watching.nobody(folder, found)
@@ -143,23 +171,23 @@ def _living(folder: Folder, found: Survey, options: TriggerOptions) -> list[Row]
     if not living:
         last = life.duration(min(row.life.age for row in waiting))
         cause = f"nobody is left of the {_workers(waiting)} that took requests; the last word is {last} old"
-        raise Problem(
-            Kind.NO_WORKER, cause, str(folder.save_path), "start the run again; `rlpatch watch` shows its workers"
-        )
+        hint = "start the run again; `rlpatch watch` shows its workers"
+        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
     return living
 
 
-def _taking(report: Report, living: Sequence[Row], options: TriggerOptions) -> list[Row]:
-    """Those of the ranks that are meant; Problem (USAGE) where there is none."""
-    asked = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
-    there = ", ".join(map(str, sorted({row.worker.rank for row in living})))
-    if not asked:
+def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
+    """Those of the requested ranks; Problem (USAGE) where there is none."""
+    takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
+    if not takers:
         wanted = ",".join(map(str, options.ranks or ()))
         cause = f"--ranks {wanted}: no such rank waits for a request"
-        raise Problem(Kind.USAGE, cause, hint=f"--ranks all, or of those that wait: {there}")
-    for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
-        report.warn(f"rank {rank} does not wait for a request, and will leave no trace", f"those that wait: {there}")
-    return asked
+        raise Problem(Kind.USAGE, cause, hint=f"--ranks all, or of those that wait: {_ranks(living)}")
+    return takers
+
+
+def _ranks(rows: Sequence[WorkerProgress]) -> str:
+    return ", ".join(map(str, sorted({row.worker.rank for row in rows})))
 
 
 def _of_target(worker: Worker, word: str) -> bool:
@@ -170,26 +198,37 @@ def _of_target(worker: Worker, word: str) -> bool:
     return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
 
 
-def _of_stage(rows: Sequence[Row], options: TriggerOptions) -> list[Row]:
-    """Those of the stage that is meant, and that count the unit; Problem (USAGE) where it is none, or several."""
-    stages = sorted({row.worker.stage for row in rows})
+def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
+    """Those of the requested stage that count the unit; Problem (USAGE) where it is none, or several."""
+    stages = _stages(rows)
     if options.stage and options.stage not in stages:
         cause = f"--stage {options.stage}: no worker of this stage writes there"
-        raise Problem(Kind.USAGE, cause, hint=" or ".join(f"--stage {stage}" for stage in stages))
-    of_stage = [row for row in rows if options.stage in ("", row.worker.stage)]
-    fitting = [row for row in of_stage if row.worker.unit == options.unit]
+        raise Problem(Kind.USAGE, cause, hint=_choices(stages))
+    fitting = [row for row in rows if options.stage in ("", row.worker.stage) and row.worker.unit == options.unit]
     if not fitting:
-        units = sorted({row.worker.unit for row in of_stage if row.worker.unit in UNITS})
-        stage = options.stage or " and ".join(stages)
-        cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
-        hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
-        raise Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
-    able = [row for row in fitting if row.worker.on_demand] or fitting
-    several = sorted({row.worker.stage for row in able})
+        raise _other_unit(rows, options.stage or " and ".join(stages), options)
+    several = _stages([row for row in fitting if row.worker.on_demand] or fitting)
     if len(several) > 1:
         cause = f"{options.words}: {' and '.join(several)} count this unit"
-        raise Problem(Kind.USAGE, cause, hint=" or ".join(f"--stage {stage}" for stage in several))
+        raise Problem(Kind.USAGE, cause, hint=_choices(several))
     return [row for row in fitting if row.worker.stage == several[0]]
+
+
+def _stages(rows: Sequence[WorkerProgress]) -> list[str]:
+    return sorted({row.worker.stage for row in rows})
+
+
+def _choices(stages: Sequence[str]) -> str:
+    return " or ".join(f"--stage {stage}" for stage in stages)
+
+
+def _other_unit(rows: Sequence[WorkerProgress], stage: str, options: TriggerOptions) -> Problem:
+    """The problem that the workers of ``stage`` count other units."""
+    of_stage = [row.worker for row in rows if options.stage in ("", row.worker.stage)]
+    units = sorted({worker.unit for worker in of_stage if worker.unit in UNITS})
+    cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
+    hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
+    return Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
 
 
 def _moved(window: str, first: int) -> str:
@@ -202,79 +241,94 @@ def _moved(window: str, first: int) -> str:
 # ---------------------------------------------------------------- the request
 
 
-def _request(report: Report, rows: Sequence[Row], options: TriggerOptions, now: float) -> Request:
-    worker = rows[0].worker
-    heard = [row for row in rows if not row.life.silent]
-    for row in rows:
-        if row.life.silent:
-            report.warn(f"{row.worker.name} may be gone: {row.life.words}", "how far it is was not counted")
-    turns = [row.worker.turn for row in heard or rows if row.worker.turn is not None]
+def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
+    """The request, by default for the rollout or step after the furthest that a worker is in.
+
+    Problem (USAGE) for one that a worker is in already.
+    """
+    turns = _turns(rows)
     begin = 0 if kind_of(options.unit) is Rollout else 1
     following = max(turns, default=begin - 1) + 1
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: it is too late, for a worker is in {worker.turns} {following - 1}"
+        cause = f"--at {at}: it is too late, for a worker is in {rows[0].worker.turns} {following - 1}"
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
-    if turns and min(turns) < max(turns):
-        report.note(f"the workers are at {worker.turns}s {min(turns)} to {max(turns)}")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
-    return Request(
+    return TriggerRequest(
         id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.load, tail=options.tail,
         context=options.context, expires=now + options.expires,
     )  # fmt: skip
 
 
-def _refuse_pending(report: Report, folder: Folder, found: Survey, stage: str, options: TriggerOptions) -> None:
-    """Raise Problem where a request is still to be served; say what becomes of one that nobody will serve."""
+def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
+    """The rollouts or steps that workers are in; those that have long been silent count only where all have."""
+    heard = [row for row in rows if not row.life.silent] or rows
+    return [row.worker.turn for row in heard if row.worker.turn is not None]
+
+
+def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
+    """What may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
+    for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
+        text = f"rank {rank} does not wait for a request, and will leave no trace"
+        yield Message("warning", text, f"those that wait: {_ranks(living)}")
+    for row in living:
+        if row.life.silent:
+            text = f"{row.worker.name} may be gone: {row.life.words}"
+            yield Message("warning", text, "how far it is was not counted")
+    turns = _turns(living)
+    if turns and min(turns) < max(turns):
+        yield Message("note", f"the workers are at {living[0].worker.turns}s {min(turns)} to {max(turns)}")
+
+
+def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: TriggerOptions) -> Iterator[Message]:
+    """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for one in found.skipped:
         if one.file == file:
-            report.warn("what lies in the place of the request is none, and goes", f"{file}: {one.why}")
-    before = found.requests.get(stage)
-    if before is None:
+            text = "what lies in the place of the request is none, and goes"
+            yield Message("warning", text, f"{file}: {one.why}")
+    if stage not in found.requests:
         return
-    request = before.request
-    left = [row for row in found.rows if row.worker.stage == stage and row.worker.on_demand and row.outcome == AT_WORK]
-    named = f"{request.window} of {'rollout' if options.unit in _ROLLOUT else 'training step'} {request.at}"
-    if left and not options.replace:
-        cause = f"request {request.id} ({named}) is still to be served by {_named(left)}"
+    request = found.requests[stage].request
+    of_stage = [row for row in found.rows if row.worker.stage == stage]
+    pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
+    turns = "rollout" if kind_of(options.unit) is Rollout else "training step"
+    name = f"{request.window} of {turns} {request.at}"
+    if pending and not options.replace:
+        cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
-    served = [row for row in found.rows if row.worker.stage == stage and row.outcome == progress.DONE]
-    if left:
-        report.warn(f"request {request.id} ({named}) goes unserved by {_named(left)}")
-    elif not served:
-        report.note(f"the request before ({named}) was served by nobody")
+    if pending:
+        yield Message("warning", f"request {request.id} ({name}) goes unserved by {_names(pending)}")
+    elif all(row.outcome != progress.DONE for row in of_stage):
+        yield Message("note", f"the request before ({name}) was served by nobody")
 
 
-_ROLLOUT = tuple(unit.name for unit in Rollout.UNITS)
-
-
-def _written(folder: Folder, stage: str, request: Request) -> Filed:
+def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
         file = folder.write(stage, request)
-        return Filed(request, os.lstat(file).st_mtime)
+        return FiledRequest(request, os.lstat(file).st_mtime)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
-        closed = "ask as the user of the run, or let yours write there"
-        hint = (
-            closed if isinstance(error, PermissionError) else "nothing was asked: make room for it, and the same again"
-        )
+        hint = "nothing was asked: make room for it, and the same again"
+        if isinstance(error, PermissionError):
+            hint = "ask as the user of the run, or let yours write there"
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _look_again(report: Report, folder: Folder, rows: Sequence[Row], request: Request) -> None:
-    """Say who has begun the rollout that is meant before the request was there: such a worker looks no more in it."""
+def _late_notes(folder: StateFolder, rows: Sequence[WorkerProgress], request: TriggerRequest) -> Iterator[Message]:
+    """Who began the requested rollout before the request was there: such a worker reads it no more."""
     taking = {(row.worker.place, row.worker.pid) for row in rows}
-    now = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
-    late = [one for one in now if one.turn is not None and one.turn >= request.at and one.request != request.id]
+    present = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
+    late = [one for one in present if one.turn is not None and one.turn >= request.at and one.request != request.id]
     if late:
         names = ", ".join(one.name for one in late[: watching.MANY])
-        begun = f"{late[0].turns} {request.at} began meanwhile on {names}"
-        report.warn(begun, "who looked before the request was there leaves no trace: --replace asks for the next one")
+        text = f"{late[0].turns} {request.at} began meanwhile on {names}"
+        detail = "who looked before the request was there leaves no trace: --replace asks for the next one"
+        yield Message("warning", text, detail)
 
 
-def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> list[str]:
+def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> list[str]:
     worker = rows[0].worker
     of = f"{worker.turns} {request.at}"
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
@@ -282,16 +336,16 @@ def _said(rows: Sequence[Row], request: Request, options: TriggerOptions) -> lis
     expires = f"which expires in {life.duration(options.expires)}"
     return [
         f"{would} for {options.words} in {of}{after}",
-        f"  of {_named(rows)}, {worker.target} {worker.release}".rstrip(),
+        f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
         f"  request {request.id}, {expires}; a worker looks for it where a {worker.turns} begins",
     ]
 
 
-def _named(rows: Sequence[Row]) -> str:
+def _names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
     return ", ".join(names) + more
 
 
-def _workers(rows: Sequence[Row]) -> str:
+def _workers(rows: Sequence[WorkerProgress]) -> str:
     return "1 worker" if len(rows) == 1 else f"{len(rows)} workers"

@@ -16,7 +16,7 @@ from patcher.change import Edit
 
 PREFIX = "rlpatch-run-"
 VARIABLE = "RLPATCH_RUN"
-"""Names the package in the environment of every process of a run; it is what Ray is given as a module."""
+"""Names the package in the environment of every process of a run; Ray takes it as a module."""
 _PACKAGE, _ALIVE, _RECEIPTS = "sitecustomize", "alive", "receipts"
 _NEW_S, _PAUSE_S = 60.0, 0.1
 
@@ -42,7 +42,7 @@ class RunFolder:
         self.files = tuple(root / change.path for root, change in changes)
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
         try:
-            self._held = _locked(self.path / _ALIVE)
+            self._lock = _locked(self.path / _ALIVE)
             self.package.mkdir()
             (self.path / _RECEIPTS).mkdir()
             for number, (_, change) in enumerate(changes):
@@ -74,7 +74,7 @@ class RunFolder:
         return {**environ, "PYTHONPATH": path, VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
-        """What the processes on this machine have said so far; nothing where somebody has removed the folder."""
+        """The receipts of the processes on this machine so far; nothing where somebody has removed the folder."""
         try:
             return tuple(sorted(_receipts(self.path / _RECEIPTS)))
         except OSError:
@@ -106,12 +106,12 @@ class RunFolder:
             time.sleep(_PAUSE_S)
         if not users:
             _erase(self.path)
-        os.close(self._held)
+        os.close(self._lock)
         return users
 
 
 def _locked(name: Path) -> int:
-    """Hold the file ``name``, which is never there before somebody held it; the kernel frees it, also by SIGKILL."""
+    """Lock the file ``name``, which appears with its lock; the kernel frees it, also after SIGKILL."""
     new = name.with_suffix(".new")
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

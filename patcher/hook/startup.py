@@ -43,7 +43,7 @@ files: "dict[str, File]" = {}
 names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
-told: "set[tuple[str, str]]" = set()
+reported: "set[tuple[str, str]]" = set()
 
 
 def add(package: str) -> None:
@@ -87,7 +87,7 @@ def install() -> None:
         planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
         if planned is None:
             return read(self, path)
-        _show(path, planned)
+        _cache_lines(path, planned)
         return planned
 
     def path_stats(self: "SourceFileLoader", path: str) -> "Any":
@@ -106,11 +106,13 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
         return None
     real = os.path.realpath(path)
     if real not in files and real.endswith(RAY):
-        return _asking(read(loader, path))
+        return _with_our_hook(read(loader, path))
     if real not in files:
         copies = [file for file in files.values() if real.endswith(os.sep + file.path)]
         if copies:
-            _left(copies[0], "elsewhere", path, f"the plan is for {os.path.join(copies[0].root, copies[0].path)}")
+            _report_unpatched(
+                copies[0], "elsewhere", path, f"the plan is for {os.path.join(copies[0].root, copies[0].path)}"
+            )
         return None
     file = files[real]
     try:
@@ -118,10 +120,10 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     except OSError:  # the run is over, and its folder removed
         return None
     if read(loader, path) != before:
-        _left(file, "changed", path, "it is not as it was when the run was planned")
+        _report_unpatched(file, "changed", path, "it is not as it was when the run was planned")
         return None
-    if (file.path, "patched") not in told:
-        told.add((file.path, "patched"))
+    if (file.path, "patched") not in reported:
+        reported.add((file.path, "patched"))
         _note(file.run, _receipt(file, "patched"), path)
         _tracebacks()
     return after
@@ -131,11 +133,11 @@ def _receipt(file: File, state: str) -> str:
     return os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}")
 
 
-def _left(file: File, state: str, path: str, why: str) -> None:
-    """Say that a file of a target is imported as it is."""
+def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
+    """Report that a file of a target is imported as it is."""
     message = f"rlpatch run: {path} is imported unpatched: {why}"
-    if (path, state) not in told:
-        told.add((path, state))
+    if (path, state) not in reported:
+        reported.add((path, state))
         _note(file.run, _receipt(file, state), path)
         if sys.stderr is not None:
             print(message, file=sys.stderr)
@@ -143,7 +145,7 @@ def _left(file: File, state: str, path: str, why: str) -> None:
         raise ImportError(message)
 
 
-def _show(path: str, data: bytes) -> None:
+def _cache_lines(path: str, data: bytes) -> None:
     """Let tracebacks, inspect and pdb see the lines that run, which are not those on the disk."""
     import io
     import linecache
@@ -172,7 +174,7 @@ def _tracebacks() -> None:
         threading.excepthook = in_thread
 
 
-def _asking(constants: bytes) -> "bytes | None":
+def _with_our_hook(constants: bytes) -> "bytes | None":
     """The constants of Ray, with which it asks us for the environment of its workers.
 
     By a variable of another name: with Ray's own a process that has lost this module, and inherits the variable, would
@@ -207,7 +209,7 @@ def hook(runtime_env: "Any") -> "dict[str, Any]":
 def chain(ours: str) -> None:
     """Run the next ``sitecustomize`` that lies behind ``ours`` on the path.
 
-    What lies before has led here, and would do so again. What it raises is said by Python as without us.
+    What lies before has led here, and would do so again. Python reports what it raises as without us.
     """
     folder = os.path.dirname(ours)
     behind = sys.path[sys.path.index(folder) + 1 :] if folder in sys.path else []

@@ -1,4 +1,4 @@
-"""The only code that writes to a target: `transaction` is the door, every other module owns one danger."""
+"""The only code that writes to a target: `transaction` is the door, `filesystem` has what disks do to it."""
 
 STORE = ".rlpatch"
 """The folder beside a patched package that holds backups and journal; in git it ignores itself."""

@@ -1,7 +1,7 @@
 """The store folder ``.rlpatch`` of one root, read as something that anybody may have put there.
 
     .gitignore      "*": the folder ignores itself
-    lock            see `patcher.store.lock`
+    lock            see `patcher.store.filesystem.lock`
     state.json      the registry: applied patches in the order of application, patched files, folder times
     <sha256>        the bytes of a pristine file or of a removed .pyc
     journal.json    an unfinished transaction, and next.json the registry that it leads to
@@ -30,19 +30,15 @@ from typing import NoReturn
 from patcher.change import Record
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, STORE, registry, rights
-from patcher.store.files import TEMPORARY, digest, discard, observe, place
-from patcher.store.opened import Opened, opened, resolved
+from patcher.store import CLAIM, LOCK, STORE, registry
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place
+from patcher.store.filesystem.opened import Opened, opened, resolved
+from patcher.store.filesystem.rights import Node, differences
 from patcher.store.registry import Entry, Journal, Registry
-from patcher.store.rights import Node, differences
 
-STATE, NEXT, JOURNAL, COMMITTED, IGNORE = (
-    "state.json",
-    "next.json",
-    "journal.json",
-    "committed.json",
-    ".gitignore",
-)
+STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
+IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
@@ -56,7 +52,7 @@ class StoreFolder:
     """The store folder of one root. Nothing in it is followed if it is a symlink."""
 
     def __init__(self, root: Path) -> None:
-        self.given = Path(os.path.abspath(root))
+        self.alias = Path(os.path.abspath(root))
         self.root = resolved(root)
         self.path = self.root / STORE
 
@@ -87,25 +83,18 @@ class StoreFolder:
         except PermissionError as error:
             if error.filename != str(self.path):
                 raise
-            raise Problem(
-                Kind.ENVIRONMENT,
-                f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}",
-                where=str(self.path),
-                hint=f"let its owner run `{CommandLine('recover')}`, or chmod it as the folder around it is",
-            ) from error
+            cause = f"{STORE} lets only its owner in, user {os.lstat(self.path).st_uid}"
+            hint = f"let its owner run `{CommandLine('recover')}`, or chmod it as the folder around it is"
+            raise Problem(Kind.ENVIRONMENT, cause, str(self.path), hint) from error
 
     def _believe(self, status: os.stat_result) -> None:
         if not stat.S_ISDIR(status.st_mode):
             _refuse(self.path, "is not a folder of its own")
         if why := rights.believed(status, os.stat(self.root)):
-            raise Problem(
-                Kind.ENVIRONMENT,
-                f"{STORE} {why}: what it says is not believed",
-                where=str(self.path),
-                hint=f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
-                if rights.known("user", status.st_uid)
-                else "run rlpatch outside of the container",
-            )
+            hint = "run rlpatch outside of the container"
+            if rights.known("user", status.st_uid):
+                hint = f"look at it, then give it to yourself (chown, chmod go-w) or move it away; {_markers()}"
+            raise Problem(Kind.ENVIRONMENT, f"{STORE} {why}: what it says is not believed", str(self.path), hint)
 
     def unfinished(self) -> bool:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
@@ -230,12 +219,8 @@ class StoreFolder:
             hint = "see where its links lead, then run the command again"
             raise Problem(kind, f"cannot find the file: {error.strerror}", str(named), hint) from error
         if parent != self.root and self.root not in parent.parents:
-            raise Problem(
-                Kind.ENVIRONMENT,
-                "its folder leads out of the root",
-                where=f"{named} -> {parent}",
-                hint="give the folder behind the link with --path",
-            )
+            hint = "give the folder behind the link with --path"
+            raise Problem(Kind.ENVIRONMENT, "its folder leads out of the root", f"{named} -> {parent}", hint)
         return target if self.root in target.parents else parent / named.name
 
     def entry(self, path: PurePosixPath) -> Entry | None:
@@ -261,18 +246,18 @@ class StoreFolder:
     def changed_rights(self, path: PurePosixPath) -> str:
         """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
         entry = self.entry(path)
-        now = observe(self.locate(path))[0]
-        if entry is None or entry.given is None or now is None:
+        present = observe(self.locate(path))[0]
+        if entry is None or entry.expected is None or present is None:
             return ""
         # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
         comparable = entry.numbering == rights.numbering()
-        given = entry.given if comparable else entry.given._replace(uid=now.uid, gid=now.gid)
-        return differences(given, now)
+        expected = entry.expected if comparable else entry.expected._replace(uid=present.uid, gid=present.gid)
+        return differences(expected, present)
 
-    def left_as_given(self, path: PurePosixPath, data: bytes) -> bool | None:
+    def as_written(self, path: PurePosixPath, data: bytes) -> bool | None:
         """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""
         entry = self.entry(path)
-        return None if entry is None or entry.given is None else entry.given.digest == digest(data)
+        return None if entry is None or entry.expected is None else entry.expected.digest == digest(data)
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
@@ -382,9 +367,5 @@ def _unreadable(path: Path, error: ValueError) -> NoReturn:
 
 
 def _refuse(path: Path, why: str) -> NoReturn:
-    raise Problem(
-        Kind.ENVIRONMENT,
-        f"{path.name} {why}; rlpatch did not make it so",
-        where=str(path),
-        hint=f"look at it, then move {STORE} away; {_markers()}",
-    )
+    hint = f"look at it, then move {STORE} away; {_markers()}"
+    raise Problem(Kind.ENVIRONMENT, f"{path.name} {why}; rlpatch did not make it so", str(path), hint)

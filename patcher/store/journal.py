@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
-from patcher.store import bytecode, files, rights
-from patcher.store.files import observe, put, remove, same, sync
+from patcher.store.filesystem import bytecode, files, rights
+from patcher.store.filesystem.files import observe, put, remove, same, sync
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import COMMITTED, JOURNAL, NEXT, STATE, StoreFolder
-from patcher.store.opened import resolved
 from patcher.store.registry import Journal, Move
-from patcher.store.rights import Node
 
 
 class Recovered(NamedTuple):
@@ -51,93 +51,101 @@ class Elsewhere(NamedTuple):
 NOTHING = Elsewhere()
 
 
-def settle(stores: Sequence[StoreFolder], given: Sequence[Path], elsewhere: Elsewhere = NOTHING) -> list[Recovered]:
-    """End every unfinished transaction of the locked ``stores``; ``given`` are all roots that are known.
+def settle(stores: Sequence[StoreFolder], roots: Sequence[Path], elsewhere: Elsewhere = NOTHING) -> list[Recovered]:
+    """End every unfinished transaction of the locked ``stores``; ``roots`` are all that the command found.
 
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
     journals = [journal for _store, journal in pending]
-    known = {*elsewhere.ended, *(os.path.realpath(root) for root in given)}
-    done, open_ends = [], []
+    known = {*elsewhere.ended, *(os.path.realpath(root) for root in roots)}
+    done, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda one: one[1].position, reverse=True):
         forward = _verdict(journal, journals, known, elsewhere.decided)
         if forward is None:
-            open_ends.append((store, journal))
+            undecided.append((store, journal))
         else:
-            left = _ahead(store, journal) if forward else _back(store, journal)
-            done.append(Recovered(store.root, forward, tuple(left)))
+            foreign = _ahead(store, journal) if forward else _back(store, journal)
+            done.append(Recovered(store.root, forward, tuple(foreign)))
             known.add(journal.participants[journal.position])
-    for store, journal in open_ends:
-        others = [path for path in journal.participants if path not in known]
-        elsewhere_too = any(not path.startswith("/") for path in others)  # HOST:ROOT
-        command = "rlpatch recover --ray" if elsewhere_too else CommandLine("recover")
-        cause = "an interrupted run over several roots can only be ended with all of them"
-        hint = f"run `{command}` where these are found too: {', '.join(others)}"
-        if journal.hint:
-            cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
-        if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
-            # Whether it had decided went with it, and another machine may have it: only the user knows.
-            away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
-            again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
-            hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
-        raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, where=str(store.root), hint=hint)
+    for store, journal in undecided:
+        raise _undecidable(store, journal, [path for path in journal.participants if path not in known])
     return done
+
+
+def _undecidable(store: StoreFolder, journal: Journal, others: Sequence[str]) -> Problem:
+    """The problem of a transaction that needs ``others``: participants here, or HOST:ROOT on another machine."""
+    cause = "an interrupted run over several roots can only be ended with all of them"
+    command = CommandLine("recover") if all(path.startswith("/") for path in others) else "rlpatch recover --ray"
+    hint = f"run `{command}` where these are found too: {', '.join(others)}"
+    if journal.hint:
+        cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
+    if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
+        # Whether it had decided went with it, and another machine may have it: only the user knows.
+        away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
+        again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
+        hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
+    return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
 
 
 def _verdict(
     journal: Journal, journals: Sequence[Journal], known: set[str], decided: Mapping[str, bool]
 ) -> bool | None:
-    """Ahead, back, or (None) not to be decided with what is known."""
+    """Whether a transaction goes ahead; None where what is known does not decide it."""
     first, *others = journal.participants
     if journal.position == 0:
         if not journal.committed:
             return False
         return True if known.issuperset(others) else None
-    same = [one for one in journals if one.transaction == journal.transaction]
-    if any(one.committed for one in same):  # whoever it is: nobody sets a mark before the first one has
+    parts = [one for one in journals if one.transaction == journal.transaction]
+    if any(one.committed for one in parts):  # whoever it is: nobody sets a mark before the first one has
         return True
-    if any(one.position == 0 for one in same):
+    if any(one.position == 0 for one in parts):
         return False
     if journal.transaction in decided:
         return decided[journal.transaction]
     return False if first in known else None
 
 
-def perform(store: StoreFolder, moves: Sequence[Move], look: Callable[[], None] = lambda: None) -> list[str]:
-    """Give every path what it shall hold, with bytes from the store; ``look`` may stop it before each.
+def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None] = lambda: None) -> list[str]:
+    """Give every path what it will hold, with bytes from the store; ``check`` may raise before each, to stop it.
 
-    Gives the files that somebody else has changed, which are left alone. Raises OSError, and Problem(ENVIRONMENT) where
-    the new bytes are gone.
+    Returns the files that somebody else has changed, which are not touched. Raises OSError, and Problem(ENVIRONMENT)
+    where the new bytes are gone.
     """
-    left = []
+    foreign = []
     for move in moves:  # sources first: what is compiled meanwhile goes with the old bytecode
-        look()
+        check()
         path = store.inside(move.path)
         if path.suffix == ".pyc":
-            _compiled(store, path, move.after)
+            _restore_bytecode(store, path, move.after)
             continue
-        now = observe(path)[0]
-        if same(now, move.after):
+        present = observe(path)[0]
+        if same(present, move.after):
             continue
-        if now is None or move.after is None or not same(now, move.before):
-            left.append(move.path)
+        if present is None or move.after is None or not same(present, move.before):
+            foreign.append(move.path)
             continue
-        content = b"" if move.after.link is not None else store.blob(move.after.digest)
+        content = _content(store, move.after)
         if content is None:
             cause = "the bytes that it shall hold are gone from the store, or damaged"
             raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{CommandLine('recover')}; then run the command again")
-        put(path, rights.like(move.after, now), content)
+        put(path, rights.like(move.after, present), content)
     for folder in {store.inside(move.path).parent for move in moves}:
         if folder.is_dir():
             sync(folder)
-    return left
+    return foreign
 
 
-def _compiled(store: StoreFolder, path: Path, node: Node | None) -> None:
-    """Make ``path`` hold bytecode again, or remove it: Python compiles what is missing."""
-    content = None if node is None else b"" if node.link is not None else store.blob(node.digest)
+def _content(store: StoreFolder, node: Node) -> bytes | None:
+    """The bytes of ``node`` from the store, none for a link; None when they are gone or damaged."""
+    return b"" if node.link is not None else store.blob(node.digest)
+
+
+def _restore_bytecode(store: StoreFolder, path: Path, node: Node | None) -> None:
+    """Make ``path`` hold bytecode again; without its bytes, or as a file that we cannot make, remove it."""
+    content = None if node is None else _content(store, node)
     if node is None or content is None or not files.can_come_back(path, node):
         remove(path)
     else:
@@ -146,7 +154,7 @@ def _compiled(store: StoreFolder, path: Path, node: Node | None) -> None:
 
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     # Without a mark of its own it may have been only prepared when the first participant decided.
-    left = [] if journal.committed else perform(store, journal.moves)
+    foreign = [] if journal.committed else perform(store, journal.moves)
     for source in _sources(store, journal):
         _forget_elsewhere(source)
     if journal.empties:
@@ -156,53 +164,46 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # swapped in by the run that was killed after it
             store.rename(NEXT, STATE)
     _end(store, journal, journal.ahead)
-    return left
+    return foreign
 
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
-    left = [move.path for move in journal.moves if not _undo(store, move)]
+    foreign = [move.path for move in journal.moves if not _undo(store, move)]
     for source in _sources(store, journal):
         _forget_elsewhere(source)
     _end(store, journal, journal.back)
-    return left
+    return foreign
 
 
 def _undo(store: StoreFolder, move: Move) -> bool:
     """Put back what the path held before; False when it holds somebody else's file."""
     path = store.inside(move.path)
     cache = path.suffix == ".pyc"
-    now = observe(path)[0]
-    if same(now, move.before):
+    present = observe(path)[0]
+    if same(present, move.before):
         return True
-    if not cache and not same(now, move.after):
+    if not cache and not same(present, move.after):
         return False
-    if now is not None and not cache and not rights.can_own(now.uid):
-        raise Problem(
-            Kind.ROLLBACK_INCOMPLETE,
-            f"the file belongs to user {now.uid}, whose run was interrupted",
-            where=str(path),
-            hint=f"let that user, or root, run `{CommandLine('recover')}`",
-        )
+    if present is not None and not cache and not rights.can_own(present.uid):
+        cause = f"the file belongs to user {present.uid}, whose run was interrupted"
+        hint = f"let that user, or root, run `{CommandLine('recover')}`"
+        raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
     if cache or move.before is None:
-        _compiled(store, path, move.before)
+        _restore_bytecode(store, path, move.before)
         return True
-    content = b"" if move.before.link is not None else store.blob(move.before.digest)
+    content = _content(store, move.before)
     if content is None:
-        raise Problem(
-            Kind.ROLLBACK_INCOMPLETE,
-            "its backup is gone or damaged",
-            where=str(path),
-            hint=f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`",
-        )
-    put(path, rights.like(move.before, now), content)
+        hint = f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`"
+        raise Problem(Kind.ROLLBACK_INCOMPLETE, "its backup is gone or damaged", str(path), hint)
+    put(path, rights.like(move.before, present), content)
     return True
 
 
-def _end(store: StoreFolder, journal: Journal, times: dict[str, files.Folder | None]) -> None:
+def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderState | None]) -> None:
     folders = {store.inside(move.path).parent for move in journal.moves}
     for folder in folders:
         files.clean(folder)
-    rewound = {_folder(store, text): kept for text, kept in times.items()}
+    rewound = {store.root if text == "." else store.inside(text): kept for text, kept in times.items()}
     # The deepest first: a bytecode folder that is removed moves the time of its parent.
     for folder in sorted(rewound, key=lambda path: len(path.parts), reverse=True):
         files.rewind(folder, rewound[folder])
@@ -213,16 +214,12 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.Folder | N
     store.sync()
 
 
-def _folder(store: StoreFolder, text: str) -> Path:
-    return store.root if text == "." else store.inside(text)
-
-
 def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
-    """The source files of the transaction, by the root's real name and by the one that was given."""
+    """The source files of the transaction, by the root's real name and by the one the caller used."""
     for move in journal.moves:
         if not move.path.endswith(".pyc"):
             yield store.inside(move.path)
-            yield store.given / move.path
+            yield store.alias / move.path
 
 
 def _forget_elsewhere(source: Path) -> None:

@@ -2,7 +2,7 @@
 
 Which file a path means: a symlink to a file inside the same root (strict editable installs) means that file.
 Any other symlink is itself what is replaced, and its text is remembered: behind it lies a package cache, or a
-tree that was not asked for. A search for ``.git`` above it would not tell the two apart, since uv puts an
+tree that the user did not name. A search for ``.git`` above it would not tell the two apart, since uv puts an
 empty one into its cache; whoever wants the tree behind a link gives that tree as the root.
 """
 
@@ -19,18 +19,19 @@ from pathlib import Path
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store import bytecode, mounts, rights
-from patcher.store.files import BYTECODE, observe
+from patcher.store.filesystem import bytecode, mounts, rights
+from patcher.store.filesystem.files import BYTECODE, observe
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import resolved
 from patcher.store.registry import Entry
-from patcher.store.rights import Node
 
 _COMPILED = (".so", ".pyd", ".dylib")
+_RUN_INSTEAD = "change no file: rlpatch run, with the same options and the command of the run behind --"
 
 
 def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
-    """Refuse what cannot be changed, and say what will not be as it was afterwards. Nothing is written.
+    """Refuse what cannot be changed, and note what will not be as it was afterwards. Nothing is written.
 
     Raises Problem(ENVIRONMENT) for zipped, compiled, read-only or somebody else's files, rights that a replaced file
     would not have, folders that lead out of the root and a store that is not ours; Problem(FOREIGN_EDIT) for a file
@@ -41,24 +42,19 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
-            raise Problem(
-                Kind.ENVIRONMENT,
-                "the root is not a folder: zipped packages cannot be patched",
-                where=str(edit.root),
-                hint="install the package unpacked",
-            )
+            cause = "the root is not a folder: zipped packages cannot be patched"
+            raise Problem(Kind.ENVIRONMENT, cause, str(edit.root), "install the package unpacked")
         for change in edit.changes:
             path = store.locate(change.path)
             node, file = current(path, change)
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
-                if change.after == change.pristine and (led := lost_link(path, store.entry(change.path))):
-                    links.append(
-                        Note("a link led to a file that is gone: the file itself comes back", f"{path} -> {led}")
-                    )
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
+                elif target := lost_link(path, store.entry(change.path)):
+                    lost = "a link led to a file that is gone: the file itself comes back"
+                    links.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
@@ -100,58 +96,42 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
         hint = "see why it cannot be read, and where its links lead"
         raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
     if node is None or file is None or content != change.before:
-        raise Problem(
-            Kind.FOREIGN_EDIT,
-            "the file is not the one that was looked at a moment ago",
-            where=str(path),
-            hint="run the command again",
-        )
+        cause = "the file is not the one that was looked at a moment ago"
+        raise Problem(Kind.FOREIGN_EDIT, cause, str(path), "run the command again")
     return node, file
 
 
 def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
-        raise Problem(
-            Kind.ENVIRONMENT,
-            lost,
-            where=str(path),
-            hint="run rlpatch as its owner, or as root (outside of a container), or install the package into an"
-            " environment of your own",
-        )
+        hint = "run rlpatch as its owner, or as root (outside of a container), or install the package into an"
+        raise Problem(Kind.ENVIRONMENT, lost, str(path), f"{hint} environment of your own")
     if source := mounts.over(resolved(path)):
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"{source} is mounted over this file: no new file can take its place",
-            where=str(path),
-            hint="patch the package where the mount comes from (--path), mount the folder instead of the file, or"
-            " change no file: rlpatch run, with the same options and the command of the run behind --",
-        )
+        cause = f"{source} is mounted over this file: no new file can take its place"
+        hint = "patch the package where the mount comes from (--path), mount the folder instead of the file, or"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{hint} {_RUN_INSTEAD}")
     if node.link is None:
         _writable(path)
     _writable(path.parent)
     folder = path.parent / BYTECODE
     if folder.is_symlink():
-        raise Problem(
-            Kind.ENVIRONMENT, "the bytecode folder is a symlink", str(folder), "remove the link: Python makes a folder"
-        )
-    if bytecode.beside(path) and folder.is_dir():
+        hint = "remove the link: Python makes a folder"
+        raise Problem(Kind.ENVIRONMENT, "the bytecode folder is a symlink", str(folder), hint)
+    compiled = bytecode.beside(path)
+    if compiled and folder.is_dir():
         _writable(folder)
-    for compiled in bytecode.beside(path):
+    for one in compiled:
         with contextlib.suppress(FileNotFoundError):  # it went this moment
-            _removable(compiled)
+            _removable(one)
 
 
 def _removable(compiled: Path) -> None:
     owner, above = os.lstat(compiled).st_uid, os.stat(compiled.parent)
     sticky = above.st_mode & stat.S_ISVTX and os.geteuid() not in (0, above.st_uid, owner)
     if sticky or not (compiled.is_symlink() or os.access(compiled, os.R_OK)):
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"this bytecode of user {owner} cannot be {'removed' if sticky else 'read'}",
-            where=str(compiled),
-            hint="let that user remove it: Python makes it again",
-        )
+        cause = f"this bytecode of user {owner} cannot be {'removed' if sticky else 'read'}"
+        hint = "let that user remove it: Python makes it again"
+        raise Problem(Kind.ENVIRONMENT, cause, str(compiled), hint)
 
 
 def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
@@ -163,13 +143,9 @@ def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
 
 def _writable(path: Path) -> None:
     if not os.access(path, os.W_OK) and not _gone(path):
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"no permission to write {'in this folder' if path.is_dir() else 'this file'}",
-            where=str(path),
-            hint="make it writable, install the package into an environment of your own, or change no file: rlpatch"
-            " run, with the same options and the command of the run behind --",
-        )
+        cause = f"no permission to write {'in this folder' if path.is_dir() else 'this file'}"
+        hint = f"make it writable, install the package into an environment of your own, or {_RUN_INSTEAD}"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
 
 
 def _gone(path: Path) -> bool:
@@ -188,9 +164,8 @@ def _importable(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            raise Problem(
-                Kind.ENVIRONMENT,
+            cause, hint = (
                 f"Python imports {name} instead of this file",
-                where=str(path),
-                hint="install the package without the compiled module",
+                "install the package without the compiled module",
             )
+            raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)

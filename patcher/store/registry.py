@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from patcher.change import PatchId, Record
 from patcher.store import STORE
-from patcher.store.files import Folder
-from patcher.store.rights import Attributes, Node, recorded
+from patcher.store.filesystem.files import FolderState
+from patcher.store.filesystem.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
@@ -30,14 +30,14 @@ T = TypeVar("T")
 class Entry(NamedTuple):
     """A file with lines of ours: the digest of its pristine bytes, what lay there, its ``.pyc`` files.
 
-    ``given`` is what it was given instead, with its rights as they were then, ``numbering`` tells what its owner's
-    numbers mean.
+    ``expected`` is what the file holds since, with its rights as they were then (``given`` in the JSON);
+    ``numbering`` tells what its owner's numbers mean.
     """
 
     digest: str
     pristine: Node
     bytecode: Mapping[str, Node] = MappingProxyType({})
-    given: Node | None = None
+    expected: Node | None = None
     numbering: str = ""
 
 
@@ -46,7 +46,7 @@ class Registry(NamedTuple):
 
     records: tuple[Record, ...] = ()
     files: Mapping[str, Entry] = MappingProxyType({})
-    folders: Mapping[str, Folder | None] = MappingProxyType({})
+    folders: Mapping[str, FolderState | None] = MappingProxyType({})
 
     def digests(self) -> set[str]:
         """The backups that are still needed."""
@@ -76,8 +76,8 @@ class Journal(NamedTuple):
     participants: tuple[str, ...]
     position: int
     moves: tuple[Move, ...]
-    back: dict[str, Folder | None]
-    ahead: dict[str, Folder | None]
+    back: dict[str, FolderState | None]
+    ahead: dict[str, FolderState | None]
     empties: bool
     committed: bool = False
     hint: str = ""
@@ -90,7 +90,7 @@ def registry_text(registry: Registry) -> bytes:
             "digest": entry.digest,
             "pristine": entry.pristine._asdict(),
             "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
-            "given": entry.given and entry.given._asdict(),
+            "given": entry.expected and entry.expected._asdict(),
             "numbering": entry.numbering,
         }
         for path, entry in registry.files.items()
@@ -127,7 +127,7 @@ def _text(top: dict[str, Any]) -> bytes:
     return json.dumps({"version": VERSION, **top}, indent=1).encode() + b"\n"
 
 
-def _folders_text(folders: Mapping[str, Folder | None]) -> dict[str, Any]:
+def _folders_text(folders: Mapping[str, FolderState | None]) -> dict[str, Any]:
     return {path: kept and kept._asdict() for path, kept in folders.items()}
 
 
@@ -187,7 +187,7 @@ def _registry(top: dict[str, Any]) -> Registry:
             digest=_digest(entry["digest"]),
             pristine=_node(entry["pristine"]),
             bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
-            given=_node(entry["given"]) if entry.get("given") is not None else None,
+            expected=_node(entry["given"]) if entry.get("given") is not None else None,
             numbering=_string(entry.get("numbering", "")),
         )
         for path, entry in top["files"].items()
@@ -238,10 +238,10 @@ def _attributes(pairs: Any) -> Attributes:
     return named
 
 
-def _folders(folders: dict[str, Any]) -> dict[str, Folder | None]:
+def _folders(folders: dict[str, Any]) -> dict[str, FolderState | None]:
     return {
         _path(path, folder=True): kept
-        and Folder(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
+        and FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
         for path, kept in folders.items()
     }
 

@@ -7,10 +7,10 @@ stops it in between, `patcher.store.journal` brings the roots back to before (*a
 mark is set: at once when the process lives, else with the next command. Applying, replacing and reverting a patch
 are all the same transaction.
 
-`commit` takes all steps on this machine. Over several machines each takes them one by one, when it is told to
+`commit` takes all steps on this machine. Over several machines each takes them one by one, on request
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
-each may be a process of its own; one process that takes them all keeps others out in between (`held`). Machines that
+each may be a process of its own; one process that takes them all keeps others out in between (`locked`). Machines that
 see the same folder (NFS, say) `elect` the one that works on it.
 """
 
@@ -18,40 +18,26 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from patcher import interrupts
 from patcher.change import Edit, Record
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.store import lock
 from patcher.store.draft import Draft, drafted, idle
-from patcher.store.files import sync
+from patcher.store.filesystem import lock
+from patcher.store.filesystem.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
-from patcher.store.journal import NOTHING, Elsewhere, Recovered, perform, settle
-from patcher.store.preflight import preflight
+from patcher.store.journal import NOTHING, Elsewhere, perform, settle
+from patcher.store.journal import Recovered as Recovered
+from patcher.store.preflight import preflight as preflight
 from patcher.store.registry import Journal, Registry, journal_text, registry_text
 
-__all__ = [
-    "Outcome",
-    "Recovered",
-    "Share",
-    "abort",
-    "commit",
-    "commit_prepared",
-    "elect",
-    "finish",
-    "held",
-    "pending",
-    "preflight",
-    "prepare",
-    "records",
-    "recover",
-    "standing",
-]
+OnWait = Callable[[str], None]
+"""Gets one line for each owner of a lock that is waited for."""
 
 
 class Outcome(NamedTuple):
@@ -65,7 +51,7 @@ class Outcome(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-class Share(NamedTuple):
+class TransactionMembership(NamedTuple):
     """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
 
     ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
@@ -81,7 +67,7 @@ class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
     """A store was removed by its last user while its lock was waited for."""
 
 
-def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent) -> Outcome:
+def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Outcome:
     """Do all of ``edits`` or nothing, and say which files hold other bytes now.
 
     When no file and no registry would change, nothing is written, and no lock is taken. An added record takes
@@ -96,18 +82,18 @@ def commit(edits: Sequence[Edit], *, wait: float = 60, on_wait: Callable[[str], 
 
 
 def prepare(
-    edits: Sequence[Edit], share: Share, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+    edits: Sequence[Edit], membership: TransactionMembership, *, wait: float = 60, on_wait: OnWait = lock.silent
 ) -> Outcome:
     """Bring ``edits`` to the disk so that they can go ahead or back, in any process; no file is changed yet.
 
-    Until it is told which, a root that is not the first participant refuses every other transaction. Raises as
-    `commit`, and nothing is left then.
+    Until then a root that is not the first participant refuses every other transaction. Raises as `commit`, and
+    leaves nothing behind then.
     """
-    return _carry_out(edits, share, wait, on_wait)
+    return _carry_out(edits, membership, wait, on_wait)
 
 
 def commit_prepared(
-    roots: Sequence[Path], transaction: str, *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent
+    roots: Sequence[Path], transaction: str, *, wait: float = 60, on_wait: OnWait = lock.silent
 ) -> None:
     """Replace the files that were prepared and set the marks; with the first participant's this is the decision.
 
@@ -118,18 +104,11 @@ def commit_prepared(
     stores = [store for store in map(StoreFolder, roots) if store.exists()]
     missing = Problem(Kind.ROLLED_BACK, f"transaction {transaction} is not prepared here", hint="prepare it again")
     try:
-        with interrupts.deferred(), _locked(stores, wait, on_wait, make=False):
+        with interrupts.deferred(), _hold_locks(stores, wait, on_wait, make=False):
             found = [(store, journal) for store in stores if (journal := store.journal())]
-            if len(found) < len(roots) or any(one.transaction != transaction for _store, one in found):
+            if len(found) < len(roots) or any(journal.transaction != transaction for _store, journal in found):
                 raise missing
-            found.sort(key=lambda one: one[1].position)
-            try:
-                _commit([(store, one) for store, one in found if not one.committed])
-            except BaseException as error:
-                first = found[0][0].journal()
-                if first is None or first.position or first.committed:  # the decision has been made
-                    raise _incomplete(_undecided(error, found[0][1]), stores) from error
-                _abandon(stores, transaction, error)
+            _commit_as_prepared(sorted(found, key=lambda one: one[1].position))
             done = True
     except _Gone:
         raise missing from None
@@ -138,6 +117,18 @@ def commit_prepared(
     except KeyboardInterrupt:
         if not done:  # else there is nothing left to stop
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+
+
+def _commit_as_prepared(found: Sequence[tuple[StoreFolder, Journal]]) -> None:
+    """Commit what is not committed yet; undone on failure only where the first participant is here and undecided."""
+    stores = [store for store, _journal in found]
+    try:
+        _commit([(store, journal) for store, journal in found if not journal.committed])
+    except BaseException as error:
+        first = stores[0].journal()
+        if first is None or first.position or first.committed:  # the decision has been made
+            raise _incomplete(_undecided(error, found[0][1]), stores) from error
+        _abandon(stores, first.transaction, error)
 
 
 def finish(
@@ -164,8 +155,10 @@ def standing(root: Path) -> Journal | None:
     return StoreFolder(root).journal()
 
 
-def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait: Callable[[str], None]) -> Outcome:
-    """All steps of a transaction of these roots alone, or, with ``share``, the first one of a larger one."""
+def _carry_out(
+    edits: Sequence[Edit], membership: TransactionMembership | None, wait: float, on_wait: OnWait
+) -> Outcome:
+    """All steps of a transaction of these roots alone, or, with ``membership``, the first one of a larger one."""
     ended: list[Recovered] = []
     done: list[Path] | None = None
     notes: tuple[Note, ...] = ()
@@ -173,32 +166,33 @@ def _carry_out(edits: Sequence[Edit], share: Share | None, wait: float, on_wait:
     try:
         with interrupts.deferred():
             ended += recover(roots, wait=wait, on_wait=on_wait)
-            merged = [(store, edit) for store, edit in _merged(edits) if share or not idle(store, edit)]
+            merged = [(store, edit) for store, edit in _merged(edits) if membership or not idle(store, edit)]
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
             stores = [store for store, _edit in merged]
-            with _locked(stores, wait, on_wait, make=True):
+            with _hold_locks(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([drafted(store, edit) for store, edit in merged], share)
-    except KeyboardInterrupt:
-        if done is None:  # else there is nothing left to stop
-            raise Problem(
-                Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=_before(ended)
-            ) from None
-    except OSError as error:
-        if done is None:
-            failed = _failed(error)
-            failed.notes += _before(ended)
-            raise failed from error
-    except Problem as problem:
-        problem.notes += _before(ended)
-        raise
+                done = _transact([drafted(store, edit) for store, edit in merged], membership)
+    except (KeyboardInterrupt, OSError, Problem) as error:
+        if done is None or isinstance(error, Problem):  # else there is nothing left to stop
+            failure = _failure(error)
+            if ended:
+                failure.notes += ("an interrupted run was brought to its end before, so plan again",)
+            raise failure from (error if isinstance(error, OSError) else error.__cause__)
     return Outcome(tuple(done or ()), tuple(ended), notes)
 
 
-def _before(ended: Sequence[Recovered]) -> tuple[str, ...]:
-    return ("an interrupted run was brought to its end before, so plan again",) if ended else ()
+def _failure(error: BaseException) -> Problem:
+    """What is reported of a transaction that changed nothing."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed")
+    where = str(error.filename or "") if isinstance(error, OSError) else ""
+    return Problem(
+        Kind.ROLLED_BACK, f"{_reason(error)}; everything is as it was", where, "remove the cause and try again"
+    )
 
 
 def records(root: Path) -> tuple[Record, ...]:
@@ -210,14 +204,14 @@ def records(root: Path) -> tuple[Record, ...]:
 
 
 @contextlib.contextmanager
-def held(roots: Sequence[Path], *, wait: float = 60, on_wait: Callable[[str], None] = lock.silent) -> Iterator[None]:
+def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Iterator[None]:
     """Keep all other processes out of ``roots`` from step to step; they are let in when this one ends, too.
 
     Raises Problem(ENVIRONMENT) when others keep us out for ``wait`` seconds, or the store is none to be believed.
     """
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     try:
-        with _locked(stores, wait, on_wait, make=True, keep=True):
+        with _hold_locks(stores, wait, on_wait, make=True, keep=True):
             yield
     except KeyboardInterrupt:
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
@@ -237,11 +231,7 @@ def pending(root: Path) -> bool:
 
 
 def recover(
-    roots: Sequence[Path],
-    *,
-    wait: float = 60,
-    on_wait: Callable[[str], None] = lock.silent,
-    elsewhere: Elsewhere = NOTHING,
+    roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent, elsewhere: Elsewhere = NOTHING
 ) -> list[Recovered]:
     """Bring each of ``roots`` to exactly before or exactly after its interrupted transaction.
 
@@ -258,14 +248,12 @@ def recover(
         raise Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint=CommandLine("recover")) from None
 
 
-def _recover(
-    roots: Sequence[Path], wait: float, on_wait: Callable[[str], None], elsewhere: Elsewhere
-) -> list[Recovered]:
+def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Elsewhere) -> list[Recovered]:
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
         try:
-            with _locked(present, wait, on_wait, make=False):
+            with _hold_locks(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
                     return settle(present, roots, elsewhere)
@@ -276,29 +264,19 @@ def _recover(
     return []
 
 
-def _failed(error: BaseException) -> Problem:
-    where = str(error.filename or "") if isinstance(error, OSError) else ""
-    return Problem(
-        Kind.ROLLED_BACK,
-        f"{_reason(error)}; everything is as it was",
-        where=where,
-        hint="remove the cause and try again",
-    )
-
-
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     if isinstance(error, Problem):
         return Problem(Kind.ROLLBACK_INCOMPLETE, error.cause, error.where, error.hint, error.notes)
     return Problem(
         Kind.ROLLBACK_INCOMPLETE,
         f"{_reason(error)}; an unfinished change is still there",
-        where=", ".join(str(store.root) for store in stores),
-        hint=CommandLine("recover"),
+        ", ".join(str(store.root) for store in stores),
+        CommandLine("recover"),
     )
 
 
 def _undecided(error: BaseException, journal: Journal) -> BaseException:
-    """What is said of a foreign edit by a participant that does not decide, and so undoes nothing."""
+    """The failure as a participant reports it that does not decide, and so undoes nothing."""
     if not isinstance(error, Problem) or error.kind is not Kind.FOREIGN_EDIT:
         return error
     cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
@@ -310,8 +288,8 @@ def _reason(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _locked(
-    stores: Sequence[StoreFolder], wait: float, on_wait: Callable[[str], None], *, make: bool, keep: bool = False
+def _hold_locks(
+    stores: Sequence[StoreFolder], wait: float, on_wait: OnWait, *, make: bool, keep: bool = False
 ) -> Iterator[None]:
     """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
@@ -349,17 +327,17 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are held. Gives the files that hold other bytes.
+def _transact(drafts: Sequence[Draft], membership: TransactionMembership | None) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes.
 
-    With ``share`` they are only prepared.
+    With ``membership`` they are only prepared.
     """
     stores = [draft.store for draft in drafts]
     names = {store.root: str(store.root) for store in stores}
-    ours = share or Share(os.urandom(8).hex(), tuple(names.values()), names)
+    ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
     try:
         journals = [_prepare(draft, ours) for draft in drafts]
-        if share:
+        if membership:
             return []
         _commit(list(zip(stores, journals)))
     except BaseException as error:  # also Ctrl-C: it is raised again below
@@ -370,21 +348,21 @@ def _transact(drafts: Sequence[Draft], share: Share | None) -> list[Path]:
     return [draft.store.inside(move.path) for draft, move in moved]
 
 
-def _prepare(draft: Draft, share: Share) -> Journal:
+def _prepare(draft: Draft, membership: TransactionMembership) -> Journal:
     """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
     empties = draft.registry == Registry()
-    position = share.participants.index(share.names[store.root])
+    position = membership.participants.index(membership.names[store.root])
     journal = Journal(
-        share.transaction,
-        share.participants,
+        membership.transaction,
+        membership.participants,
         position,
         draft.moves,
         draft.back,
         draft.ahead,
         empties,
-        hint=share.hint,
+        hint=membership.hint,
     )
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
@@ -401,13 +379,9 @@ def _prepare(draft: Draft, share: Share) -> Journal:
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:
     """Replace the files of all roots, then set their marks, the first participant's first."""
     for store, journal in prepared:
-        if left := perform(store, journal.moves, interrupts.look):
-            raise Problem(
-                Kind.FOREIGN_EDIT,
-                "somebody changed the file while rlpatch was at work; everything is as it was",
-                where=str(store.inside(left[0])),
-                hint="run the command again",
-            )
+        if foreign := perform(store, journal.moves, interrupts.look):
+            cause = "somebody changed the file while rlpatch was at work; everything is as it was"
+            raise Problem(Kind.FOREIGN_EDIT, cause, str(store.inside(foreign[0])), "run the command again")
     interrupts.look()
     for store, _journal in prepared:
         store.commit()
@@ -417,7 +391,7 @@ def _abandon(stores: Sequence[StoreFolder], transaction: str, failure: BaseExcep
     """Bring everything back after ``failure`` and raise that; after the first mark it has stopped nothing."""
     ended = _settle(stores, Elsewhere(decided={transaction: False}), failure)
     if not any(one.forward for one in ended):
-        raise failure if isinstance(failure, (Problem, KeyboardInterrupt)) else _failed(failure) from failure
+        raise failure if isinstance(failure, KeyboardInterrupt) else _failure(failure) from failure
 
 
 def _settle(

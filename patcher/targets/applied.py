@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from patcher.targets.patched import PatchedRoot
     from patcher.targets.target import Discovery
 
-OnWait = Callable[[str], None]
 Files = Dict[Path, List[Tuple[str, bytes, bytes]]]
 """Root → path, pristine and patched bytes of each file."""
 
@@ -174,7 +173,7 @@ class RecoveredRoots:
     roots: tuple[dict[str, object], ...]
 
 
-def settle(found: Discovery, on_wait: OnWait) -> StepResult:
+def settle(found: Discovery, on_wait: store.OnWait) -> StepResult:
     """End the interrupted runs of every root before a command that writes; Problem for one that waits for others."""
     ended = StepResult()
     try:
@@ -185,7 +184,7 @@ def settle(found: Discovery, on_wait: OnWait) -> StepResult:
     return ended
 
 
-def recover(found: Discovery, on_wait: OnWait) -> Report:
+def recover(found: Discovery, on_wait: store.OnWait) -> Report:
     """End the interrupted runs of every root; once one is ended, Ctrl-C has nothing to stop."""
     with interrupts.deferred():
         ended = store.recover(found.stores, on_wait=on_wait)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Checkout(NamedTuple):
-    """A git work tree, seen from the files that were asked about.
+    """A git work tree, seen from some files in it.
 
     ``top`` is its top folder, ``head`` the commit (empty before the first), ``tag`` a version tag at HEAD,
     ``near`` the nearest one below HEAD, ``version`` what these two say (commits after v0.11.0rc1 are
@@ -61,8 +61,8 @@ def describe(root: Path, paths: Sequence[PurePosixPath] = ()) -> Checkout | None
             return None
         _git(repo, "rev-parse", "--git-dir")  # git refuses here, if it does
         top = _top(repo)
-        asked = {_below(top, root, path): path for path in paths}
-        known, changed = _known(repo, asked), _changed(repo, asked)
+        names = {_below(top, root, path): path for path in paths}
+        known, changed = _known(repo, names), _changed(repo, names)
         head = _optional(repo, "rev-parse", "--verify", "-q", "HEAD")
         tag, near, version = _release(repo) if head else ("", "", "")
         return Checkout(
@@ -71,8 +71,8 @@ def describe(root: Path, paths: Sequence[PurePosixPath] = ()) -> Checkout | None
             tag=tag,
             near=near,
             version=version,
-            dirty=tuple(path for name, path in asked.items() if name in changed),
-            unknown=tuple(path for name, path in asked.items() if name not in known),
+            dirty=tuple(path for name, path in names.items() if name in changed),
+            unknown=tuple(path for name, path in names.items() if name not in known),
         )
 
 
@@ -95,17 +95,13 @@ def _repository(root: Path) -> Iterator[Repo | None]:
         yield None
         return
     with _environment():
-        import git  # 0.1 s, and raises where git is not installed unless told to be quiet
+        import git  # 0.1 s, and raises where git is not installed unless GIT_PYTHON_REFRESH is quiet
 
         try:
             repo = git.Repo(top)
         except (git.InvalidGitRepositoryError, OSError, ValueError):
-            raise Problem(
-                Kind.ENVIRONMENT,
-                "the .git here is no repository that can be read",
-                str(top / ".git"),
-                f"see what this says: git -C {top} status",
-            ) from None
+            cause, hint = "the .git here is no repository that can be read", f"see what this says: git -C {top} status"
+            raise Problem(Kind.ENVIRONMENT, cause, str(top / ".git"), hint) from None
         with repo:
             yield None if repo.bare else repo
 
@@ -145,12 +141,9 @@ def _refusal(repo: Repo, stderr: str) -> Problem:
     owner = re.search(r"dubious ownership in repository at '(.+)'", stderr)
     if owner or "unsafe repository" in stderr:
         folder = owner.group(1) if owner else str(_top(repo))
-        return Problem(
-            Kind.ENVIRONMENT,
-            "git refuses this checkout, because it belongs to another user (dubious ownership)",
-            str(_top(repo)),
-            f"git config --global --add safe.directory {folder}",
-        )
+        cause = "git refuses this checkout, because it belongs to another user (dubious ownership)"
+        hint = f"git config --global --add safe.directory {folder}"
+        return Problem(Kind.ENVIRONMENT, cause, str(_top(repo)), hint)
     lines = [line for line in stderr.splitlines() if line.strip()] or ["git failed"]
     hint = f"see what this says: git -C {_top(repo)} status"
     return Problem(Kind.ENVIRONMENT, f"git: {lines[-1].strip(' .')}", str(_top(repo)), hint)
@@ -173,18 +166,16 @@ def _below(top: Path, root: Path, path: PurePosixPath) -> str:
     return (root.resolve() / path).relative_to(top.resolve()).as_posix()
 
 
-def _known(repo: Repo, names: Iterable[str]) -> set[str]:
-    asked = list(names)
-    return set(_names(_git(repo, "ls-files", "-z", "--", *asked))) if asked else set()
+def _known(repo: Repo, names: Collection[str]) -> set[str]:
+    return set(_names(_git(repo, "ls-files", "-z", "--", *names))) if names else set()
 
 
-def _changed(repo: Repo, names: Iterable[str]) -> set[str]:
+def _changed(repo: Repo, names: Collection[str]) -> set[str]:
     """Those of the files ``names`` that differ from HEAD; what git does not know never does."""
-    asked = list(names)
-    if not asked:
+    if not names:
         return set()
     options = ("--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules")
-    out = _git(repo, "status", *options, "--", *asked)
+    out = _git(repo, "status", *options, "--", *names)
     return {entry[3:] for entry in _names(out)}
 
 

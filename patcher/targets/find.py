@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.store import STORE
@@ -32,14 +33,9 @@ def parse(
     if known is None and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
         raise _syntax(text, names)
     if equals and (known or not names) and not versions.valid(version):
-        like = _release_like(version, releases(known) if known else ())
-        hint = f"one release: {known or name}==VERSION"
-        hint = f"one release, such as {known}=={like}, or {known} for the one that is there" if like else hint
-        raise Problem(Kind.USAGE, f"{version!r} in {text!r} is no version", hint=hint)
-    if names and known is None:
-        word = _published(name, projects) or _closest(name, names)
-        hint = f"did you mean {word}{equals}{version}?" if word else "rlpatch list"
-        raise Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
+        raise _no_version(text, version, known or name, releases(known) if known else ())
+    if known is None and names:
+        raise _unknown(name, f"{equals}{version}", projects)
     return known or versions.normalise(name), version if equals else None
 
 
@@ -60,21 +56,20 @@ def find(
     interpreter that runs rlpatch, then $VIRTUAL_ENV, $CONDA_PREFIX and python3 on PATH. ``version`` asserts a
     release, ``known`` are the projects to name when this one is missing, ``command`` is what the user typed,
     ``again`` gives the whole command line with another ``TARGET==VERSION``, and ``environment`` is what ``python`` has
-    answered before (`asked`).
+    answered before (`environment_of`).
     Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
     """
     option = _option(path, python)
-    everyone = (project, *(p for p in known if p != project))
     if path is not None:
         target = _at(project, path)
         if target is None:
             raise _absent(project, [_folder(path)], [p.name for p in known if _there(p, path)])
     elif python is not None:
-        environment = environment or asked(python, everyone)
+        environment = environment or environment_of(python, (project, *known))
         target = _imported(project, environment)
         if target is None:
             there = [p.name for p in known if p.package in environment.found]
-            raise _absent(project, [Path(entry) for entry in environment.path], there)
+            raise _absent(project, list(map(Path, environment.path)), there)
     else:
         target = _first(project, command)
     if version is not None and not versions.holds(target.version, version):
@@ -83,9 +78,10 @@ def find(
     return target
 
 
-def asked(python: str, projects: Iterable[Project]) -> Environment:
+def environment_of(python: str, projects: Iterable[Project]) -> Environment:
     """What ``python`` would import of ``projects``. Raises: Problem ENVIRONMENT or USAGE."""
-    return interpreters.ask(python, [project.package for project in projects], f"--python {python}")
+    packages = dict.fromkeys(project.package for project in projects)
+    return interpreters.ask(python, list(packages), f"--python {python}")
 
 
 def discover(
@@ -106,34 +102,48 @@ def discover(
     problems: list[Problem] = []
     searched: list[str] = []
     folders: list[Path] = []
-
-    def collect(search: Callable[[Project], Target | None]) -> None:
+    if path is not None:
+        places: Iterable[_Place] = [_place_of(projects, path, git)]
+    else:
+        known = _environments(projects, searched)
+        if python is not None:
+            known = iter([environment or environment_of(python, projects)])
+        places = (_place_in(projects, one, git) for one in known)
+    for place in places:
+        searched.append(place.name)
+        folders += place.folders
         for project in projects:
             if all(target.project != project for target in targets):
                 try:
-                    target = search(project)
+                    target = place.search(project)
                 except Problem as problem:
                     problems.append(problem)
                 else:
-                    targets.extend([target] if target else [])
-
-    if path is not None:
-        folder = _folder(path)
-        searched.append(f"--path {path}")
-        folders += [folder, *(folder / project.checkout for project in projects)]
-        folders += [folder.parent for project in projects if folder.name == project.package]
-        folders += _editable_roots(projects, [str(folder)])
-        collect(partial(_at, path=path, git=git))
-    else:
-        known = [environment or asked(python, projects)] if python is not None else _environments(projects, searched)
-        for one in known:
-            searched.append(one.name)
-            folders += [Path(entry) for entry in one.path]
-            folders += _editable_roots(projects, one.path)
-            collect(partial(_imported, environment=one, git=git))
+                    targets += [target] if target else []
     folders += [target.root for target in targets]
     stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
     return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))
+
+
+class _Place(NamedTuple):
+    """A place to search: its name for messages, the folders that may hold a store, and how a project is found."""
+
+    name: str
+    folders: tuple[Path, ...]
+    search: Callable[[Project], Target | None]
+
+
+def _place_of(projects: Sequence[Project], path: Path, git: bool) -> _Place:
+    folder = _folder(path)
+    folders = [folder, *(folder / project.checkout for project in projects)]
+    folders += [folder.parent for project in projects if folder.name == project.package]
+    folders += _editable_roots(projects, [str(folder)])
+    return _Place(f"--path {path}", tuple(folders), partial(_at, path=path, git=git))
+
+
+def _place_in(projects: Sequence[Project], environment: Environment, git: bool) -> _Place:
+    folders = (*map(Path, environment.path), *_editable_roots(projects, environment.path))
+    return _Place(environment.name, folders, partial(_imported, environment=environment, git=git))
 
 
 def _first(project: Project, command: str) -> Target:
@@ -150,16 +160,13 @@ def _first(project: Project, command: str) -> Target:
             return target
         although = _although(project, map(Path, environment.path))
         searched.append(f"{environment.name}: no {project.package}{although}")
-    raise Problem(
-        Kind.NO_TARGET,
-        f"{project.name} is in none of the environments that were looked at",
-        hint=f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR",
-        notes=tuple(searched),
-    )
+    cause = f"{project.name} is in none of the environments that were looked at"
+    hint = f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR"
+    raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
 def _environments(projects: Sequence[Project], searched: list[str], *, always: bool = False) -> Iterator[Environment]:
-    """The environments to look at, one after the other; ``searched`` is told of those that did not answer.
+    """The environments to look at, one after the other; those that do not answer are added to ``searched``.
 
     An interpreter whose folders hold nothing of ``projects`` is started ``always``, or never.
     """
@@ -209,16 +216,13 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     origin = Path(spec.origin)
     archive = next((folder for folder in origin.parents if folder.is_file()), None)
     if archive is not None:
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"{project.name} lies zipped in an archive, where nothing can be patched",
-            str(archive),
-            f"install it unzipped: pip install {project.name}",
-        )
+        cause = f"{project.name} lies zipped in an archive, where nothing can be patched"
+        raise Problem(Kind.ENVIRONMENT, cause, str(archive), f"install it unzipped: pip install {project.name}")
     if not spec.locations:
         cause = f"{project.package} is a single module here, not the package that {project.name} installs"
         raise Problem(Kind.NO_TARGET, cause, spec.origin)
-    return _target(project, origin.parent, environment.name, environment.path, git)._replace(prefix=environment.prefix)
+    found = provenance.target(project, origin.parent, environment.name, environment.path, git)
+    return found._replace(prefix=environment.prefix)
 
 
 def _at(project: Project, path: Path, git: bool = True) -> Target | None:
@@ -227,16 +231,16 @@ def _at(project: Project, path: Path, git: bool = True) -> Target | None:
     by = f"--path {path}"
     for candidate in (folder / project.checkout, folder):
         if _is_package(candidate / project.package):
-            return _target(project, candidate / project.package, by, (), git)
+            return provenance.target(project, candidate / project.package, by, (), git)
     # The name that was typed may be a link to a folder of another name, and the other way round.
     for named in (Path(os.path.abspath(path)), folder):  # noqa: PTH100  (keeps the link's own name)
         if named.name == project.package and _is_package(named):
-            return _target(project, named, f"{by}, the package folder itself: took its parent", (), git)
+            return provenance.target(project, named, f"{by}, the package folder itself: took its parent", (), git)
     for found in versions.distributions(folder, project.distributions, project.package):
         for candidate in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
             if _is_package(candidate / project.package):
                 by = f"{by}, where {found.folder.name} stands for {found.checkout}"
-                return _target(project, candidate / project.package, by, (str(folder),), git)
+                return provenance.target(project, candidate / project.package, by, (str(folder),), git)
     for candidate in (folder / project.checkout, folder):
         if (candidate / project.package).is_dir():
             raise _leftover(project, candidate / project.package)
@@ -273,20 +277,6 @@ def _is_package(folder: Path) -> bool:
     return sources.there(folder / "__init__.py")
 
 
-def _target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
-    known = provenance.of(project, package, search, git)
-    return Target(
-        project,
-        known.version,
-        known.root,
-        known.installed_as,
-        known.version_from,
-        found_by,
-        known.notes,
-        tuple(map(Path, search)),
-    )
-
-
 def _although(project: Project, folders: Iterable[Path]) -> str:
     """What contradicts that the package is not there: metadata that an editable install left, say."""
     for found in provenance.distributions(project, folders):
@@ -309,22 +299,16 @@ def _leftover(project: Project, folder: Path) -> Problem:
         sources.there(folder / "__init__.py")
     except Problem as problem:  # a finder takes a folder that it may not search for one without the file
         return problem
-    return Problem(
-        Kind.NO_TARGET,
-        f"{folder} has no __init__.py: a leftover, not an install of {project.name}",
-        str(folder),
-        f"look into the folder, remove it, and install {project.name} again",
-    )
+    cause = f"{folder} has no __init__.py: a leftover, not an install of {project.name}"
+    hint = f"look into the folder, remove it, and install {project.name} again"
+    return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
 def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> Problem:
-    return Problem(
-        Kind.NO_TARGET,
-        f"{project.name} (the package {project.package}) is not there{_although(project, folders)}",
-        ", ".join(map(str, folders)),
-        "name the folder that holds the package (--path), or the interpreter that imports it (--python)",
-        (f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}",),
-    )
+    cause = f"{project.name} (the package {project.package}) is not there{_although(project, folders)}"
+    hint = "name the folder that holds the package (--path), or the interpreter that imports it (--python)"
+    present = f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}"
+    return Problem(Kind.NO_TARGET, cause, ", ".join(map(str, folders)), hint, (present,))
 
 
 def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
@@ -339,12 +323,26 @@ def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Probl
 
 
 def _syntax(text: str, names: dict[str, str]) -> Problem:
-    word = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text)
-    name = (_closest(word.group(1), names) if word else "") or "TARGET"
+    begin = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text)
+    name = (_closest(begin.group(1), names) if begin else "") or "TARGET"
     hint = f"write {name} or {name}==VERSION"
     if "/" in text:
         hint = f"a folder is an option: {name} --path {text}"
     return Problem(Kind.USAGE, f"{text!r} is not TARGET or TARGET==VERSION", hint=hint)
+
+
+def _unknown(name: str, version: str, projects: Sequence[Project]) -> Problem:
+    names = {versions.normalise(p.name): p.name for p in projects}
+    like = _published(name, projects) or _closest(name, names)
+    hint = f"did you mean {like}{version}?" if like else "rlpatch list"
+    return Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
+
+
+def _no_version(text: str, version: str, name: str, releases: Sequence[str]) -> Problem:
+    like = _release_like(version, releases)
+    hint = f"one release, such as {name}=={like}, or {name} for the one that is there"
+    cause = f"{version!r} in {text!r} is no version"
+    return Problem(Kind.USAGE, cause, hint=hint if like else f"one release: {name}==VERSION")
 
 
 def _closest(word: str, names: dict[str, str]) -> str:
@@ -354,9 +352,8 @@ def _closest(word: str, names: dict[str, str]) -> str:
 
 def _release_like(version: str, releases: Sequence[str]) -> str:
     """The newest release that begins as ``version`` does, such as ``0.6.*``; else the newest, "" without any."""
-    begin = re.match(r"[0-9.]*", version.lstrip("=v "))
-    like = [release for release in releases if release.startswith(begin[0])] if begin else []
-    return next(reversed(like or releases), "")
+    begin = re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
+    return next(reversed([release for release in releases if release.startswith(begin)] or releases), "")
 
 
 def _published(name: str, projects: Iterable[Project]) -> str:

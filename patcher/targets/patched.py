@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from patcher import markers
-from patcher.change import Record
+from patcher.change import PatchId, Record
 from patcher.errors import Kind, Problem
-from patcher.state import file_state
-from patcher.store import files as store_files
+from patcher.state import FileState, file_state
+from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
-from patcher.targets.target import within
-
-if TYPE_CHECKING:
-    from patcher.change import PatchId, Record
-    from patcher.state import FileState
-    from patcher.targets.target import Discovery, Target
+from patcher.targets.target import Discovery, Target, within
 
 
 class PatchedRoot(NamedTuple):
@@ -47,10 +42,8 @@ class PatchedRoot(NamedTuple):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            cause = f"cannot be read: {error.strerror}"
-            raise Problem(
-                Kind.ENVIRONMENT, cause, str(self.path / path), "run rlpatch as the owner of the file"
-            ) from None
+            cause, hint = f"cannot be read: {error.strerror}", "run rlpatch as the owner of the file"
+            raise Problem(Kind.ENVIRONMENT, cause, str(self.path / path), hint) from None
 
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""
@@ -63,7 +56,7 @@ class PatchedRoot(NamedTuple):
             data = self.read(path)
             pristine = None if data is None else store.backup(path)
             changed = "" if data is None else store.changed_rights(path)
-            left = None if data is None else store.left_as_given(path, data)
+            left = None if data is None else store.as_written(path, data)
             states.append(file_state(data, pristine, record.patch, str(path), changed, left))
         return states
 
@@ -73,26 +66,28 @@ def patched(found: Discovery, wanted: Collection[str] = ()) -> list[PatchedRoot]
 
     Raises Problem(ENVIRONMENT) for a store or a file that cannot be read.
     """
-    roots = []
-    for path in dict.fromkeys([*found.stores, *(target.root for target in found.targets)]):
-        here = tuple(target for target in found.targets if target.root == path)
-        folder = within(found.mirror, path)
-        stored, pending = _stored(folder) if path in found.stores else ((), False)
-        records = tuple(record for record in stored if not wanted or record.patch.target in wanted)
-        places = (file for target in here for file in target.project.files)
-        files = dict.fromkeys([*(file for record in records for file in record.files), *places])
-        there = tuple(file for file in files if (folder / file).is_file())
-        root = PatchedRoot(path, here, records, there, pending, found.mirror)
-        lost = tuple(r for r in _unregistered(root) if not wanted or r.patch.target in wanted)
-        if records or lost or root.pending:
-            roots.append(root._replace(records=(*records, *lost)))
-    return roots
+    paths = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
+    roots = (_root(path, found, wanted) for path in paths)
+    return [root for root in roots if root.records or root.pending]
 
 
-def _stored(path: Path) -> tuple[tuple[Record, ...], bool]:
-    """What the store below ``path`` has registered, and whether a run was interrupted there."""
-    store_folder = StoreFolder(path)
-    return store_folder.records(), store_folder.unfinished()
+def _root(path: Path, found: Discovery, wanted: Collection[str]) -> PatchedRoot:
+    """The root at ``path`` with the wanted patches, those of its store and those that only marks tell of."""
+    targets = tuple(target for target in found.targets if target.root == path)
+    folder = within(found.mirror, path)
+    store = StoreFolder(folder) if path in found.stores else None
+    records = _wanted(store.records() if store else (), wanted)
+    named = [file for record in records for file in record.files]
+    named += [file for target in targets for file in target.project.files]
+    files = tuple(file for file in dict.fromkeys(named) if (folder / file).is_file())
+    pending = store is not None and store.unfinished()
+    root = PatchedRoot(path, targets, records, files, pending, found.mirror)
+    return root._replace(records=records + _wanted(_unregistered(root), wanted))
+
+
+def _wanted(records: Iterable[Record], targets: Collection[str]) -> tuple[Record, ...]:
+    """Those of the ``targets``, all where none is named."""
+    return tuple(record for record in records if not targets or record.patch.target in targets)
 
 
 def _unregistered(root: PatchedRoot) -> list[Record]:

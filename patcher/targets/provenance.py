@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.targets import checkout, sources, versions
-from patcher.targets.versions import Distribution
-
-if TYPE_CHECKING:
-    from patcher.targets import checkout
-    from patcher.targets.target import Project
+from patcher.targets.target import Project, Target
+from patcher.targets.versions import Distribution, Source
 
 _SITES = ("site-packages", "dist-packages")
 
 
-class Provenance(NamedTuple):
-    """See ``patcher.targets.target.Target``, which has the same fields."""
-
-    root: Path
-    version: str
-    installed_as: str
-    version_from: str
-    notes: tuple[Note, ...]
-
-
 class _WorkTree(NamedTuple):
-    """Whether a root is the project's own checkout, what git says of it (None: not asked, or refused), notes.
+    """Whether a root is the project's own checkout, its git state (None: not read, or refused), notes.
 
     A package that merely lies inside somebody's repository has other tags than that repository.
     """
@@ -39,46 +27,51 @@ class _WorkTree(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def of(project: Project, package: Path, search: Sequence[str], git: bool) -> Provenance:
-    """What the package folder ``package`` is.
+def target(project: Project, package: Path, found_by: str, search: Sequence[str], git: bool) -> Target:
+    """The target that the package folder ``package`` is.
 
-    In: the folder as Python or the user names it; ``search``, the folders in which metadata of an editable
-    install may lie; ``git``, whether git may be asked. Raises: Problem(ENVIRONMENT) if it cannot be patched.
+    In: the folder as Python or the user names it; how it was found; ``search``, the folders in which metadata of an
+    editable install may lie; ``git``, whether git may be asked. Raises: Problem(ENVIRONMENT) if it cannot be patched.
     """
     sources.refuse_other_forms(package / "__init__.py")
     root, notes = _root(project, package)
     literal = versions.from_files(root, project.package, project.version_files)
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
-    own, ambiguous = versions.choose([d for d in claims if _beside(d, root)], literal)
-    installed, tree = own, _WorkTree()
-    if own is None:
-        installed, ambiguous = versions.choose([d for d in claims if _stands_for(d, root)], literal)
-        tree = _work_tree(project, root, git)
-    metadata = installed.source if installed else None
-    pkg_info = versions.from_pkg_info(root, project.distributions)
-    recorded = [source for source in (metadata, pkg_info, literal) if source is not None]
-    true = [source for source in recorded if source.version not in project.placeholders]
-    believed, doubts = versions.decide(true, tree.state)
-    if believed.version not in project.placeholders:
-        every = f"as in every release of {project.name}"
-        doubts += tuple(
-            Note(f"the metadata's version {one.version} tells nothing", f"{one.says} says {one.version}, {every}")
-            for one in recorded
-            if one not in true
-        )
-    if own is not None:
-        installed_as = "wheel" if own.installed or root.name in _SITES else "unpacked"
-    elif installed is not None or _egg_linked(project, search):
+    beside = [*filter(partial(_beside, root), claims)]
+    editable = [*filter(partial(_stands_for, root), claims)]
+    installed, ambiguous = versions.choose(beside or editable, literal)
+    tree = _WorkTree() if beside else _work_tree(project, root, git)
+    recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
+    believed, doubts = _believed(project, recorded, tree)
+    if beside:
+        installed_as = "wheel" if root.name in _SITES or (installed and installed.installed) else "unpacked"
+    elif editable or _egg_linked(project, search):
         installed_as = "editable"
-    elif tree.own:
-        installed_as = "checkout"
     else:
-        installed_as = "wheel" if root.name in _SITES else "unpacked"
-    shadowed = [d for d in claims if not _beside(d, root) and not _stands_for(d, root)]
-    notes += tuple(
-        Note("this folder shadows another install", f"this folder shadows what {d.folder} stands for") for d in shadowed
+        installed_as = "checkout" if tree.own else "wheel" if root.name in _SITES else "unpacked"
+    notes += (*map(_shadow, (found for found in claims if found not in (*beside, *editable))),)
+    notes += ambiguous + tree.notes + doubts
+    return Target(
+        project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
     )
-    return Provenance(root, believed.version, installed_as, believed.says, notes + ambiguous + tree.notes + doubts)
+
+
+def _shadow(found: Distribution) -> Note:
+    return Note("this folder shadows another install", f"this folder shadows what {found.folder} stands for")
+
+
+def _believed(project: Project, sources: Iterable[Source | None], tree: _WorkTree) -> tuple[Source, tuple[Note, ...]]:
+    """The source of the version that is believed, and what the others are noted for."""
+    recorded = [one for one in sources if one is not None]
+    believed, doubts = versions.decide([one for one in recorded if one.version not in project.placeholders], tree.state)
+    if believed.version in project.placeholders:
+        return believed, doubts
+    every = f"as in every release of {project.name}"
+    return believed, doubts + tuple(
+        Note(f"the metadata's version {one.version} tells nothing", f"{one.says} says {one.version}, {every}")
+        for one in recorded
+        if one.version in project.placeholders
+    )
 
 
 def distributions(project: Project, folders: Iterable[Path]) -> list[Distribution]:
@@ -87,11 +80,11 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
     return [found for folder in folders for found in versions.distributions(folder, names, package)]
 
 
-def _beside(found: Distribution, root: Path) -> bool:
+def _beside(root: Path, found: Distribution) -> bool:
     return found.folder.parent == root and found.checkout is None
 
 
-def _stands_for(found: Distribution, root: Path) -> bool:
+def _stands_for(root: Path, found: Distribution) -> bool:
     """Whether a dist-info elsewhere is that of an editable install of ``root``."""
     if found.checkout is None:
         return found.folder.parent != root and found.lists_package is False

@@ -1,7 +1,7 @@
 """Which release a folder holds: every place that may say so, and which of them to believe.
 
 Version strings lie: a tag v0.7.0 whose files say ``0.7.0.dev``, metadata written before the checkout moved
-on, ``dev`` where no tag was fetched. So a lie is stepped over for a better source, and said.
+on, ``dev`` where no tag was fetched. So a better source is preferred to such a version, with a note.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ATTRIBUTES = {
 
 
 _PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
-"""Most versions: what they are can be told without packaging, which takes a third of the time of `rlpatch status`."""
+"""Most versions: they can be judged without packaging, which takes a third of the time of `rlpatch status`."""
 
 
 class Source(NamedTuple):
@@ -162,28 +162,33 @@ def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | N
 
 
 def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[Note, ...]]:
-    """The source to believe, of ``recorded`` in the order of trust and of git; and what the others said.
+    """The source to believe, of ``recorded`` in the order of trust and of git; and notes on the others.
 
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
     moved.
     """
-    sources = [source for source in recorded if source is not None]
-    if git is not None and git.tag:
-        sources.insert(0, Source(git.version, f"git tag {git.tag}"))
-    elif git is not None and git.version:
-        described = Source(git.version, f"git describe, after {git.near}")
-        stale = [source for source in sources if _older(source.version, git.near)]
-        sources = [*(source for source in sources if source not in stale), described, *stale]
-    best = next((s for s in sources if not lies(s.version)), sources[0] if sources else Source("", "nothing"))
-    others = [s for s in recorded if s is not None and not _agree(s.version, best.version)]
-    doubts = [
+    ranked = _ranked([source for source in recorded if source is not None], git)
+    best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", "nothing"))
+    doubts = (
         Note(
-            f"took version {best.version or 'unknown'}, not {s.version}",
-            f"{s.says} says {s.version}; {best.says} says {best.version} and is believed",
+            f"took version {best.version or 'unknown'}, not {other.version}",
+            f"{other.says} says {other.version}; {best.says} says {best.version} and is believed",
         )
-        for s in others
-    ]
+        for other in recorded
+        if other is not None and not _agree(other.version, best.version)
+    )
     return best, tuple(doubts)
+
+
+def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
+    """The sources and what git says, most trusted first."""
+    if git is None or not git.version:
+        return recorded
+    if git.tag:
+        return [Source(git.version, f"git tag {git.tag}"), *recorded]
+    stale = [source for source in recorded if _older(source.version, git.near)]
+    current = [source for source in recorded if source not in stale]
+    return [*current, Source(git.version, f"git describe, after {git.near}"), *stale]
 
 
 def _headers(path: Path) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""What the probes of a run tell while it goes on: their states, whether they live, and what is asked of them."""
+"""Workers of a run while it goes on: their states, whether they live, and the requests to them."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
-from patcher.workers.request import Request
+from patcher.workers.request import TriggerRequest
 from patcher.workers.worker import Worker
 
 NAME = ".rlpatch"
@@ -29,49 +29,49 @@ class Skipped(NamedTuple):
     why: str
 
 
-class Filed(NamedTuple):
+class FiledRequest(NamedTuple):
     """A request that lies there, and when it was written, by the clock of the file system."""
 
-    request: Request
+    request: TriggerRequest
     written: float
 
 
-class Seen(NamedTuple):
+class FolderContents(NamedTuple):
     """What lies in the folder; ``requests`` by stage."""
 
     workers: tuple[Worker, ...] = ()
-    requests: Mapping[str, Filed] = {}
+    requests: Mapping[str, FiledRequest] = {}
     skipped: tuple[Skipped, ...] = ()
 
 
-class Folder:
+class StateFolder:
     """The folder of states below ``save_path``. A file is read again only when another one has taken its place."""
 
     def __init__(self, save_path: Path) -> None:
         self.save_path, self.path = save_path, save_path / NAME
         self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
 
-    def read(self) -> Seen:
+    def read(self) -> FolderContents:
         """What lies there now, nothing where there is no such folder; OSError where it cannot be read."""
         try:
             with os.scandir(self.path) as entries:
                 names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
         except FileNotFoundError:
-            return Seen()
+            return FolderContents()
         known, self._known = self._known, {}
         found: list[Worker] = []
-        asked: dict[str, Filed] = {}
+        filed: dict[str, FiledRequest] = {}
         skipped = []
         for name in names:
             read = _READERS.get(os.path.splitext(name)[1])  # noqa: PTH122
             value = read and self._value(name, read, known.get(name))
             if isinstance(value, Worker):
                 found.append(value)
-            elif isinstance(value, Filed):
-                asked[name.removesuffix(requests.SUFFIX)] = value
+            elif isinstance(value, FiledRequest):
+                filed[name.removesuffix(requests.SUFFIX)] = value
             elif value is not None:
                 skipped.append(Skipped(self.path / name, value))
-        return Seen(tuple(found), asked, tuple(skipped))
+        return FolderContents(tuple(found), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
         """What ``read`` makes of a file, or why it makes nothing of it; None where it has gone meanwhile."""
@@ -105,7 +105,7 @@ class Folder:
         """The request to a stage."""
         return self.path / f"{stage}{requests.SUFFIX}"
 
-    def write(self, stage: str, request: Request) -> Path:
+    def write(self, stage: str, request: TriggerRequest) -> Path:
         """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
         file = self.file(stage)
         adjacent = file.with_name(f".{file.name}.{os.getpid()}")
@@ -125,7 +125,7 @@ class Folder:
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
     ".json": lambda text, _written: workers.read(text),
-    requests.SUFFIX: lambda text, written: Filed(requests.read(text), written),
+    requests.SUFFIX: lambda text, written: FiledRequest(requests.read(text), written),
 }
 
 

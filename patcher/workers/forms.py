@@ -1,4 +1,4 @@
-"""Values in the files of probes: anything may lie there, and what has not its form is said."""
+"""Values in the files of probes: anything may lie there, and a value of another form is a ValueError that names it."""
 
 from __future__ import annotations
 

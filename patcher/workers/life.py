@@ -53,7 +53,7 @@ def host() -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in os.uname().nodename)
 
 
-def look(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
+def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
     """What is known of a worker at the time ``now``."""
     age = max(now - worker.at, 0.0)
     if worker.host != host() or not (proc / "self" / "stat").exists():

@@ -1,39 +1,41 @@
-"""How far the workers are with what was asked of them: who has saved, who never will, and for whom to wait."""
+"""How far the workers are with what was requested: who has saved, who never will, and for whom to wait."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.workers import life
-from patcher.workers.folder import Filed, Folder, Seen, Skipped
+from patcher.workers.folder import FiledRequest, FolderContents, Skipped, StateFolder
 from patcher.workers.life import Life
 from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
-"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was asked of it."""
+"""What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
 
 
-class Trace(NamedTuple):
+class SavedTrace(NamedTuple):
     """A trace that a worker saved; ``written`` is None where it is no longer there."""
 
     path: Path
     written: float | None
 
 
-class Row(NamedTuple):
+class WorkerProgress(NamedTuple):
     """A worker, whether it lives, what comes of it, and ``why`` where that is no trace."""
 
     worker: Worker
     life: Life
-    traces: tuple[Trace, ...]
+    traces: tuple[SavedTrace, ...]
     outcome: str
     why: str = ""
 
 
-class Missing(NamedTuple):
-    """Ranks of a stage that were asked for and have not said a word; ``lost`` where nobody is left to say one."""
+@dataclass(frozen=True)
+class MissingRanks:
+    """Ranks of a stage that were requested and have written nothing; ``lost`` where nobody is left to write."""
 
     target: str
     stage: str
@@ -42,47 +44,51 @@ class Missing(NamedTuple):
     lost: bool
 
 
-class Survey(NamedTuple):
-    """All workers of the present runs. Of those before only the number is told: ``earlier``."""
+class Progress(NamedTuple):
+    """All workers of the present runs, and the number of those of ``earlier`` runs."""
 
-    rows: tuple[Row, ...]
-    missing: tuple[Missing, ...]
-    requests: dict[str, Filed]
+    rows: tuple[WorkerProgress, ...]
+    missing: tuple[MissingRanks, ...]
+    requests: dict[str, FiledRequest]
     skipped: tuple[Skipped, ...]
     earlier: int
 
     @property
-    def asked(self) -> tuple[Row, ...]:
-        """The workers of whom something was asked."""
+    def requested(self) -> tuple[WorkerProgress, ...]:
+        """The workers of whom something was requested."""
         return tuple(row for row in self.rows if row.outcome != IDLE)
 
     @property
     def settled(self) -> bool:
-        """Whether something was asked and nobody is to be waited for."""
+        """Whether something was requested and nobody is to be waited for."""
         waiting = any(row.outcome == AT_WORK for row in self.rows) or any(not one.lost for one in self.missing)
-        return bool(self.asked) and not waiting
+        return bool(self.requested) and not waiting
 
     @property
     def complete(self) -> bool:
-        """Whether all that were asked have saved."""
-        return bool(self.asked) and not self.missing and all(row.outcome == DONE for row in self.asked)
+        """Whether all that were requested have saved."""
+        return bool(self.requested) and not self.missing and all(row.outcome == DONE for row in self.requested)
 
 
-def survey(
-    folder: Folder, now: float, *, wanted: Callable[[Worker], bool] = lambda _worker: True, asked: Filed | None = None
-) -> Survey:
-    """How far the ``wanted`` workers are; those on demand with what was ``asked``, else with the request that is there.
+def collect(
+    folder: StateFolder,
+    now: float,
+    *,
+    wanted: Callable[[Worker], bool] = lambda _worker: True,
+    requested: FiledRequest | None = None,
+) -> Progress:
+    """How far the ``wanted`` workers are; those on demand with ``requested``, else with the request that is there.
 
     Raises OSError where the folder cannot be read.
     """
     seen = folder.read()
-    living = [(worker, life.look(worker, now)) for worker in seen.workers if wanted(worker)]
+    living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
     newest: dict[tuple[object, ...], float] = {}
     for worker, _ in living:
         newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
     present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
-    rows = tuple(sorted((_row(folder, seen, one, state, now, asked) for one, state in present), key=_order))
-    return Survey(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
+    rows = tuple(sorted((_row(folder, seen, one, state, now, requested) for one, state in present), key=_order))
+    return Progress(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
 
 
 def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
@@ -90,31 +96,35 @@ def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...],
     return (state.gone or state.silent) and newest[worker.place] > worker.at
 
 
-def _order(row: Row) -> tuple[object, ...]:
+def _order(row: WorkerProgress) -> tuple[object, ...]:
     worker = row.worker
     return worker.target, worker.stage, worker.replica, worker.rank, worker.host, worker.role, worker.pid
 
 
-def _row(folder: Folder, seen: Seen, worker: Worker, state: Life, now: float, asked: Filed | None) -> Row:
-    traces = tuple(Trace(*folder.trace(name)) for name in worker.traces)
+def _row(
+    folder: StateFolder, seen: FolderContents, worker: Worker, state: Life, now: float, requested: FiledRequest | None
+) -> WorkerProgress:
+    traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     if not worker.on_demand:
-        return Row(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
+        return WorkerProgress(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
     lying = seen.requests.get(worker.stage)
-    filed = asked or lying
-    if filed is None or not filed.request.asks(worker.rank):
-        return Row(worker, state, traces, IDLE)
+    filed = requested or lying
+    if filed is None or not filed.request.includes(worker.rank):
+        return WorkerProgress(worker, state, traces, IDLE)
     if worker.request != filed.request.id and (lying is None or lying.request.id != filed.request.id):
         why = "another request took its place" if lying else "the request was removed before it was taken"
-        return Row(worker, state, traces, LOST, why)
-    return Row(worker, state, traces, *_on_demand(worker, state, traces, filed, now))
+        return WorkerProgress(worker, state, traces, LOST, why)
+    return WorkerProgress(worker, state, traces, *_on_demand(worker, state, traces, filed, now))
 
 
-def _on_demand(worker: Worker, state: Life, traces: Sequence[Trace], filed: Filed, now: float) -> tuple[str, str]:
+def _on_demand(
+    worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest, now: float
+) -> tuple[str, str]:
     """What comes of a worker on demand that a request asks."""
     request = filed.request
     late = worker.turn is not None and worker.turn > request.at
     if worker.request != request.id:
-        if worker.why.startswith("request refused") and worker.at > filed.written:  # it could not even read the id
+        if worker.refused and worker.at > filed.written:  # it could not even read the id
             return LOST, worker.why
         if state.gone:
             return (LOST, _gone(worker)) if worker.at > filed.written else (IDLE, "")
@@ -154,23 +164,23 @@ def _gone(worker: Worker) -> str:
     return f"process {worker.pid} has ended; its last word was {worker.state}"
 
 
-def _missing(rows: Sequence[Row]) -> Iterable[Missing]:
-    """Of each stage the ranks that were asked for and wrote nothing; a worker on demand is asked by requests alone."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+def _missing(rows: Sequence[WorkerProgress]) -> Iterable[MissingRanks]:
+    """The ranks of each stage that were requested at apply and wrote nothing; workers on demand do not count."""
+    groups: dict[tuple[str, str, str], list[WorkerProgress]] = {}
     for row in rows:
         if not row.worker.on_demand:
             groups.setdefault((row.worker.target, row.worker.stage, row.worker.replica), []).append(row)
     for (target, stage, replica), group in groups.items():
-        asked: set[int] = set()
+        requested: set[int] = set()
         for worker in (row.worker for row in group):
             if worker.ranks == "all":
-                asked |= set(range(min(worker.world, _MOST_RANKS)))
+                requested |= set(range(min(worker.world, _MOST_RANKS)))
             elif worker.ranks:
                 listed = {int(rank) for rank in worker.ranks.split(",")}
-                asked |= {rank for rank in listed if not worker.world or rank < worker.world}
-        left = sorted(asked - {row.worker.rank for row in group})
+                requested |= {rank for rank in listed if not worker.world or rank < worker.world}
+        left = sorted(requested - {row.worker.rank for row in group})
         if left:
-            yield Missing(target, stage, replica, tuple(left), all(row.life.gone for row in group))
+            yield MissingRanks(target, stage, replica, tuple(left), all(row.life.gone for row in group))
 
 
 _MOST_RANKS = 1_000_000

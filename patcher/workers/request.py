@@ -1,10 +1,9 @@
-"""What workers on demand are asked to record: one small file for each stage, which they look for."""
+"""The window that workers on demand shall record: one small file for each stage, which they poll for."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from patcher.workers import forms
 
@@ -12,7 +11,7 @@ SUFFIX = ".request"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class TriggerRequest:
     """A window that is to be taken in the rollout, or training step, ``at``; conditions that are 0 are none.
 
     ``ranks`` and ``window`` are as they are typed, ``expires`` is in seconds since the epoch. Workers tell by the
@@ -27,19 +26,16 @@ class Request:
     tail: int = 0
     context: int = 0
     expires: float
+    format: int = forms.FORMAT
 
     @property
     def windows(self) -> int:
         """How many windows it asks for; each of them leaves a trace."""
         return self.window.count(",") + 1
 
-    def asks(self, rank: int) -> bool:
-        """Whether it asks for this rank."""
+    def includes(self, rank: int) -> bool:
+        """Whether it is for this rank."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
-
-    def as_json(self) -> dict[str, Any]:
-        """What is asked, for people who read it."""
-        return {"format": forms.FORMAT, **asdict(self)}
 
     @property
     def text(self) -> bytes:
@@ -49,17 +45,17 @@ class Request:
             "TRAINING_STEPS": self.at, "AT_LOAD": self.load, "AT_TAIL": self.tail, "AT_CONTEXT": self.context,
         }  # fmt: skip
         settings = {f"RLPATCH_{name}": str(value) for name, value in variables.items()}
-        return f"{json.dumps({'format': forms.FORMAT, 'expires': self.expires, **settings})}\n".encode()
+        return f"{json.dumps({'format': self.format, 'expires': self.expires, **settings})}\n".encode()
 
 
-def read(text: bytes) -> Request:
+def read(text: bytes) -> TriggerRequest:
     """The request in a file; ValueError, which says why, for what is none."""
     fields = forms.Fields(forms.loaded(text))
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))
         for name in ("ROLLOUT", "AT_LOAD", "AT_TAIL", "AT_CONTEXT")
     )
-    return Request(
+    return TriggerRequest(
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
         window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOWS),
         ranks=fields.text("RLPATCH_RANKS", pattern=forms.RANKS, longest=100_000),

@@ -1,4 +1,4 @@
-"""A worker as its probe told it at the last transition: one state file in ``SAVE_PATH/.rlpatch`` for each stage."""
+"""A worker as its probe wrote it at the last transition: one state file in ``SAVE_PATH/.rlpatch`` for each stage."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
 STAGE = r"[a-z][a-z-]{0,60}"
 _LIVE = r"/dev/shm/rlpatch_[\w.-]{1,200}"  # noqa: S108  (a pattern)
 _MOST_WORDS = 300
+_REFUSAL = "request refused: "
 MOST_TRACES = 16
 """A state names no more, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Worker:
-    """What one worker last told of one stage.
+    """The last state of one worker in one stage.
 
-    ``window`` is "" where a worker on demand has not been asked; ``number`` is that of its next unit, None where it
+    ``window`` is "" where a worker on demand has no request; ``number`` is that of its next unit, None where it
     did not tell. ``rollout`` or ``step`` is the one that it is in, whichever its stage counts; it records in ``repeat``
     of them. ``done`` tells whether it will record no more, None where it does not say. ``ranks`` are those that were
     asked for, ``world`` how many are numbered together, 0 where it does not know. ``traces`` are the names of what it
     has saved so far, newest last; ``request`` is the id of the last request that it took or refused. ``live`` is where
-    it keeps the number of its next unit, if it does.
+    it keeps the number of its next unit, if it does. ``refused`` tells that it could not take the request that lies
+    there, ``why`` then says what is wrong with it.
     """
 
     target: str
@@ -59,6 +61,7 @@ class Worker:
     live: str
     repeat: int = 1
     done: bool | None = None
+    refused: bool = False
 
     @property
     def windows(self) -> int:
@@ -108,8 +111,16 @@ def read(text: bytes) -> Worker:
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand=fields.flag("on_demand") if "on_demand" in content else "request" in content,
         request=fields.text("request", ""), live=_live(fields, pid), done=done if isinstance(done, bool) else None,
-        repeat=fields.number("repeat", 1, lowest=1),
+        repeat=fields.number("repeat", 1, lowest=1), refused=_refused(content.get("refused"), why),
     )  # fmt: skip
+
+
+def _refused(refused: object, why: object) -> bool:
+    """Whether the probe refused a request: by its field, or where it writes none, by how its words begin.
+
+    Of format 1: a probe without ``refused`` begins the words of a refusal, and of nothing else, with ``_REFUSAL``.
+    """
+    return refused if isinstance(refused, bool) else isinstance(why, str) and why.startswith(_REFUSAL)
 
 
 def _live(fields: forms.Fields, pid: int) -> str:

@@ -20,7 +20,7 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from fixtures.engines.drive import write_model
 from fixtures.engines.overlay import overlay
-from patcher.workers.folder import Folder
+from patcher.workers.folder import StateFolder
 from tests.patches.test_on_vllm import NEWEST, Engine, Iteration, Report, Run, _drive, _end_group
 from tests.patches.test_releases import run as rlpatch
 
@@ -190,7 +190,7 @@ def _replicas(folder: Path) -> None:
                 subprocess.Popen(command, env=variables, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             )
     try:
-        states = Folder(folder / "traces")
+        states = StateFolder(folder / "traces")
         while len(states.read().workers) < 2 and all(process.poll() is None for process in processes):
             time.sleep(0.2)
         rlpatch("trigger", "--save-path", folder / "traces", "--decode", "2:5")

@@ -12,8 +12,8 @@ import pytest
 
 from patcher.traces import facts as telling
 from patcher.workers import progress
-from patcher.workers.folder import Folder
-from patcher.workers.progress import Survey
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import Progress
 from tests.patches.test_facts import Traces, with_lists
 from tests.patches.test_on_demand import STATES, WAITING, rollout
 from tests.patches.test_releases import run
@@ -26,8 +26,8 @@ ABOUT = {"format": 1, "rlpatch": "0.1.0", "target": "vllm", "release": "0.32.0"}
 
 
 @pytest.fixture
-def survey(tmp_path: Path) -> Callable[[], Survey]:
-    return lambda: progress.survey(Folder(tmp_path), time.time())
+def survey(tmp_path: Path) -> Callable[[], Progress]:
+    return lambda: progress.collect(StateFolder(tmp_path), time.time())
 
 
 def about(worker: Any, target: str = "vllm") -> Any:
@@ -35,7 +35,7 @@ def about(worker: Any, target: str = "vllm") -> Any:
     return worker
 
 
-def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Survey]) -> None:
+def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Progress]) -> None:
     worker = about(V1Worker(WINDOW="2:4", FACTS=True, LIVE=True, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     worker.iterate(batch({"b": 1}, {"b": 1}), "prefill")
     seen = []
@@ -57,7 +57,7 @@ def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Survey]) -
     assert (telling.window(facts), telling.closed(facts)) == ("2:4", "complete")
 
 
-def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], Survey]) -> None:
+def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], Progress]) -> None:
     worker = about(V1Worker(**WAITING, **STATES, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     rollout(worker)
     run("trigger", "--save-path", tmp_path, "--decode", "2:4", "--at-load", "1")
@@ -71,7 +71,7 @@ def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey
     run("watch", tmp_path, "--once")
 
 
-def test_a_training_stage_is_asked_too(tmp_path: Path, survey: Callable[[], Survey]) -> None:
+def test_a_training_stage_is_asked_too(tmp_path: Path, survey: Callable[[], Progress]) -> None:
     stage = about(Stage(**WAITING, SAVE_PATH=str(tmp_path), parts=(Traces,)), "verl")
     stage.update()
     run("trigger", "verl", "--save-path", tmp_path, "--micro-batch", "1:2")

@@ -221,7 +221,7 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
     "place",
     [
         "patcher.store.folder.StoreFolder.commit",
-        "patcher.store.lock._release",
+        "patcher.store.filesystem.lock._release",
         "patcher.store.transaction.commit",
         "patcher.commands.describing.lines",
         "patcher.processes.running",

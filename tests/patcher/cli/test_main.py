@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from patcher import __main__ as entry
-from patcher.store import lock
+from patcher.store.filesystem import lock
 from tests.matrix import thinned
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
@@ -194,7 +194,7 @@ def waited(come: Callable[[], bool]) -> bool:
 # Ctrl-C as soon as the store has done its work, and twice while the report is made.
 AFTER = """
 import os, signal
-from patcher.store import {module} as module
+import patcher.store.{module} as module
 real = module.{name}
 def press(*words, **options):
     result = real(*words, **options)
@@ -205,7 +205,7 @@ module.{name} = press
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("transaction", "_transact"), ("transaction", "_sweep"), ("lock", "_release")]
+    ("module", "name"), [("transaction", "_transact"), ("transaction", "_sweep"), ("filesystem.lock", "_release")]
 )
 def test_ctrl_c_after_the_commit_is_not_called_a_rollback(site: Path, module: str, name: str) -> None:
     done = rlpatch(*APPLY, code=AFTER.format(module=module, name=name), stdout=subprocess.PIPE)

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from click.testing import Result
 
 from fixtures.cache import REPOSITORY
 from patcher.commands import watching
-from patcher.workers.folder import Folder
-from patcher.workers.request import Request, read
+from patcher.workers.folder import StateFolder
+from patcher.workers.request import TriggerRequest, read
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -46,7 +47,7 @@ def waiting(saved: Saved) -> Saved:
 
 
 def request(saved: Saved, stage: str = "rollout") -> dict[str, Any]:
-    return read((saved.folder / f"{stage}.request").read_bytes()).as_json()
+    return asdict(read((saved.folder / f"{stage}.request").read_bytes()))
 
 
 def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None:
@@ -314,12 +315,12 @@ def test_what_another_user_may_not_do(
 def test_a_rollout_that_begins_meanwhile_is_said(
     run: Run, waiting: Saved, monkeypatch: pytest.MonkeyPatch, request_: str, said: bool
 ) -> None:
-    def write(folder: Folder, stage: str, asked: Request, inner: Any = Folder.write) -> Path:
+    def write(folder: StateFolder, stage: str, asked: TriggerRequest, inner: Any = StateFolder.write) -> Path:
         file: Path = inner(folder, stage, asked)
         waiting.state("waiting", **ON_DEMAND, **here(world=2, ranks="all", rollout=3), request=request_ and asked.id)
         return file
 
-    monkeypatch.setattr(Folder, "write", write)
+    monkeypatch.setattr(StateFolder, "write", write)
     done = run("trigger", "--decode", "30:60")
     assert (f"warning: rollout 3 began meanwhile on {here()['host']} rank 0" in done.stderr) is said
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -236,15 +237,15 @@ LINES: list[dict[str, Any]] = [
 def test_the_table_fits_a_terminal_and_breaks_no_word(run: Run, saved: Saved, width: int) -> None:
     for told in LINES:
         saved.state(**told)
-    data = result(run("watch", "--once", "--json", code=3))
-    lines = tables.workers(data, width)
+    workers = [SimpleNamespace(**row) for row in result(run("watch", "--once", "--json", code=3))["workers"]]
+    lines = tables.workers(workers, width)
     assert max(map(len, lines)) <= width
     if width >= 80:
         assert all(
             word in "\n".join(lines)
             for word in ("vllm-ascend", "0.11.0rc1", "compute-log-prob", "node12", "silent", "3/8")
         )
-    assert len(tables.workers(data)) == len(LINES) + 4  # each row is a line, in a pipe
+    assert len(tables.workers(workers)) == len(LINES) + 4  # each row is a line, in a pipe
 
 
 def on_a_terminal(*words: object, columns: int = 80, lines: int = 24) -> tuple[subprocess.Popen[bytes], int]:

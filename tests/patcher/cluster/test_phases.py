@@ -294,8 +294,10 @@ def test_a_root_that_is_named_but_tells_of_another_transaction_is_left_alone(
 def test_what_a_bundle_has_prepared_is_left_to_its_driver(group: Processes, sites: Sites) -> None:
     names = ("whoever drives it", *(f"{name}:{site}" for name, site in sites.items()))
     for position, site in enumerate(sites.values(), 1):
-        share = store.Share("job", names, {site: names[position]}, "python3 patch.pyz commit job\x1b[2J")
-        store.prepare([applying(site)], share)
+        membership = store.TransactionMembership(
+            "job", names, {site: names[position]}, "python3 patch.pyz commit job\x1b[2J"
+        )
+        store.prepare([applying(site)], membership)
     (problem,) = recovered(group, "whoever drives it")
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     assert problem.hint == "python3 patch.pyz commit job?[2J"
@@ -470,7 +472,7 @@ def test_what_is_typed_next_works_as_it_stands(sites: Sites) -> None:
     names = [f"host(10.0.0.{number})" for number in range(11)]
     group = Processes(dict(zip(("n1", "n2"), sites.values(), strict=False)))
     participants = ("n1:/a", *(f"{name}:/a" for name in names))
-    store.prepare([applying(sites["n1"])], store.Share("job", participants, {sites["n1"]: "n1:/a"}))
+    store.prepare([applying(sites["n1"])], store.TransactionMembership("job", participants, {sites["n1"]: "n1:/a"}))
     store.commit_prepared([sites["n1"]], "job")
     (problem,) = recover(group, recover_command="rlpatch recover --ray h:1 --path /a").problems
     group.close()

@@ -38,9 +38,9 @@ class Hooked:
         self.module.write_bytes(BEFORE)
         self.run: RunFolder | None = None
 
-    def plan(self, *, require: bool = False) -> RunFolder:
-        """Lay the planned bytes out."""
-        edit = Edit(self.site, (Change(MODULE, BEFORE, AFTER, BEFORE),))
+    def plan(self, *more: Change, require: bool = False) -> RunFolder:
+        """Lay the planned bytes of the module out, and those of ``more`` files."""
+        edit = Edit(self.site, (Change(MODULE, BEFORE, AFTER, BEFORE), *more))
         self.run = RunFolder([edit], require=require)
         return self.run
 

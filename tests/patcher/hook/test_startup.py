@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import pytest
 
+from patcher.change import Change
 from patcher.hook import folder, startup
 from tests.interpreters import interpreter
 from tests.matrix import thinned
@@ -132,6 +133,22 @@ def start(case: Case, python: str, hooked: Hooked) -> None:
     assert hooked.states() == (["patched"] if case.expected == PATCHED else [])
     assert bool(run.prefixes()) == (case.expected == PATCHED or case.name == "zip")
     assert not list((hooked.site / "target").glob("__pycache__/worker.*")) or case.expected == LOST
+
+
+def test_each_of_several_planned_files_is_imported_as_planned(hooked: Hooked) -> None:
+    names = ("second", "third")
+    for name in names:
+        (hooked.site / f"target/{name}.py").write_bytes(BEFORE)
+    changes = [
+        Change(PurePosixPath(f"target/{name}.py"), BEFORE, AFTER.replace(b"planned", name.encode()), BEFORE)
+        for name in names
+    ]
+    run = hooked.plan(*changes)
+    code = "from target import worker, second, third; print(worker.VALUE, second.VALUE, third.VALUE)"
+    assert hooked.started(sys.executable, "-c", code).stdout == "planned second third\n"
+    assert [(one.number, one.state, one.path) for one in run.receipts()] == [
+        (number, "patched", str(file)) for number, file in enumerate(run.files)
+    ]
 
 
 def test_bytecode_of_the_file_is_neither_used_nor_changed(hooked: Hooked) -> None:

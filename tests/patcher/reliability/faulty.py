@@ -27,7 +27,7 @@ from patcher.cli import COMMANDS, rlpatch
 from patcher.errors import Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import TEMPORARY, digest
+from patcher.store.filesystem.files import TEMPORARY, digest
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from tests.matrix import thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V1, Picture

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from patcher.change import Change, Edit
-from patcher.store import rights
 from patcher.store import transaction as store
-from patcher.store.files import digest, folder
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.files import digest, folder
 from patcher.store.folder import StoreFolder
 from tests.matrix import thinned
 from tests.patcher.reliability import faulty, package

@@ -15,7 +15,7 @@ from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
 from patcher.store import journal, registry
 from patcher.store import transaction as store
-from patcher.store.files import digest
+from patcher.store.filesystem.files import digest
 from patcher.store.folder import StoreFolder
 from tests.matrix import CRASH, thinned
 from tests.patcher.cli.conftest import WORKER as RELEASED

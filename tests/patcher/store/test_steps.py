@@ -19,12 +19,13 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import STORE, lock
+from patcher.store import STORE
 from patcher.store import transaction as store
-from patcher.store.files import digest
+from patcher.store.filesystem import lock
+from patcher.store.filesystem.files import digest
+from patcher.store.filesystem.opened import Opened
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import Opened
-from patcher.store.transaction import Share
+from patcher.store.transaction import TransactionMembership
 from tests.matrix import CRASH, thinned
 from tests.patcher.store.killer import killed, seen
 from tests.patcher.store.tree import PRISTINE, UPDATE, WORKER, applying, install, patched, picture, record, reverting
@@ -43,7 +44,7 @@ def name(root: Path) -> str:
 
 def prepare(roots: Sequence[Path], edit: Callable[[Path], Edit] = applying) -> None:
     for root in roots:
-        store.prepare([edit(root)], Share(RUN, tuple(map(name, roots)), {root: name(root)}))
+        store.prepare([edit(root)], TransactionMembership(RUN, tuple(map(name, roots)), {root: name(root)}))
 
 
 def drive(roots: Sequence[Path], edit: Callable[[Path], Edit] = applying) -> None:
@@ -289,7 +290,7 @@ def test_ctrl_c_while_a_turn_is_waited_for_is_said(machines: list[Path], monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lock, "hold", pressed)
-    with pytest.raises(Problem, match="nothing was changed") as caught, store.held(machines[:1]):
+    with pytest.raises(Problem, match="nothing was changed") as caught, store.locked(machines[:1]):
         pytest.fail("it has the turn")
     assert caught.value.kind is Kind.INTERRUPTED
 
@@ -327,10 +328,10 @@ def test_a_machine_may_have_several_roots(tmp_path: Path) -> None:
     roots = [install(tmp_path / name) for name in "abc"]
     participants = ("one:b", "two:c", "one:a")
     names = {root: one for root in roots for one in participants if one[-1] == root.name}
-    share = Share(RUN, participants, names)
+    membership = TransactionMembership(RUN, participants, names)
     a, b, c = roots
-    store.prepare([applying(a), applying(b)], share)
-    store.prepare([applying(c)], share)
+    store.prepare([applying(a), applying(b)], membership)
+    store.prepare([applying(c)], membership)
     store.commit_prepared([a, b], RUN)
     store.commit_prepared([c], RUN)
     store.finish([c], RUN)
@@ -345,8 +346,10 @@ def second_stage(root: Path) -> Edit:
 
 def decided_elsewhere(roots: Sequence[Path]) -> None:
     """Prepare several roots of one machine for a transaction that somebody decides who has no root at all."""
-    share = Share(RUN, ("whoever drives it", *map(name, roots)), {root: name(root) for root in roots}, "type\x1b this")
-    store.prepare([applying(root) for root in roots], share)
+    membership = TransactionMembership(
+        RUN, ("whoever drives it", *map(name, roots)), {root: name(root) for root in roots}, "type\x1b this"
+    )
+    store.prepare([applying(root) for root in roots], membership)
 
 
 def test_what_ends_it_is_said_in_the_words_of_whoever_began_it(machines: list[Path]) -> None:
@@ -424,7 +427,7 @@ def states(roots: Sequence[Path]) -> list[object]:
 
 def test_between_the_steps_of_a_turn_that_is_held_all_others_wait(machines: list[Path]) -> None:
     root = machines[0]
-    with store.held([root]):
+    with store.locked([root]):
         prepare([root])
         assert refused(root)
         store.commit_prepared([root], RUN)
@@ -441,7 +444,7 @@ def refused(root: Path) -> bool:
     if child == 0:
         lock._kept.clear()  # what the parent keeps is not the child's
         try:
-            with store.held([root], wait=0):
+            with store.locked([root], wait=0):
                 os._exit(0)
         except Problem:
             os._exit(1)
@@ -450,7 +453,7 @@ def refused(root: Path) -> bool:
 
 def test_a_turn_that_was_for_nothing_leaves_nothing(machines: list[Path]) -> None:
     before = [picture(root) for root in machines]
-    with store.held(machines):
+    with store.locked(machines):
         pass
     assert [picture(root) for root in machines] == before
 

@@ -18,11 +18,12 @@ import pytest
 
 from patcher.change import Change, Edit
 from patcher.errors import Kind, Problem
-from patcher.store import files, journal, lock
+from patcher.store import journal
 from patcher.store import transaction as store
+from patcher.store.filesystem import files, lock
+from patcher.store.filesystem.opened import Opened
+from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
-from patcher.store.opened import Opened
-from patcher.store.rights import Node
 from tests.patcher.store.tree import (
     OLD,
     OURS,
@@ -851,7 +852,7 @@ def test_only_an_empty_bytecode_folder_is_removed(root: Path, name: str) -> None
 
 
 def test_bytecode_that_vanishes_while_it_is_read_is_none(root: Path, monkeypatch) -> None:
-    monkeypatch.setattr("patcher.store.bytecode.beside", lambda _source: [root / "pkg" / "gone.pyc"])
+    monkeypatch.setattr("patcher.store.filesystem.bytecode.beside", lambda _source: [root / "pkg" / "gone.pyc"])
     store.commit([applying(root)])
     assert StoreFolder(root).registry().files[str(WORKER)].bytecode == {}
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import ast
 import os
 import runpy
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,8 +14,8 @@ from typing import Any
 import pytest
 
 from patcher.errors import Kind, Problem
-from patcher.targets import interpreters, locate
-from patcher.targets.interpreters import Package
+from patcher.targets import interpreters
+from patcher.targets.interpreters import Package, locate
 from tests.patcher.targets.trees import package, write
 
 
@@ -162,9 +164,26 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     assert time.monotonic() - start < 20
 
 
-def test_an_interrupt_ends_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
+def test_ctrl_c_while_a_program_is_started_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = subprocess.Popen
+    started: list[subprocess.Popen[bytes]] = []
 
+    def interrupted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*words, **options))
+        os.kill(os.getpid(), signal.SIGINT)  # it runs, and nobody knows its number yet
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interpreters.ask(script(tmp_path / "exe", "#!/bin/sh\nsleep 60\n"), [], "x")
+        assert started[0].poll() == -signal.SIGKILL
+    finally:
+        started[0].kill()
+        started[0].wait()
+
+
+def test_an_interrupt_ends_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = subprocess.Popen.communicate
     calls = []
 

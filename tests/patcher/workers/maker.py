@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.workers import life
-from patcher.workers.request import Request
+from patcher.workers.request import TriggerRequest
 
 ROLLOUT: dict[str, Any] = {
     "format": 1, "rlpatch": "0.1.0", "target": "vllm", "release": "0.32.0", "stage": "rollout", "unit": "decode",
@@ -60,7 +60,7 @@ class Saved:
         """A request that waits to be served."""
         asked = {"id": "abc123", "window": "30:60", "ranks": "0", "at": 1, "expires": time.time() + 3600, **more}
         form = asked.pop("format", 1)
-        return self.write(f"{stage}.request", {**json.loads(Request(**asked).text), "format": form})
+        return self.write(f"{stage}.request", {**json.loads(TriggerRequest(**asked).text), "format": form})
 
     def write(self, name: str, content: object) -> Path:
         """Any file beside the states; what is no text is JSON."""

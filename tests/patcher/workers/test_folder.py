@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +18,13 @@ from hypothesis import strategies as st
 
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
-from patcher.workers.folder import Folder
-from patcher.workers.request import Request
+from patcher.workers.folder import StateFolder
+from patcher.workers.request import TriggerRequest
 from tests.matrix import examples
 from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
 
 STATE = {**ROLLOUT, "state": "waiting", "at": 1.0}
-REQUEST = json.loads(Request(id="ab12", window="30:60", ranks="0", at=1, expires=2e9).text)
+REQUEST = json.loads(TriggerRequest(id="ab12", window="30:60", ranks="0", at=1, expires=2e9).text)
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_a_state_is_what_was_written(saved: Saved) -> None:
         load=5, tail=6, context=7, why="x" * 300,
     )  # fmt: skip
     saved.state("waiting", step=4, role="ref", stage="compute-log-prob", number=None, more="a key of a later release")
-    trained, rolled = Folder(saved.path).read().workers
+    trained, rolled = StateFolder(saved.path).read().workers
     assert (rolled.target, rolled.release, rolled.unit, rolled.window) == ("vllm", "0.32.0", "decode", "30:60")
     assert (rolled.rank, rolled.world, rolled.ranks, rolled.replica, rolled.dp) == (3, 8, "0,3", "2", 0)
     assert (rolled.traces, rolled.number) == (("one.json", "two_ascend_pt"), 60)
@@ -59,7 +60,7 @@ def test_what_the_engine_does_not_tell_may_be_absent(saved: Saved) -> None:
         "at": 5,
     }
     saved.write("least.json", least)
-    (worker,) = Folder(saved.path).read().workers
+    (worker,) = StateFolder(saved.path).read().workers
     assert (worker.release, worker.window, worker.world, worker.turn, worker.on_demand) == ("", "", 0, None, False)
 
 
@@ -96,7 +97,7 @@ WRONG: dict[str, tuple[str | dict[str, object] | list[object], str]] = {
 def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: object, why: str) -> None:
     saved.state(rank=1)
     file = saved.write("rollout_node1_dp0_rank0_1.json", content)
-    seen = Folder(saved.path).read()
+    seen = StateFolder(saved.path).read()
     assert [worker.rank for worker in seen.workers] == [1]
     ((skipped, said),) = seen.skipped
     assert skipped == file
@@ -105,7 +106,7 @@ def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: obj
 
 def test_what_is_huge_is_not_read(saved: Saved) -> None:
     os.truncate(saved.state(), (1 << 26) + 1)
-    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is larger than 64 MB"]
+    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is larger than 64 MB"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_what_is_huge_is_not_read(saved: Saved) -> None:
 )
 def test_other_words_for_the_same(saved: Saved, told: dict[str, Any], ranks: str, on_demand: bool) -> None:
     saved.state(**told)
-    (worker,) = Folder(saved.path).read().workers
+    (worker,) = StateFolder(saved.path).read().workers
     assert (worker.ranks, worker.on_demand) == (ranks, on_demand)
 
 
@@ -142,13 +143,13 @@ KINDS: dict[str, Callable[[Path], object]] = {"folder": Path.mkdir, "pipe": os.m
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_only_regular_files_are_read(saved: Saved, make: Callable[[Path], object]) -> None:
     make(saved.folder / "rollout_x.json")
-    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_is_closed_is_left_out(saved: Saved) -> None:
     saved.state().chmod(0)
-    assert [why for _, why in Folder(saved.path).read().skipped] == ["Permission denied"]
+    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["Permission denied"]
 
 
 def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
@@ -159,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
 
     saved.state()
     monkeypatch.setattr(os, "open", refused)
-    assert [why for _, why in Folder(saved.path).read().skipped] == ["Input/output error"]
+    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["Input/output error"]
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
@@ -174,19 +175,19 @@ def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
         return real(path, *words)
 
     monkeypatch.setattr(os, "open", exchanged)
-    assert [why for _, why in Folder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
 
 
 def test_what_others_keep_there_is_theirs(saved: Saved) -> None:
     saved.write("analyse.lock", "x")
     saved.write(".rollout_x.json.77", "half a st")
-    assert Folder(saved.path).read() == ((), {}, ())
-    assert Folder(saved.path / "nowhere").read() == ((), {}, ())
+    assert StateFolder(saved.path).read() == ((), {}, ())
+    assert StateFolder(saved.path / "nowhere").read() == ((), {}, ())
 
 
 def test_words_that_a_probe_took_from_others_are_shown_on_one_line(saved: Saved) -> None:
     saved.state("failed", why="RuntimeError: a\nb\x1b[2J" + "x" * 1000)
-    (worker,) = Folder(saved.path).read().workers
+    (worker,) = StateFolder(saved.path).read().workers
     assert worker.why.startswith("RuntimeError: a b [2Jx")
     assert worker.why.isprintable()
     assert len(worker.why) == 300
@@ -205,7 +206,7 @@ def test_a_file_is_read_again_when_another_one_has_taken_its_place(
         return real(file)
 
     monkeypatch.setattr(module, "content", content)
-    folder = Folder(saved.path)
+    folder = StateFolder(saved.path)
     saved.state("armed", rank=0)
     saved.state("armed", rank=1)
     for state in ("armed", "recording", "recording", "saved"):
@@ -221,7 +222,7 @@ def test_a_file_is_read_again_when_another_one_has_taken_its_place(
 
 def test_a_trace_is_looked_for_in_the_folder_whatever_path_the_worker_saw(saved: Saved) -> None:
     trace = saved.trace()
-    folder = Folder(saved.path)
+    folder = StateFolder(saved.path)
     os.utime(saved.path / f"{trace.name}.rlpatch.json", (7, 7))
     assert folder.trace(trace.name) == (trace, 7.0)
     trace.unlink()
@@ -233,15 +234,15 @@ def test_a_trace_is_looked_for_in_the_folder_whatever_path_the_worker_saw(saved:
 @pytest.mark.parametrize("path", ["/", "/a/..", "..", "/a/.rlpatch", ""])
 def test_a_trace_has_a_name_of_its_own(saved: Saved, path: str) -> None:
     saved.state(traces=[path])
-    assert Folder(saved.path).read().workers[0].traces == ()
+    assert StateFolder(saved.path).read().workers[0].traces == ()
 
 
 # ---------------------------------------------------------------- requests
 
 
 def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
-    request = Request(id="ab12", window="30:60,100:110", ranks="0,3", at=3, tail=8, expires=2e9)
-    folder = Folder(saved.path)
+    request = TriggerRequest(id="ab12", window="30:60,100:110", ranks="0,3", at=3, tail=8, expires=2e9)
+    folder = StateFolder(saved.path)
     file = folder.write("rollout", request)
     assert json.loads(file.read_text()) == {
         "format": 1, "expires": 2e9, "RLPATCH_REQUEST": "ab12", "RLPATCH_WINDOW": "30:60,100:110", "RLPATCH_RANKS": "0,3",
@@ -251,21 +252,45 @@ def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
     assert folder.read().requests["rollout"].request == request
     assert abs(folder.read().requests["rollout"].written - time.time()) < 60
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
-    assert (request.windows, request.asks(3), request.asks(1)) == (2, True, False)
+    assert (request.windows, request.includes(3), request.includes(1)) == (2, True, False)
+
+
+def test_a_request_is_whole_on_the_disk_before_it_has_its_name(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bytes] = []
+    folder = StateFolder(saved.path)
+
+    def sync(descriptor: int) -> None:
+        assert not folder.file("rollout").exists()
+        synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", sync)
+    file = folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert synced == [file.read_bytes()]
+
+
+def test_workers_of_another_user_may_read_a_request_as_far_as_the_umask_lets_them(saved: Saved) -> None:
+    before = os.umask(0o026)
+    try:
+        file = StateFolder(saved.path).write(
+            "rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9)
+        )
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
 
 
 def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:
     saved.write(f".rollout.request.{os.getpid()}", "half a requ")
-    folder = Folder(saved.path)
-    folder.write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
-    assert folder.read().requests["rollout"].request.asks(77)
+    folder = StateFolder(saved.path)
+    folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert folder.read().requests["rollout"].request.includes(77)
 
 
 def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
-    folder = Folder(saved.path)
+    folder = StateFolder(saved.path)
     folder.file("rollout").mkdir()
     with pytest.raises(IsADirectoryError):
-        folder.write("rollout", Request(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+        folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
 
 
@@ -284,7 +309,7 @@ def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:
 )
 def test_what_is_no_request(saved: Saved, more: dict[str, object], why: str) -> None:
     saved.write("rollout.request", {**REQUEST, **more})
-    seen = Folder(saved.path).read()
+    seen = StateFolder(saved.path).read()
     assert (dict(seen.requests), [one.why for one in seen.skipped]) == ({}, [why])
 
 

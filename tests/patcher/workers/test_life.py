@@ -17,7 +17,7 @@ import pytest
 
 from patcher import processes
 from patcher.workers import life
-from patcher.workers.folder import Folder
+from patcher.workers.folder import StateFolder
 from patcher.workers.life import Life
 from tests.patcher.workers import maker
 
@@ -28,8 +28,8 @@ shm = pytest.mark.skipif(not os.access(SHM, os.W_OK), reason="needs /dev/shm")
 def looked_at(tmp_path: Path, now: float | None = None, **told: Any) -> Life:
     saved = maker.Saved(tmp_path / "traces")
     saved.state(**told)
-    (worker,) = Folder(saved.path).read().workers
-    return life.look(worker, time.time() if now is None else now)
+    (worker,) = StateFolder(saved.path).read().workers
+    return life.observe(worker, time.time() if now is None else now)
 
 
 @contextmanager
@@ -84,8 +84,8 @@ def test_of_another_host_only_the_age_is_known(tmp_path: Path, age: float, silen
 def test_where_processes_are_not_to_be_seen_the_age_counts(tmp_path: Path) -> None:
     saved = maker.Saved(tmp_path / "traces")
     saved.state(**maker.here(at=1e9))
-    (worker,) = Folder(saved.path).read().workers
-    assert life.look(worker, 1e9 + 60, proc=tmp_path) == Life(True, None, 60.0)
+    (worker,) = StateFolder(saved.path).read().workers
+    assert life.observe(worker, 1e9 + 60, proc=tmp_path) == Life(True, None, 60.0)
 
 
 # ---------------------------------------------------------------- the live number

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from patcher.workers import progress
-from patcher.workers.folder import Filed, Folder
-from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Survey
-from patcher.workers.request import Request
+from patcher.workers.folder import FiledRequest, StateFolder
+from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Progress
+from patcher.workers.request import TriggerRequest
 from tests.patcher.workers.maker import ON_DEMAND, Saved, ended, here
 
 NOW = time.time()
@@ -25,8 +25,8 @@ def saved(tmp_path: Path) -> Saved:
     return Saved(tmp_path / "traces")
 
 
-def surveyed(saved: Saved, **more: Any) -> Survey:
-    return progress.survey(Folder(saved.path), NOW + 1, **more)
+def surveyed(saved: Saved, **more: Any) -> Progress:
+    return progress.collect(StateFolder(saved.path), NOW + 1, **more)
 
 
 STATES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -95,6 +95,12 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "refused unread": (
         {"state": "not recorded", "why": "request refused: window is 'x'", "at": NOW + 1}, LOST, "request refused: window is 'x'",
     ),
+    "refused unread, in a field": (
+        {"state": "not recorded", "refused": True, "why": "no JSON", "at": NOW + 1}, LOST, "no JSON",
+    ),
+    "not refused, whatever its words": (
+        {"state": "not recorded", "refused": False, "why": "request refused: x", "at": NOW + 1}, AT_WORK, "",
+    ),
     "another was refused unread": ({"state": "not recorded", "why": "request refused: window is 'x'"}, AT_WORK, ""),
     "saved, and never done": (
         {"state": "saved", **TOOK, "rollout": 2, "done": False, "traces": ["/t/new.json"]}, DONE, "",
@@ -145,13 +151,13 @@ def test_a_request_that_expired_is_waited_for_no_longer(saved: Saved) -> None:
     ],
 )
 def test_what_came_of_one_request(asked: Saved, lies: str | None, told: dict[str, Any], outcome: str, why: str) -> None:
-    filed = Filed(Request(id="abc123", window="30:60", ranks="0", at=2, expires=NOW + 60), NOW)
+    filed = FiledRequest(TriggerRequest(id="abc123", window="30:60", ranks="0", at=2, expires=NOW + 60), NOW)
     if lies:
         asked.request(id=lies)
     else:
         (asked.folder / "rollout.request").unlink()
     asked.state(**{"state": "waiting", "at": NOW, "rollout": 2, **ON_DEMAND, **told})
-    (row,) = surveyed(asked, asked=filed).rows
+    (row,) = surveyed(asked, requested=filed).rows
     assert (row.outcome, row.why) == (outcome, why)
 
 
@@ -194,7 +200,7 @@ def test_each_stage_and_replica_has_ranks_of_its_own(saved: Saved) -> None:
     saved.state("saved", rank=0, ranks="0,1", world=2, replica="0")
     saved.state("saved", rank=1, ranks="0,1", world=2, replica="1", pid=5)
     saved.state("saved", step=1, rank=0, ranks="0,1", world=2, pid=6)
-    assert [one[1:] for one in surveyed(saved).missing] == [
+    assert [(one.stage, one.replica, one.ranks, one.lost) for one in surveyed(saved).missing] == [
         ("update-policy", "", (1,), False), ("rollout", "0", (1,), False), ("rollout", "1", (0,), False),
     ]  # fmt: skip
 

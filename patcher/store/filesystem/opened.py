@@ -91,7 +91,7 @@ class Opened:
     def date(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
         """Set the times of what has that name, or of the folder itself, where that is ours to do.
 
-        A colleague's folder keeps the new ones: that stops nothing, and `preflight` has said so.
+        A colleague's folder keeps the new ones: that stops nothing, and `preflight` notes it.
         """
         try:
             if name:

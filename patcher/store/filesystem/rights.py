@@ -1,7 +1,7 @@
 """Who may do what with a file: nobody more than with the one in whose place it comes, and at no moment.
 
-What is given is read off the file that is there, never believed of a record: a record lies in a folder that somebody
-else may have written, and root would obey. The bits that let a program run as its owner are given to nothing.
+Rights are copied from the file that is there, never from a record: a record lies in a folder that somebody else may
+have written, and root would obey. The bits that let a program run as its owner (setuid, setgid) are never set.
 """
 
 # The calls of `os` are the seam at which the tests fail and kill, and Path methods hide them.
@@ -16,7 +16,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
-from patcher.store.opened import opened
+from patcher.store.filesystem.opened import opened
 
 ACL = "system.posix_acl_access"
 _INHERITED = "system.posix_acl_default"
@@ -107,7 +107,7 @@ def _set(descriptor: int, name: str, value: str) -> None:
 
 
 def tried(path: Path, node: Node) -> Node | None:
-    """What a new file in the folder ``path`` has once it is given what ``node`` has; None where that cannot be tried.
+    """The rights of a new file in the folder ``path`` that `give` was called on; None where that cannot be tried.
 
     The file has no name and is gone with its descriptor: nobody sees it, and the folder keeps its times. Raises OSError
     where `give` does: what a new file may have, down to its label, the kernel alone knows.
@@ -149,14 +149,14 @@ def _has_list(node: Node) -> bool:
     return any(name == ACL for name, _value in node.attributes)
 
 
-def like(node: Node, now: Node | None) -> Node:
-    """``node`` with the rights of what is ``now`` in its place, so that what others have set meanwhile stays."""
-    if now is None:
+def like(node: Node, present: Node | None) -> Node:
+    """``node`` with the rights of the ``present`` one in its place, so that what others have set meanwhile stays."""
+    if present is None:
         return node
-    node = node._replace(uid=now.uid, gid=now.gid)
-    if node.link is not None or now.link is not None:
+    node = node._replace(uid=present.uid, gid=present.gid)
+    if node.link is not None or present.link is not None:
         return node
-    return node._replace(mode=now.mode, attributes=now.attributes)
+    return node._replace(mode=present.mode, attributes=present.attributes)
 
 
 def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
@@ -175,7 +175,7 @@ def copied(node: Node, file: Node, target: Path, root: Path) -> Node:
 def reachable(path: Path, root: Path, file: Node) -> int:
     """The mode of ``file`` without the bits for those whom folders above keep from it, though not from ``root``.
 
-    Who is in the group of a folder and not in that of the file, or the other way round, is not told apart.
+    Members of the group of a folder and of that of the file are not told apart.
     """
     mode = file.mode & _MODE
     for folder in path.parents:
@@ -243,12 +243,12 @@ def in_group(gid: int, folder: os.stat_result) -> bool:
 def known(what: str, number: int) -> bool:
     """Whether a ``user`` or a ``group`` has a number of its own here.
 
-    A rootless container shows all whom it does not know as nobody: what is given to that number is given to another.
+    A rootless container shows all whom it does not know as nobody: a file of that number belongs to somebody else.
     """
     ranges = _ranges(what)
     if ranges in ([], [(0, 0, 2**32 - 1)]):
         return True
-    nobody = _said(f"/proc/sys/kernel/overflow{what[0]}id").strip()
+    nobody = _text_of(f"/proc/sys/kernel/overflow{what[0]}id").strip()
     return str(number) != nobody and any(first <= number < first + count for first, _outside, count in ranges)
 
 
@@ -259,10 +259,10 @@ def numbering() -> str:
 
 def _ranges(what: str) -> list[tuple[int, ...]]:
     """First number, the same outside, and how many follow; [] where the kernel does not say."""
-    return [tuple(map(int, line.split())) for line in _said(f"/proc/self/{what[0]}id_map").splitlines()]
+    return [tuple(map(int, line.split())) for line in _text_of(f"/proc/self/{what[0]}id_map").splitlines()]
 
 
-def _said(path: str) -> str:
+def _text_of(path: str) -> str:
     try:
         return Path(path).read_text()
     except OSError:
@@ -297,13 +297,13 @@ def recorded(pairs: Attributes) -> Attributes:
     return tuple((name, value) for name, value in pairs if name.startswith("user.") or name == ACL)
 
 
-def differences(given: Node, now: Node) -> str:
-    """What others have changed of the rights that a file of ours was given, in words; empty when nothing."""
-    said = []
-    if given.mode & _MODE != now.mode & 0o7777:
-        said.append(f"its mode is {now.mode:04o}, it was {given.mode:04o}")
-    if given.uid != now.uid or given.gid not in (-1, now.gid):
-        said.append(f"its owner is {now.uid}:{now.gid}, it was {given.uid}:{given.gid}")
-    if recorded(given.attributes) != recorded(now.attributes):
-        said.append("its extended attributes are others")
-    return ", ".join(said)
+def differences(expected: Node, present: Node) -> str:
+    """What others have changed of the rights of a file, for people; empty when nothing."""
+    changed = []
+    if expected.mode & _MODE != present.mode & 0o7777:
+        changed.append(f"its mode is {present.mode:04o}, it was {expected.mode:04o}")
+    if expected.uid != present.uid or expected.gid not in (-1, present.gid):
+        changed.append(f"its owner is {present.uid}:{present.gid}, it was {expected.uid}:{expected.gid}")
+    if recorded(expected.attributes) != recorded(present.attributes):
+        changed.append("its extended attributes are others")
+    return ", ".join(changed)

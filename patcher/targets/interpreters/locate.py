@@ -1,4 +1,4 @@
-"""Where top-level packages lie, asked of the interpreter that would import them, without importing them.
+"""Where top-level packages lie, by the finders of the interpreter that would import them.
 
 The text of this module is also sent to other interpreters with ``-c``, so it runs alone, on Python 3.7 or
 newer, and knows nothing of the rest of rlpatch.
@@ -27,10 +27,7 @@ def locate(names: list[str], path: list[str]) -> dict[str, dict[str, Any]]:
         spec = _spec(name, path)
         if spec is not None:
             origin = spec.origin if spec.has_location else None
-            found[name] = {
-                "origin": origin,
-                "locations": [str(p) for p in spec.submodule_search_locations or ()],
-            }
+            found[name] = {"origin": origin, "locations": [str(p) for p in spec.submodule_search_locations or ()]}
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.store import mounts
+from patcher.store.filesystem import mounts
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from patcher.store.files import BYTECODE
+from patcher.store.filesystem.files import BYTECODE
 
 
 def beside(source: Path) -> list[Path]:

@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from patcher.errors import Kind, Problem
-from patcher.store import lock, mounts
 from patcher.store import transaction as store
+from patcher.store.filesystem import lock, mounts
 from tests.patcher.store.tree import install
 
-REPO = Path(__file__).parents[3]
+REPO = Path(__file__).parents[4]
 HOLDER = """
 import fcntl, sys, time
 from pathlib import Path
 sys.path.insert(0, {repo!r})
 if {noop}:
     fcntl.flock = lambda *args: None
-from patcher.store import lock, mounts
+from patcher.store.filesystem import lock, mounts
 exec({host!r})
 folder = Path({folder!r})
 with lock.hold(folder, prepare=lambda: None, wait=20, on_wait=lambda text: None):

@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, mounts
-from patcher.store.files import remove
-from patcher.store.opened import opened
+from patcher.store import CLAIM, LOCK
+from patcher.store.filesystem import mounts
+from patcher.store.filesystem.files import remove
+from patcher.store.filesystem.opened import opened
 
 _PAUSE = 0.05
 _SOMEBODY = "another process"
@@ -101,25 +102,21 @@ def keeps(folder: Path) -> bool:
 
 def _acquire(folder: Path, ours: str, prepare: Callable[[], None], wait: float, on_wait: Callable[[str], None]) -> int:
     deadline = time.monotonic() + wait
-    told = ""
+    owner = ""
     while True:
         prepare()
         with contextlib.suppress(FileNotFoundError):  # the folder went with its last record: make it again
             got = _attempt(folder, ours)
             if isinstance(got, int):
                 return got
-            if got not in ("", told):
-                told = got
-                on_wait(f"waiting for {told}")
+            if got not in ("", owner):
+                owner = got
+                on_wait(f"waiting for {owner}")
         if time.monotonic() >= deadline:
             claim = folder / CLAIM
             hint = f"; if it is gone for good, remove {claim}" if os.path.lexists(claim) else ""
-            raise Problem(
-                Kind.ENVIRONMENT,
-                f"{told or _SOMEBODY} holds the lock",
-                where=str(folder / LOCK),
-                hint=f"wait for it and try again{hint}",
-            )
+            cause, hint = f"{owner or _SOMEBODY} holds the lock", f"wait for it and try again{hint}"
+            raise Problem(Kind.ENVIRONMENT, cause, str(folder / LOCK), hint)
         time.sleep(_PAUSE)
         interrupts.look()
 
@@ -152,12 +149,8 @@ def _attempt(folder: Path, ours: str) -> int | str:
 def _own(path: Path, flags: int) -> int:
     """A descriptor of the lock's file; what is no file of its own is somebody's trap, and a Problem(ENVIRONMENT)."""
     why = "is a symlink" if path.is_symlink() else "is not a file of its own"
-    trap = Problem(
-        Kind.ENVIRONMENT,
-        f"the lock {why}; rlpatch did not make it so",
-        where=str(path),
-        hint=f"remove {path}, and try again",
-    )
+    cause, hint = f"the lock {why}; rlpatch did not make it so", f"remove {path}, and try again"
+    trap = Problem(Kind.ENVIRONMENT, cause, str(path), hint)
     try:
         with opened(path.parent) as folder:
             descriptor = folder.open(path.name, flags, 0o644)
@@ -195,7 +188,7 @@ def _suffices(path: Path, descriptor: int) -> bool:
         os.close(second)
 
 
-def _said(path: str) -> str:
+def _text_of(path: str) -> str:
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
@@ -238,12 +231,9 @@ def _make(path: Path, ours: str) -> str:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.ENOTSUP):
             raise
-        raise Problem(
-            Kind.ENVIRONMENT,
-            "this file system keeps no two hosts apart: it makes no symlinks",
-            where=str(path.parent),
-            hint="install the package on another file system",
-        ) from error
+        cause = "this file system keeps no two hosts apart: it makes no symlinks"
+        hint = "install the package on another file system"
+        raise Problem(Kind.ENVIRONMENT, cause, str(path.parent), hint) from error
     return ""
 
 
@@ -269,14 +259,8 @@ def _signature() -> str:
 def _signed(text: str | bytes) -> Owner | None:
     try:
         fields = json.loads(text)
-        return Owner(
-            str(fields["host"]),
-            str(fields["boot"]),
-            int(fields["pid"]),
-            str(fields["space"]),
-            str(fields["started"]),
-            str(fields["words"]),
-        )
+        texts = {name: str(fields[name]) for name in Owner._fields if name != "pid"}
+        return Owner(pid=int(fields["pid"]), **texts)
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
@@ -293,11 +277,11 @@ def _dead(text: str) -> bool:
     except PermissionError:
         pass
     started = _started(owner.pid)
-    return bool(owner.started and started and owner.started != started)  # else the number was given out again
+    return bool(owner.started and started and owner.started != started)  # else the number belongs to a later process
 
 
 def _boot() -> str:
-    return _said("/proc/sys/kernel/random/boot_id").strip()
+    return _text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _space() -> str:
@@ -309,7 +293,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    fields = _said(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = _text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields else ""
 
 
@@ -319,6 +303,6 @@ def _release(folder: Path, ours: str, descriptor: int) -> None:
         if _read(folder / CLAIM) == ours:
             remove(folder / CLAIM)
     with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)  # nobody shall be told of an owner that has gone
+        os.ftruncate(descriptor, 0)  # no message names an owner that has gone
     with contextlib.suppress(OSError):
         os.close(descriptor)

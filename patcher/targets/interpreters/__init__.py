@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher import interrupts
 from patcher.errors import Kind, Problem
-from patcher.targets import locate
+from patcher.targets.interpreters import locate
 
 TIMEOUT_S = 30.0
 _HINT = "name a Python: --python /path/to/bin/python"
@@ -37,10 +38,10 @@ class Environment(NamedTuple):
 
 
 def running(packages: Sequence[str]) -> Environment:
-    """The interpreter that runs rlpatch; asked in this process, because a second one costs 40 ms."""
+    """The interpreter that runs rlpatch, read in this process, because a second one costs 40 ms."""
     path = [entry for entry in sys.path if entry]
     if path and getattr(sys.modules.get("__main__"), "__spec__", None) and _same(path[0], Path.cwd()):
-        # `python -m patcher` puts the working directory first, which nobody meant as an environment.
+        # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
         name=f"the interpreter that runs rlpatch ({sys.executable})",
@@ -83,7 +84,7 @@ def others() -> Iterator[tuple[str, str]]:
 def site_folders(exe: str) -> list[Path] | None:
     """Where the environment of ``exe`` keeps its packages, guessed from folder names without starting it.
 
-    None if that cannot be told: a wrapper script, say. ``status`` starts an interpreter only for a reason.
+    None if that cannot be guessed: a wrapper script, say. ``status`` starts an interpreter only for a reason.
     """
     program = Path(exe)
     if program.parent.name == "shims":  # pyenv: the versions lie beside the folder of shims
@@ -111,17 +112,17 @@ def executable(exe: str) -> str:
 
     Raises: Problem(USAGE) if there is no such program.
     """
-    given = Path(exe).expanduser()
-    if given.is_dir():
-        given = given / "bin" / "python"
-    if given.is_file() and os.access(given, os.X_OK):
-        return str(given.absolute())
-    on_path = None if given.is_file() else shutil.which(exe)
+    program = Path(exe).expanduser()
+    if program.is_dir():
+        program = program / "bin" / "python"
+    if program.is_file() and os.access(program, os.X_OK):
+        return str(program.absolute())
+    on_path = None if program.is_file() else shutil.which(exe)
     if on_path:
         return on_path
-    cause = f"{exe} cannot be executed" if given.exists() else f"there is no interpreter {given}"
+    cause = f"{exe} cannot be executed" if program.exists() else f"there is no interpreter {program}"
     hint = f"for a folder of packages it is --path {exe}" if Path(exe).is_dir() else _HINT
-    raise Problem(Kind.USAGE, cause, str(given), hint)
+    raise Problem(Kind.USAGE, cause, str(program), hint)
 
 
 def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, bytes, bytes]:
@@ -130,30 +131,25 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
     source = (pkgutil.get_data(__package__, "locate.py") or b"").decode()
     # -B: to look at an environment writes nothing into it.
     command = [program, "-B", "-c", source, *packages]
+    process: subprocess.Popen[bytes] | None = None
     try:
-        # A session of its own, so that children which hold the pipe open can be ended with it.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise _not_python(program, error.strerror or str(error)) from None
-    try:
+        with interrupts.deferred():  # between the start and the assignment nobody could end it
+            # A session of its own, so that children which hold the pipe open can be ended with it.
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+            )
         out, err = process.communicate(timeout=timeout)
     except BaseException as error:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        if process is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        elif isinstance(error, OSError):
+            raise _not_python(program, error.strerror or str(error)) from None
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
-        raise Problem(
-            Kind.ENVIRONMENT,
-            f"the interpreter did not answer in {timeout:g} s",
-            program,
-            f"see whether this returns: {program} -c pass",
-        ) from None
+        cause = f"the interpreter did not answer in {timeout:g} s"
+        raise Problem(Kind.ENVIRONMENT, cause, program, f"see whether this returns: {program} -c pass") from None
     return process.returncode, out, err
 
 

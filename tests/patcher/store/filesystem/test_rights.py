@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from patcher.store import rights
-from patcher.store.opened import opened
-from patcher.store.rights import ACL, Node
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.opened import opened
+from patcher.store.filesystem.rights import ACL, Node
 
 NODE = Node("0" * 64, None, 0o640, 1, 2, 3, 4, (("user.a", "YQ=="),))
 LINK = Node("", "elsewhere", 0o777, 1, 2)

@@ -17,16 +17,17 @@ import stat
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.store import STORE, rights
-from patcher.store.opened import Opened, opened
-from patcher.store.rights import Node
+from patcher.store import STORE
+from patcher.store.filesystem import rights
+from patcher.store.filesystem.opened import Opened, opened
+from patcher.store.filesystem.rights import Node
 
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 
 
-class Folder(NamedTuple):
+class FolderState(NamedTuple):
     """The times of a folder and a digest of the names in it, ours left out."""
 
     names: str
@@ -73,7 +74,7 @@ def observe(path: Path) -> tuple[Node | None, bytes]:
 
 
 def look(folder: Opened, name: str) -> tuple[Node, bytes]:
-    """What has the name in the folder, and its bytes; raises OSError, also when nothing has it."""
+    """What lies in the folder under the name, and its bytes; raises OSError, also when nothing does."""
     status = folder.status(name)
     if stat.S_ISLNK(status.st_mode):
         return _node(status, folder.link(name), b"", ()), b""
@@ -165,7 +166,7 @@ def sync(path: Path) -> None:
         folder.sync()
 
 
-def folder(path: Path) -> Folder | None:
+def folder(path: Path) -> FolderState | None:
     """The times and names of the folder at ``path`` now; None when there is none. Raises OSError."""
     try:
         with opened(path) as found:
@@ -174,10 +175,10 @@ def folder(path: Path) -> Folder | None:
         return None
 
 
-def _folder(found: Opened) -> Folder:
+def _folder(found: Opened) -> FolderState:
     status = found.status()
     names = sorted(os.fsencode(name) for name in found.names() if not _ours(name))
-    return Folder(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
+    return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
 def _regular(status: os.stat_result, path: Path) -> None:
@@ -204,19 +205,19 @@ def discard(found: Opened, name: str) -> None:
             found.remove(name)
 
 
-def rewind(path: Path, kept: Folder | None) -> None:
-    """Put the times of the folder back, if it holds the names that it held when they were ``kept``.
+def rewind(path: Path, first: FolderState | None) -> None:
+    """Put the times of the folder back, to those of ``first``, if it has the names of then.
 
     With other names in it somebody else changed the folder, and the time tells that truly: Python's import
     system reads a listing again only when the time has moved. A bytecode folder that was not there
-    (``kept`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
+    (``first`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
     """
     with contextlib.suppress(*_ABSENT):
-        if kept is not None:
+        if first is not None:
             with opened(path) as found:
-                now = _folder(found)
-                if now.names == kept.names and now.mtime_ns != kept.mtime_ns:
-                    found.date(kept.atime_ns, kept.mtime_ns)
+                present = _folder(found)
+                if present.names == first.names and present.mtime_ns != first.mtime_ns:
+                    found.date(first.atime_ns, first.mtime_ns)
         elif path.name == BYTECODE:
             with opened(path.parent) as found, contextlib.suppress(OSError):
                 found.remove_folder(path.name)
