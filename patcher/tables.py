@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, from the data of its report.
+def releases(listing: Any, width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.knowledge.Listing`.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
     rows = []
-    for row in data["targets"]:
-        first, last = row["releases"][0], row["releases"][-1]
-        span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
-        recipe = f"{row['recipe']} {row['structure']}".rstrip()
-        rows.append((row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"])))
+    for row in listing.targets:
+        first, last = row.releases[0], row.releases[-1]
+        span = first if first == last else f"{first} … {last} ({len(row.releases)})"
+        recipe = f"{row.recipe} {row.structure}".rstrip()
+        rows.append((row.target, row.stage, recipe, row.file, span, " ".join(row.windows)))
     return _drawn(("target", "stage", "recipe", "file", "releases", "windows"), rows, width)
 
 
