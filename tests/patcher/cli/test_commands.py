@@ -223,7 +223,7 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.folder.StoreFolder.commit",
         "patcher.store.lock._release",
         "patcher.store.transaction.commit",
-        "patcher.commands.describing.lines",
+        "patcher.commands.describing.described",
         "patcher.processes.running",
         "patcher.report.Report.show",
         "patcher.report.Report._show_result",
