@@ -7,7 +7,7 @@ import hashlib
 from pathlib import PurePosixPath
 
 from patcher.notes import Note
-from patcher.targets import checkout
+from patcher.targets import checkout, sources
 from patcher.targets.target import Target
 
 
@@ -26,10 +26,7 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
 
 
 def _recorded(target: Target, path: PurePosixPath) -> str:
-    try:
-        text = (target.folder / target.version_from / "RECORD").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    text = sources.text(target.folder / target.version_from / "RECORD") or ""
     fields = (line.split(",") for line in text.splitlines() if line.startswith(f"{path},"))
     return next((found[1] for found in fields), "")
 

@@ -59,6 +59,14 @@ def refuse_other_forms(file: Path) -> None:
         raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be patched: {found}", str(others[0]), hint)
 
 
+def text(file: Path) -> str | None:
+    """The text of a file that tells of a package; None where it cannot be read."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
 def entries(folder: Path) -> list[str]:
     """The names in a folder, none if it cannot be listed."""
     try:

@@ -193,11 +193,7 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
 
 def _headers(path: Path) -> dict[str, str]:
     fields: dict[str, str] = {}
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return fields
-    for line in text.partition("\n\n")[0].splitlines():
+    for line in (sources.text(path) or "").partition("\n\n")[0].splitlines():
         key, colon, value = line.partition(":")
         if colon and key.lower() in ("name", "version"):
             fields.setdefault(key.lower(), value.strip())
@@ -216,11 +212,9 @@ def _distribution(folder: Path, package: str) -> Distribution:
 
 
 def _lists(record: Path, package: str) -> bool | None:
-    try:
-        text = "\n" + record.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return f"\n{package}/__init__.py," in text or f'\n"{package}/__init__.py",' in text
+    text = sources.text(record)
+    begins = f"\n{package}/__init__.py,", f'\n"{package}/__init__.py",'
+    return None if text is None else any(begin in f"\n{text}" for begin in begins)
 
 
 def _editable(direct_url: Path) -> Path | None:
@@ -244,10 +238,7 @@ def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
         if value:
             yield Source(value, f"{package}/{name}")
     for file in more:
-        try:
-            text = (root / file).read_text(encoding="utf-8", errors="replace").strip()
-        except OSError:
-            continue
+        text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:
             yield Source(text, file)
 
@@ -259,13 +250,9 @@ def _literal(path: Path, attributes: tuple[str, ...]) -> str:
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ""
     for statement in body:
-        targets: list[ast.expr] = []
-        if isinstance(statement, ast.Assign):
-            targets = statement.targets
-        elif isinstance(statement, ast.AnnAssign):
-            targets = [statement.target]
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
         named = any(isinstance(target, ast.Name) and target.id in attributes for target in targets)
-        value = getattr(statement, "value", None)
+        value = getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
         if named and isinstance(value, ast.Constant) and isinstance(value.value, str):
             return value.value
     return ""

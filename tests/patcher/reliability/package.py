@@ -130,3 +130,15 @@ class Picture:
         names = sorted({*self.held, *other.held})
         held = [name for name in names if self.held.get(name) != other.held.get(name)]
         return held or [f"{name} (time)" for name in names if self.times.get(name) != other.times.get(name)]
+
+
+def named(top, name: str) -> None:
+    top["records"][0]["files"] = [name]
+
+
+def kept(top, name: str) -> None:
+    top["files"] = {name: top["files"][V1]}
+
+
+def cached(top, name: str) -> None:
+    top["files"][V1]["bytecode"] = {name: top["files"][V1]["pristine"]}

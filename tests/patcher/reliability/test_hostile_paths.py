@@ -15,7 +15,7 @@ import pytest
 from patcher.store.filesystem.files import digest
 from tests.matrix import thinned
 from tests.patcher.reliability import package
-from tests.patcher.reliability.package import V1, Picture
+from tests.patcher.reliability.package import V1, Picture, cached, kept, named
 
 REPOSITORY = Path(__file__).parents[3]
 APPLY = "apply vllm-ascend --decode 30:60 --save-path /tmp/traces"
@@ -186,18 +186,6 @@ def registry(change: Callable[[dict[str, object], str], None]) -> Callable[[Path
         path.write_text(json.dumps(top))
 
     return arrange
-
-
-def named(top, name: str) -> None:
-    top["records"][0]["files"] = [name]
-
-
-def kept(top, name: str) -> None:
-    top["files"] = {name: top["files"][V1]}
-
-
-def cached(top, name: str) -> None:
-    top["files"][V1]["bytecode"] = {name: top["files"][V1]["pristine"]}
 
 
 def through_link(site: Path, outside: Path) -> None:

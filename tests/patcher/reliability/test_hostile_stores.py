@@ -17,8 +17,7 @@ import pytest
 
 from tests.matrix import thinned
 from tests.patcher.reliability import package
-from tests.patcher.reliability.package import V1, Picture
-from tests.patcher.reliability.test_hostile_paths import cached, kept, named
+from tests.patcher.reliability.package import V1, Picture, cached, kept, named
 
 APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--save-path", "/tmp/traces")
 AGAIN = ("apply", "vllm-ascend", "--decode", "1:2", "--save-path", "/tmp/traces")

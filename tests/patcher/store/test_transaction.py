@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import zipfile
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -24,6 +23,7 @@ from patcher.store.filesystem import files, lock
 from patcher.store.filesystem.opened import Opened
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
+from tests.patcher.store.refusals import fails
 from tests.patcher.store.tree import (
     OLD,
     OURS,
@@ -41,20 +41,6 @@ from tests.patcher.store.tree import (
 )
 
 V1 = PurePosixPath("pkg/worker_v1.py")
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return install(tmp_path / "site-packages")
-
-
-def fails(kind: Kind, edits, *words: str) -> Problem:
-    with pytest.raises(Problem) as caught:
-        store.commit(edits)
-    assert caught.value.kind is kind, caught.value
-    for word in words:
-        assert word in str(caught.value)
-    return caught.value
 
 
 # --- the happy path -------------------------------------------------------------------------------------
@@ -432,143 +418,7 @@ def test_foreign_files_in_the_store_are_left_alone(root: Path) -> None:
     assert not store.pending(root)
 
 
-# --- refusals before the first write --------------------------------------------------------------------
-
-
-def _zipped(root: Path) -> list[Edit]:
-    archive = root / "pkg.zip"
-    with zipfile.ZipFile(archive, "w") as out:
-        out.writestr("pkg/worker.py", PRISTINE)
-    return [Edit(archive, (), add=(record(),))]
-
-
-def _compiled(name: str):
-    def make(root: Path) -> list[Edit]:
-        (root / "pkg" / name).write_bytes(b"\x7fELF")
-        return [applying(root)]
-
-    return make
-
-
-def _shadowed(root: Path) -> list[Edit]:
-    (root / "pkg" / "worker").mkdir()
-    (root / "pkg" / "worker" / "__init__.py").write_bytes(b"")
-    return [applying(root)]
-
-
-def _loop(root: Path) -> list[Edit]:
-    (root / "loop").symlink_to("loop")
-    return [Edit(root, (Change(PurePosixPath("loop/worker.py"), b"", b"x", b""),))]
-
-
-def _folder_outside(root: Path) -> list[Edit]:
-    outside = root.parent / "outside"
-    outside.mkdir()
-    (outside / "worker.py").write_bytes(PRISTINE)
-    (root / "away").symlink_to(outside)
-    return [applying(root, path=PurePosixPath("away/worker.py"))]
-
-
-def _fifo(root: Path) -> list[Edit]:
-    os.mkfifo(root / "pkg" / "pipe.py")
-    return [Edit(root, (Change(PurePosixPath("pkg/pipe.py"), b"", b"x", b""),))]
-
-
-def _linked_cache(root: Path) -> list[Edit]:
-    (root / "pkg" / "__pycache__").rename(root.parent / "elsewhere")
-    (root / "pkg" / "__pycache__").symlink_to(root.parent / "elsewhere")
-    return [applying(root)]
-
-
-def _store_is_a_link(root: Path) -> list[Edit]:
-    (root.parent / "outside").mkdir()
-    (root / ".rlpatch").symlink_to(root.parent / "outside")
-    return [applying(root)]
-
-
-def _store_is_a_file(root: Path) -> list[Edit]:
-    (root / ".rlpatch").write_bytes(b"")
-    return [applying(root)]
-
-
-def _inner_link(name: str):
-    def make(root: Path) -> list[Edit]:
-        secret = root.parent / "secret"
-        secret.write_bytes(b"secret")
-        edit = applying(root)
-        store.commit([edit])
-        (root / ".rlpatch" / name).unlink(missing_ok=True)
-        (root / ".rlpatch" / name).symlink_to(secret)
-        return [reverting(root)]
-
-    return make
-
-
-def _inner_folder(root: Path) -> list[Edit]:
-    (root / ".rlpatch" / "state.json").mkdir(parents=True)
-    return [applying(root)]
-
-
-@pytest.mark.parametrize(
-    ("arrange", "words"),
-    [
-        (_zipped, "zipped"),
-        (_compiled("worker.cpython-311-x86_64-linux-gnu.so"), "imports worker.cpython"),
-        (_compiled("worker.abi3.so"), "imports worker.abi3.so"),
-        (_compiled("worker.pyd"), "imports worker.pyd"),
-        (_shadowed, "imports worker instead"),
-        (_loop, "symbolic links"),
-        (_folder_outside, "out of the root"),
-        (_fifo, "not a regular file"),
-        (_linked_cache, "bytecode folder is a symlink"),
-        (_store_is_a_link, "not a folder of its own"),
-        (_store_is_a_file, "not a folder of its own"),
-        (_inner_link("state.json"), "not a regular file"),
-        (_inner_link("journal.json"), "not a regular file"),
-        (_inner_link("lock"), "lock is a symlink"),
-        (_inner_folder, "not a regular file"),
-    ],
-)
-def test_refused_with_the_reason_and_nothing_written(root: Path, arrange, words: str) -> None:
-    edits = arrange(root)
-    before = picture(root.parent)
-    fails(Kind.ENVIRONMENT, edits, words)
-    after = picture(root.parent)
-    ours = {"site-packages/.rlpatch", "site-packages/.rlpatch/lock"}  # a store that was there is locked first
-    assert {key: after[key] for key in after if key not in ours} == {
-        key: before[key] for key in before if key not in ours
-    }
-
-
-def test_another_module_with_a_longer_name_does_not_count_as_compiled(root: Path) -> None:
-    (root / "pkg" / "worker_v1.abi3.so").write_bytes(b"")
-    (root / "pkg" / "worker").mkdir()  # a folder without __init__.py loses against worker.py
-    store.commit([applying(root)])
-
-
-def test_a_module_compiled_after_the_apply_does_not_stop_the_revert(root: Path) -> None:
-    store.commit([applying(root)])
-    (root / "pkg" / "worker.abi3.so").write_bytes(b"")
-    store.commit([reverting(root)])
-    assert (root / WORKER).read_bytes() == PRISTINE
-
-
-@pytest.mark.parametrize("name", ["pkg/worker.py", "pkg", "pkg/__pycache__", "."])
-def test_read_only_is_refused(root: Path, name: str, monkeypatch) -> None:
-    closed = root if name == "." else root / name
-    real = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != closed and real(path, mode))
-    before = picture(root)
-    fails(Kind.ENVIRONMENT, [applying(root)], "no permission", str(closed))
-    assert picture(root) == before
-
-
-def test_a_file_of_somebody_else_is_refused(root: Path, monkeypatch) -> None:
-    uid = os.getuid()
-    monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    before = picture(root)
-    fails(Kind.ENVIRONMENT, [applying(root)], f"belongs to user {uid}")
-    assert picture(root) == before
+# --- owners and groups --------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
@@ -990,21 +840,3 @@ def test_a_store_that_its_last_user_removes_meanwhile_is_no_lack_of_rights(
 
     monkeypatch.setattr(StoreFolder, "exists", gone_behind_the_look)
     assert store.preflight([planned]) == ()
-
-
-@pytest.mark.parametrize("name", ["site", "a b"])
-def test_a_file_that_is_mounted_is_refused_by_the_name_of_its_mount(tmp_path: Path, name: str) -> None:
-    root = install(tmp_path / name)
-    shutil.copyfile(root / WORKER, tmp_path / "one.py")
-    if subprocess.run(["mount", "--bind", tmp_path / "one.py", root / WORKER], capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    try:
-        for call in (store.preflight, store.commit):
-            with pytest.raises(Problem, match=r"one\.py is mounted over this file") as caught:
-                call([applying(root)])
-            assert caught.value.kind is Kind.ENVIRONMENT
-            assert caught.value.where == str(root / WORKER)
-            assert "rlpatch run" in caught.value.hint
-        assert not (root / ".rlpatch").exists()
-    finally:
-        subprocess.run(["umount", root / WORKER], check=True)

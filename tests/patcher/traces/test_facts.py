@@ -15,8 +15,7 @@ from patcher.commands import tracing
 from patcher.report import Report
 from patcher.traces import attribution, checks, facts, findings, sources
 from tests.matrix import examples
-from tests.patcher.workers.maker import ROLLOUT, TRAINING, Saved
-from tests.patcher.workers.test_folder import VALUES
+from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved
 
 NAME = "node1_dp0_rank0_4711.1732262400.pt.trace.json"
 

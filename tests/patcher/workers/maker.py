@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from hypothesis import strategies as st
+
 from patcher.workers import life
 from patcher.workers.request import TriggerRequest
 
@@ -23,6 +25,13 @@ TRAINING = {name: value for name, value in ROLLOUT.items() if name not in ("dp",
     "role": "actor",
 }  # fmt: skip
 ON_DEMAND: dict[str, Any] = {"on_demand": True, "window": ""}
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+"""Any value that JSON may have, for files that anybody may write."""
 
 
 def ended() -> int:

@@ -21,7 +21,7 @@ from patcher.workers import worker as workers
 from patcher.workers.folder import StateFolder
 from patcher.workers.request import TriggerRequest
 from tests.matrix import examples
-from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, Saved
+from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, VALUES, Saved
 
 STATE = {**ROLLOUT, "state": "waiting", "at": 1.0}
 REQUEST = json.loads(TriggerRequest(id="ab12", window="30:60", ranks="0", at=1, expires=2e9).text)
@@ -333,13 +333,6 @@ def test_the_maker_writes_what_the_format_says(saved: Saved) -> None:
     assert saved.state(**ON_DEMAND).name == "rollout_node1_dp0_rank0_4711.json"
     assert saved.state(step=1).name == "update-policy_node1_rank0_4711.json"
     assert saved.state(replica="3").name == "rollout_node1_replica3_dp0_rank0_4711.json"
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=5,
-)
 
 
 @pytest.mark.parametrize("base", [STATE, {**TRAINING, "state": "saved", "at": 1, "traces": ["/a"]}, REQUEST])
