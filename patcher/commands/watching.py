@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.errors import Kind, Problem, refused
 from patcher.report import Report
-from patcher.traces import states
+from patcher.traces.folders import states
 from patcher.workers import progress
 from patcher.workers.folder import Folder
 from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Row, Survey, Trace

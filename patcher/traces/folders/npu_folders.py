@@ -1,0 +1,189 @@
+"""A folder of torch_npu on disk: what was recorded, what it was parsed into, and who is at work there."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+from patcher.processes import alive
+from patcher.traces import names
+from patcher.traces.folders.states import (
+    CUT,
+    EMPTY,
+    FOREIGN,
+    HALF_PARSED,
+    KILLED,
+    NOT_PARSED,
+    WHOLE,
+    WRITING,
+    RecordedTrace,
+    changed,
+    size,
+)
+from patcher.traces.formats import database
+from patcher.traces.formats.chrome import closed, steps_in
+from patcher.traces.names import OUTPUT
+from patcher.traces.sidecar import NEVER, Extent, UnitWindow
+
+BEFORE = f"{OUTPUT}.before"
+"""Where `analyse` keeps an older result until it has the new one."""
+LOCK = "analyse.lock"
+STORE = ".rlpatch"
+
+
+def inspect(path: Path) -> RecordedTrace:
+    """The state of the folder of one rank, with all that its name, its settings and its tables contain."""
+    name = names.of(path)
+    info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
+    settings = _json(info) if info else None
+    steps = steps_of(path)
+    fields = dict(name.fields)
+    if settings:
+        extent = _scheduled(settings)
+        fields |= {"extent": extent, "window": extent and UnitWindow(extent)}
+        if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
+            fields["rank"] = max(settings["rank_id"], 0)
+    state, why = _state(path, name, info, settings, steps)
+    if state == WHOLE and not fields["ours"]:
+        state, why = FOREIGN, "torch_npu recorded it, and not by a probe of rlpatch"
+    return RecordedTrace(
+        path, "npu", state, size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
+        ended=name.ended or changed(path), **fields,
+    )  # fmt: skip
+
+
+def has_raw(path: Path) -> bool:
+    """Whether what torch_npu recorded is there, to be parsed."""
+    return (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
+
+
+def _state(
+    path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
+) -> tuple[str, str]:
+    if parsing(path):
+        return WRITING, "it is being parsed"
+    if info is None and not exported(path):
+        return _without_info(path, name)
+    if info is not None and settings is None:
+        return (EMPTY, f"{info.name} has 0 bytes") if not info.stat().st_size else (CUT, f"{info.name} is not whole")
+    if (path / BEFORE).is_dir():
+        return HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+    if (path / OUTPUT).is_dir():
+        why = missing(path)
+        return (HALF_PARSED, why) if why else (WHOLE, "")
+    if not steps and not _device_data(path):
+        return EMPTY, "it holds no step and no data of a device"
+    return NOT_PARSED, ""
+
+
+def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
+    pid = name.fields["pid"]
+    if pid and name.here and alive(pid, changed(path)):
+        return WRITING, f"process {pid} records it"
+    if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
+        return EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
+    return KILLED, "there is no profiler_info.json"
+
+
+def _device_data(path: Path) -> bool:
+    return any(file.stat().st_size for file in path.glob("PROF_*/device_*/data/*"))
+
+
+def exported(path: Path) -> tuple[str, ...]:
+    """What of text and db the folder of a rank was parsed into."""
+    output = path / OUTPUT
+    there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
+    return tuple(export for export, found in there.items() if found)
+
+
+def missing(path: Path) -> str:
+    """What is missing in the result of a parsing, in words; "" for nothing.
+
+    Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
+    """
+    output = path / OUTPUT
+    view, databases = output / "trace_view.json", database.parsed_into(output)
+    if not view.is_file() and not databases:
+        return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
+    if view.is_file() and not closed(view):
+        return "trace_view.json ends in the middle"
+    if any((output / f"{file.name}-journal").exists() for file in databases):
+        return f"{databases[0].name} was not closed"
+    if any(broken(file) for file in databases):
+        return f"{databases[0].name} is no database"
+    if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
+        return "the device left data, and there is no kernel_details.csv"
+    return ""
+
+
+def broken(file: Path) -> bool:
+    """Whether a file is no database, or one that ends in the middle."""
+    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
+    if not head.startswith(b"SQLite format 3\0"):
+        return True
+    page = int.from_bytes(head[16:18], "big") or 1
+    pages = int.from_bytes(head[28:32], "big")
+    return pages * (65536 if page == 1 else page) > file.stat().st_size
+
+
+def steps_of(path: Path) -> tuple[int, ...] | None:
+    """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
+    table = path / OUTPUT / "step_trace_time.csv"
+    if table.is_file():
+        with table.open(newline="", encoding="utf-8", errors="replace") as lines:
+            found = {row.get("Step", "") or "" for row in csv.DictReader(lines)}
+        numbers = sorted(int(text) for text in found if text.isdigit())
+        if numbers:
+            return tuple(numbers)
+    for file in (path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"):
+        if file.is_file():
+            return steps_in(file)
+    for file in database.parsed_into(path / OUTPUT):
+        return _database_steps(file)
+    return None
+
+
+def _database_steps(file: Path) -> tuple[int, ...] | None:
+    import sqlite3
+
+    try:
+        with database.opened(file) as connection:
+            rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
+    except sqlite3.Error:
+        return None
+    return tuple(sorted(int(row[0]) for row in rows if str(row[0]).isdigit()))
+
+
+def _scheduled(settings: Any) -> Extent | None:
+    """The window of the schedule that the profiler was built with (``profiler_info.json``)."""
+    try:
+        schedule = settings["config"]["common_config"]["schedule"]
+        first = sum(int(schedule.get(name) or 0) for name in ("skip_first", "wait", "warmup"))
+        end = first + int(schedule["active"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return first, None if end >= NEVER else end
+
+
+def parsing(path: Path) -> bool:
+    """Whether an `analyse` of rlpatch is at work in the folder of this trace."""
+    lock = path.parent / STORE / LOCK
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return path.name in lock.read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return False
+
+
+def _json(path: Path) -> Any:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,465 @@
+"""The page: what it shows, that nothing of a trace can become markup or script, its size, and a real browser's word."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fixtures import browser
+from patcher.traces import page
+from patcher.traces.model import (
+    KINDS,
+    PARTS,
+    Check,
+    Collective,
+    Comparison,
+    Diagnosis,
+    Kernel,
+    Lanes,
+    Module,
+    Operator,
+    PartChange,
+    Rank,
+    RankProfile,
+    RecordedUnit,
+    Side,
+    Span,
+    TimeChange,
+    TraceReport,
+    Verdict,
+)
+from patcher.traces.page import drawings, markup, svg
+from patcher.traces.sidecar import parsed
+from tests.matrix import examples
+
+MS = 1_000_000
+HOSTILE = (
+    "<script>said.push(1)</script>",
+    "</script><script>said.push(1)</script>",
+    "</style></title></textarea><img src=x onerror=alert(1)>",
+    '" autofocus onfocus="alert(1)" x="',
+    "' onmouseover='alert(1)",
+    "<!--<script>",
+    "]]><svg onload=alert(1)>",
+    "{{ 7 * 7 }} {% raw %}",
+    "&lt;b&gt; &#60;i&#62;",
+    "javascript:alert(1)",
+    "\u202eevil\u202c \x00\x1b[31m\ud800",
+)
+
+
+def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUnit:
+    parts = (40, 5, 10, 2, 9, 3, 1)
+    times: dict[str, Any] = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
+    phases = {"forward": 30 * MS, "backward": 20 * MS, "optimizer": MS}
+    return RecordedUnit(
+        number, 68 * MS, 900, **times, phases=phases, requests=load, context=load and load * 100, tokens=load
+    )
+
+
+def capture(
+    name: str = "aten::mm", *, rank: int | None = 0, units: int = 12, kernels: int = 12, slow: int = 3
+) -> RankProfile:
+    draw = Random(rank)
+    spans = tuple(Span(at * MS, MS // 2, KINDS[at % 3], name, at < 60, 2) for at in range(70))
+    return RankProfile(
+        source=f"/data/{name}", form="torch", rank=rank, device=name,
+        units=tuple(unit(30 + at, scale=slow if at == 5 else 1, load=8 + at // 4) for at in range(units)),
+        kernels=tuple(Kernel(f"{name} {at}", KINDS[at % 3], 12 + at, (kernels - at) * MS, MS) for at in range(kernels)),
+        operators=tuple(Operator(f"{name} {at}", 12, 24, (9 - at) * MS, at * MS) for at in range(9)),
+        modules=(Module(name, 12, 24, 9 * MS, MS),),
+        checks=(Check(name, True, name), Check("kernel-count", False, name)),
+        metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
+        vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
+        lanes=(Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}), Lanes(35, name, 210 * MS, {"1": spans})),
+        collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS) for at in range(4)),
+    )  # fmt: skip
+
+
+def report(name: str = "aten::mm", ranks: int = 1, **more: int) -> TraceReport:
+    captures = tuple(capture(name, rank=rank, **more) for rank in range(ranks))
+    findings = (
+        Diagnosis(name, "problem", name, 8 * MS, name, name, name, captures[-1].source),
+        Diagnosis("b", name, name, None, ""),
+    )
+    met = tuple(Rank(rank or None, name, 12, 70 * MS, 4, rank * MS, MS, rank) for rank in range(ranks))
+    return TraceReport(captures, findings, Verdict(name, name, name, (name,)), met if ranks > 1 else ())
+
+
+def comparison(name: str = "aten::mm", **more: object) -> Comparison:
+    sides = (Side((name, "b"), "torch", name, (70 * MS,) * 12), Side((name,), "ascend-db", name, (66 * MS,) * 11))
+    parts = (PartChange("compute_ns", 40 * MS, 43 * MS), PartChange(name, 30 * MS, 23 * MS))
+    states = ("new", "gone", "slower", "faster", "more often", "alike")
+    kernels = tuple(TimeChange(f"{name} {at}", at * MS, 3 * MS, name, state, at, 2) for at, state in enumerate(states))
+    known = {"change": (-6 * MS, -4 * MS, -2 * MS), "parts": parts, "kernels": kernels, "modules": kernels[:2], **more}
+    return Comparison(*sides, (70 * MS, 66 * MS), notes=(name,), reports=((capture(name),), (capture(name),)), **known)  # type: ignore[arg-type]
+
+
+class Seen(HTMLParser):
+    """What a parser makes of a page: its elements, their attributes, and its text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.raw: dict[str, str] = {}
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name) for name, _ in attrs]
+        if tag not in markup.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("style", "script"):
+            self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
+        else:
+            self.text += data
+
+    def handle_comment(self, data):
+        raise AssertionError(data)
+
+
+def shape(text: str) -> tuple[list[str], list[tuple[str, str]]]:
+    seen = Seen(text)
+    assert seen.open == []
+    return seen.tags, seen.attributes
+
+
+PAGES = {
+    "one": lambda name: page.page(report(name)),
+    "ranks": lambda name: page.page(report(name, ranks=3)),
+    "comparison": lambda name: page.compared(comparison(name)),
+}
+
+
+@pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
+@settings(max_examples=examples(25))
+@given(name=st.text(max_size=40))
+@example(name=HOSTILE[0])
+@example(name=HOSTILE[1])
+@example(name=HOSTILE[2])
+@example(name=HOSTILE[3])
+def test_a_name_changes_no_element_and_no_attribute(made, name):
+    """A page of any names has the elements of one of harmless names, one for one."""
+    seen = Seen(made(name or "x"))
+    assert (seen.tags, seen.attributes) == shape(made("x"))
+    assert not any(
+        attribute.startswith("on") or attribute in ("style", "href", "src") for _, attribute in seen.attributes
+    )
+
+
+@pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
+def test_only_what_the_policy_names_runs(made):
+    text = made("x")
+    seen = Seen(text)
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    rules = dict(rule.split(" ", 1) for rule in policy.replace("&#x27;", "'").split("; "))
+    assert seen.tags.count("script") == seen.tags.count("style") == 1
+    digests = {
+        name: base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() for name, source in seen.raw.items()
+    }
+    assert rules == {
+        "default-src": "'none'", "base-uri": "'none'", "form-action": "'none'",
+        "style-src": f"'sha256-{digests['style']}'", "script-src": f"'sha256-{digests['script']}'",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("<b>", "&lt;b&gt;"),
+        ("\"'", "&quot;&#x27;"),
+        ("a\u202eb\x00\x1bc\ud800", "a\ufffdb\ufffd\ufffdc\ufffd"),
+        ("line\nline\t", "line\nline\t"),
+        (7, "7"),
+    ],
+)
+def test_text(value, shown):
+    assert markup.text(value) == shown
+    assert markup.tag("p", value, title=value, hidden=None) == f'<p title="{shown}">{shown}</p>'
+
+
+def test_no_style_and_no_script_can_end_itself():
+    for source in ("a </script> b", "<!-- a"):
+        with pytest.raises(ValueError, match="holds markup"):
+            markup.literal("script", source)
+
+
+def test_the_parts_of_a_bar_add_up_to_it():
+    text = page.page(report(slow=1))
+    (drawing,) = re.findall(r"<svg[^>]*one for each unit[^>]*>(.*?)</svg>", text, re.DOTALL)
+    heights = {
+        part: [float(height) for height in re.findall(r"v([\d.]+)h", path)]
+        for path, part in re.findall(r'<path d="([^"]*)" class="(\w+_ns)"', drawing)
+    }
+    assert list(heights) == list(PARTS)
+    assert {len(values) for values in heights.values()} == {12}
+    together = sum(values[0] for values in heights.values())
+    shares = [values[0] / together for values in heights.values()]
+    assert shares == pytest.approx([part / 70 for part in (40, 5, 10, 2, 9, 3, 1)], abs=0.001)
+
+
+def test_what_a_report_says():
+    text = Seen(page.page(report("aten::mm"))).text
+    for said in (
+        "units, #30 to #4112", "median unit time70.00 ms", "slowest unit / median3.00 \N{MULTIPLICATION SIGN}", "computing64.3 %",
+        "At most 8.00 ms per unit to gain (11 %).", "torch.profiler", "rollout 3", "The median unit, #31",
+        "Unit time against requests", "Unit time against tokens of context", "Paler: what another unit launched.",
+        "forward30.000", "failed kernel-count", "What the profiler's own step file says",
+    ):  # fmt: skip
+        assert said in text, said
+    assert "tokens scheduled" not in text  # the same numbers as the requests
+    assert "Ranks" not in text
+
+
+def cells(text: str, title: str, row: int) -> list[tuple[str, str | None, str | None]]:
+    """The cells of a row of the table below ``title``: what they show, by what they are sorted, how wide their bar is."""
+    table = text.partition(f"<h2>{title}</h2>")[2].partition("</table>")[0]
+    found = re.findall(r"<td([^>]*)>(.*?)</td>", table.split("<tr>")[row + 2])
+    value, bar, tags = (re.compile(one) for one in (r'data-value="([^"]*)"', r'<rect width="([\d.]+)"', r"<[^>]*>"))
+    return [
+        (tags.sub("", inner), (sort := value.search(attributes)) and sort[1], (drawn := bar.search(inner)) and drawn[1])
+        for attributes, inner in found
+    ]
+
+
+def test_the_numbers_of_the_tables():
+    """Of twelve units, each 70 ms but one of 210 ms."""
+    text = page.page(report("x"))
+    assert cells(text, "Kernels", 1) == [
+        ("x 1", None, None), ("communication", None, None), ("0.917", "11000000", None), ("1.1 %", "11000000", "91.7"),
+        ("1.1", "13", None), ("846.2", "846153.8461538461", None), ("1,000.0", "1000000", None),
+    ]  # fmt: skip
+    assert cells(text, "Operators", 1) == [
+        ("x 1", None, None), ("0.667", "8000000", "88.9"), ("2.0", "24", None), ("1.0", "12", None), ("0.083", "1000000", None)
+    ]  # fmt: skip
+    on_host = replace(capture("x"), units=tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(12)))  # type: ignore[arg-type]
+    assert cells(page.page(TraceReport((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
+        ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
+    ]  # fmt: skip
+
+
+def drawn(text: str, title: str) -> str:
+    """The section below ``title``."""
+    return text.partition(f"<h2>{title}</h2>")[2].partition("</section>")[0]
+
+
+def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
+    spans = (
+        Span(-5 * MS, 15 * MS, "compute", "before", False), Span(20 * MS, 40 * MS, "communication", "within", True, 3),
+        Span(90 * MS, 20 * MS, "odd", "behind", True),
+    )  # fmt: skip
+    made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
+    text = drawn(page.page(TraceReport((made,), (), Verdict("a verdict"))), "On the device")
+    left, across = drawings._LEFT, (svg.WIDTH - drawings._LEFT) / 100
+    found = re.findall(
+        r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
+    )
+    assert found == [
+        (f"{left:.1f}", f"{10 * across:.1f}", "compute others", "before", "15.00 ms at -5.00 ms"),
+        (f"{left + 20 * across:.1f}", f"{40 * across:.1f}", "communication", "within", "40.00 ms at 20.00 ms, 3 tasks"),
+        (f"{left + 90 * across:.1f}", f"{10 * across:.1f}", "compute", "behind", "20.00 ms at 90.00 ms"),
+    ]
+
+
+@pytest.mark.parametrize(("units", "numbers"), [(3, [30, 31, 32]), (24, [*range(30, 54)]), (48, [*range(30, 78, 2)])])
+def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[int]):
+    text = drawn(page.page(report("x", units=units)), "Each unit")
+    assert re.findall(r'<text x="[\d.]+" y="241" text-anchor="middle">(\d+)</text>', text) == list(map(str, numbers))
+
+
+def test_what_did_not_change_is_no_step_of_the_waterfall():
+    parts = (
+        PartChange("compute_ns", 40 * MS, 43 * MS),
+        PartChange("copy_ns", 0, 0),
+        PartChange("overlap_ns", 30 * MS, 23 * MS),
+    )
+    text = drawn(page.compared(comparison("x", parts=parts)), "Where the difference comes from")
+    assert re.findall(r'<rect [^>]*class="(\w+)"', text) == ["total", "slower", "faster", "total"]
+    assert "\N{MINUS SIGN}7.00 ms" in text
+
+
+def test_where_nothing_ran_on_a_device():
+    """As in a trace of a CPU: the times of the host, and no share of nothing."""
+    units = tuple(RecordedUnit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
+    text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
+    assert "Nothing ran on a device." in text
+    assert "median unit time on the host9.00 ms" in text
+    assert "computing" not in text
+
+
+def test_what_several_ranks_say():
+    text = Seen(page.page(report("x", ranks=3))).text
+    assert "Who waits for whom" in text
+    assert "came last" in text
+    assert "the slowest one" in text
+    assert text.count("median unit 70.00 ms") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ((-6 * MS, -4 * MS, -2 * MS), "Faster by 4.00 ms per unit"),
+        ((2 * MS, 4 * MS, 6 * MS), "Slower by 4.00 ms per unit"),
+        ((-2 * MS, -1 * MS, 1 * MS), "No difference that is certain: \N{MINUS SIGN}1.00 ms per unit"),
+        (None, "There is nothing to compare: a side has no unit."),
+    ],
+)
+def test_what_a_comparison_says(change, verdict):
+    text = Seen(page.compared(comparison("x", change=change, refused=("another window",)))).text
+    assert verdict in text
+    assert "cannot be compared as they are" in text
+    assert "another window" in text
+    assert "before, x: median unit 70.00 ms" in text
+    assert ("95 % interval" in text) == bool(change)
+    assert ("change of the median unit" in text) == bool(change)
+
+
+def test_nothing_to_show_is_a_page_too():
+    none = Side((), "torch", "", ())
+    for text in (
+        page.page(TraceReport(())),
+        page.page(TraceReport((RankProfile("a", "torch", None, "", ()),))),
+        page.compared(Comparison(none, none, (0, 0), None)),
+        page.compared(Comparison(none, none, (0, 0), (0, 0, 0), (PartChange("compute_ns", 0, 0),))),
+        page.page(
+            TraceReport((RankProfile("a", "torch", None, "", (RecordedUnit(1, 0, 0),), (Kernel("k", "odd", 0, 0),)),))
+        ),
+    ):
+        shape(text)
+
+
+def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
+    """The first of unit 30 and the first of unit 31 are two."""
+    captures = tuple(
+        replace(
+            capture(rank=rank), label=f"rank {rank}",
+            collectives=tuple(Collective("586", 0, "allReduce", ms * MS, unit=30 + at) for at, ms in enumerate(row)),
+        )
+        for rank, row in enumerate(((10, 3), (4, 9)))
+    )  # fmt: skip
+    text = Seen(page.page(TraceReport(captures, (), Verdict("a verdict")))).text
+    assert "allReduce586#3014.00 ms10.00 ms6.00 msrank 1" in text
+    assert "allReduce586#3113.00 ms9.00 ms6.00 msrank 0" in text
+
+
+def test_what_ran_on_no_device_has_the_columns_of_the_host():
+    none: dict[str, Any] = dict.fromkeys(PARTS, 0)
+    units = tuple(replace(unit(30 + at), **none) for at in range(3))
+    text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
+    assert "Nothing ran on a device: the line is how long each was on the host." in text
+    assert "ms on the host per unit" in text
+    assert "ms of kernels per unit" not in text
+
+
+def test_details_give_way_before_the_page_grows_too_large():
+    name = "void at::native::elementwise_kernel<" + "float, " * 200
+    text = page.page(report(name, ranks=16, units=500, kernels=1500))
+    assert 100_000 < len(text.encode()) < page.LIMIT
+    seen = Seen(text).text
+    assert "14 more are left out here" in seen
+    assert "more rows are left out here" in seen
+    assert re.search(r"Each bar is the average of \d+ units", seen)
+
+
+def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):
+    """A rollout's thousands of units take thousands of steps, not millions."""
+    asked: list[RankProfile] = []
+    total = vars(RankProfile)["total_ns"].fget
+
+    def counted(capture: RankProfile) -> int:
+        asked.append(capture)
+        return int(total(capture))
+
+    monkeypatch.setattr(RankProfile, "total_ns", property(counted))
+    counts = []
+    for units in (20, 200):
+        asked.clear()
+        page.page(report(units=units))
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+@pytest.fixture(scope="module")
+def tab():
+    found = browser.program()
+    if found is None:
+        pytest.skip("no browser: install chromium, or name one with RLPATCH_BROWSER")
+    with browser.tab(found) as opened:
+        yield opened
+
+
+def shown(tab: browser.Page, table: int) -> list[str]:
+    rows = f"[...document.querySelectorAll('table')[{table}].tBodies[0].rows]"
+    return list(tab.value(f"{rows}.filter(row => row.offsetParent).map(row => row.cells[0].textContent)"))
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("made", PAGES.values(), ids=PAGES)
+def test_in_a_browser(tab: browser.Page, tmp_path: Path, made, width: int, dark: bool):
+    """No error, nothing loaded, nothing of a name runs, and no scrolling sideways but within a figure or table."""
+    tab.said.clear()
+    tab.requests.clear()
+    file = tmp_path / "page.html"
+    file.write_text(made("".join(HOSTILE)).encode("utf-8", "replace").decode(), encoding="utf-8")
+    tab.open(file, width, dark=dark)
+    assert tab.value("document.documentElement.scrollWidth") <= width
+    colors = tab.value("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]")
+    assert (sum(map(int, re.findall(r"\d+", colors[0]))) > sum(map(int, re.findall(r"\d+", colors[1])))) == dark
+    painted = "[...document.querySelectorAll('rect, path, circle')].map(one => getComputedStyle(one).fill)"
+    assert len(set(tab.value(painted))) > 3
+    tab.screenshot(tmp_path / "page.png")
+    assert tab.said == []
+    assert tab.requests == [file.as_uri()]
+
+
+def test_filter_and_sort_in_a_browser(tab: browser.Page, tmp_path: Path):
+    tab.said.clear()
+    file = tmp_path / "page.html"
+    file.write_text(page.page(report("mm")), encoding="utf-8")
+    tab.open(file)
+    tables = tab.value(
+        "[...document.querySelectorAll('table')].map(one => one.closest('section').firstChild.textContent)"
+    )
+    at = tables.index("Kernels")
+    names = [f"mm {number}" for number in range(12)]
+    assert shown(tab, at) == names
+    tab.type("input[aria-label='Filter Kernels']", "MM  copy")
+    assert shown(tab, at) == ["mm 2", "mm 5", "mm 8", "mm 11"]
+    assert tab.value("document.querySelector('output').textContent") == "4 of 12"
+    tab.value("{ const box = document.querySelector('input'); box.value = ''; box.dispatchEvent(new Event('input')); }")
+    assert shown(tab, at) == names
+
+    def click(column: int) -> None:
+        tab.value(f"document.querySelectorAll('table')[{at}].querySelectorAll('th button')[{column}].click()")
+
+    click(2)  # by time: descending first, which they are, then the other way round
+    assert shown(tab, at) == names
+    click(2)
+    assert shown(tab, at) == names[::-1]
+    click(0)  # by name, and its number as a number
+    assert shown(tab, at) == names
+    click(4)
+    assert shown(tab, at) == names[::-1]
+    sorts = f"[...document.querySelectorAll('table')[{at}].querySelectorAll('th')].map(one => one.ariaSort)"
+    assert tab.value(sorts) == [None, None, None, None, "descending", None, None]
+    assert tab.said == []
