@@ -12,6 +12,7 @@ from patcher.traces.model import (
     CallSums,
     Comparison,
     Diagnosis,
+    PartChange,
     Rank,
     RankProfile,
     TimeChange,
@@ -208,17 +209,20 @@ def comparison(found: Comparison) -> Iterator[str]:
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{share}: {sure}"
     for note in found.notes:
         yield from wrapped(f"note: {note}")
-    parts = [part for part in found.parts if part.before_ns or part.after_ns]
-    if parts:
-        yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
-    for part in parts:
-        times = f"{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}{_signed(part.change_ns):>13}"
-        yield f"{PARTS[part.name]:38}{times}"
+    yield from _changed_parts([part for part in found.parts if part.before_ns or part.after_ns])
     for title, rows in (("kernels", found.kernels), ("modules", found.modules)):
         if rows:
             yield from ("", f"{title}, per unit")
             yield f"{'change ms':>11}{'before ms':>12}{'after ms':>11}  {'':11} name"
             yield from _rows((_change(row), row.name) for row in rows)
+
+
+def _changed_parts(parts: Sequence[PartChange]) -> Iterator[str]:
+    if parts:
+        yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
+    for part in parts:
+        times = f"{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}{_signed(part.change_ns):>13}"
+        yield f"{PARTS[part.name]:38}{times}"
 
 
 def _change(row: TimeChange) -> str:

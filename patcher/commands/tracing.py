@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
 import shutil
@@ -54,24 +55,6 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TraceRow(Payload):
-    """One trace, as ``traces --json`` has it."""
-
-    path: Path
-    state: str
-    why: str
-    size: int
-    host: str
-    replica: int | None
-    rank: int | None
-    pid: int | None
-    exports: tuple[str, ...]
-    ended: float
-    facts: Mapping[str, Any]
-    doubts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GroupRow(Payload):
     """One group of traces, as ``traces --json`` has it: a row of its table."""
 
@@ -93,7 +76,7 @@ class GroupRow(Payload):
     state: str
     size: int
     next: str
-    traces: tuple[TraceRow, ...]
+    traces: tuple[RecordedTrace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +145,7 @@ def _row(group: TraceGroup) -> GroupRow:
         step=first.step, form=first.form, ours=first.ours, asked=_window(first), got=_got(group), units=group.steps,
         uncounted=uncounted, closed=next((one for one in reasons if one != "complete"), reasons[0] if reasons else ""),
         ranks=ranks(group), ranks_found=group.ranks, state=group.state, size=group.size, next=group.next_command,
-        traces=tuple(_trace_row(trace) for trace in group.traces),
-    )  # fmt: skip
-
-
-def _trace_row(trace: RecordedTrace) -> TraceRow:
-    facts = trace.metadata.raw if trace.metadata else {}
-    return TraceRow(
-        trace.path, trace.state, trace.why, trace.size, trace.host, trace.replica, trace.rank, trace.pid,
-        trace.exports, trace.ended, facts, trace.doubts,
+        traces=group.traces,
     )  # fmt: skip
 
 
@@ -207,11 +182,13 @@ def ranks(group: TraceGroup) -> str:
     """The ranks that left a trace, and how many there should be where that was written down."""
     text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in _runs(group.ranks))
     wanted, world = group.first.ranks, group.first.world
-    if wanted and wanted != "all":
-        listed = {int(rank) for rank in wanted.split(",") if rank.isdecimal() and len(rank) < 10}
-        missing = {rank for rank in listed if not world or rank < world} - set(group.ranks)
-        return f"{text or 'none'} of {wanted}" if missing else text
-    return f"{text or 'none'} of {world}" if world and world > len(group.ranks) else text
+    expected = wanted if wanted != "all" else ""
+    if expected:
+        listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
+        complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
+    else:
+        expected, complete = str(world), not world or world <= len(group.ranks)
+    return text if complete else f"{text or 'none'} of {expected}"
 
 
 def _runs(numbers: Iterable[int]) -> list[list[int]]:
@@ -262,7 +239,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractCon
     """
     report = Report("analyse")
     every = [trace for group in recorded(folder) for trace in group.traces]
-    npu, torch = ([trace for trace in every if trace.form == form] for form in ("npu", "torch"))
+    npu, torch = _of_form(every, "npu"), _of_form(every, "torch")
     todo = [trace for trace in npu if _to_parse(trace, options.exports)]
     _report_left_out(report, every, todo, options.exports)
     program = _interpreter(options, todo)
@@ -272,13 +249,16 @@ def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractCon
         left = _run_recipes(report, after, program, options, screen) if after and not report.problems else []
     ready = [*after, *torch]
     opened = tuple(viewers(ready))
-    for viewer in opened:
-        report.lines += _viewer_lines(viewer)
+    report.lines += itertools.chain.from_iterable(map(_viewer_lines, opened))
     contents = tuple(_contents(report, trace) for trace in ready)
     report.data = Analysed(folder.resolve(), tuple(parsed), tuple(left), opened, contents).as_json()
     if ready:
         report.lines.append(f"next: rlpatch report {shlex.quote(str(folders.common(trace.path for trace in ready)))}")
     return report
+
+
+def _of_form(traces: Iterable[RecordedTrace], form: str) -> list[RecordedTrace]:
+    return [trace for trace in traces if trace.form == form]
 
 
 def _contents(report: Report, trace: RecordedTrace) -> UnitContents:
@@ -307,7 +287,7 @@ def _report_left_out(
     report: Report, every: Sequence[RecordedTrace], todo: Sequence[RecordedTrace], exports: tuple[str, ...]
 ) -> None:
     """Report for each trace that is not parsed why that is so."""
-    torch = [trace for trace in every if trace.form == "torch"]
+    torch = _of_form(every, "torch")
     if torch:
         are = "1 trace of torch.profiler needs" if len(torch) == 1 else f"{len(torch)} traces of torch.profiler need"
         report.note(f"{are} no parsing", "\n".join(str(trace.path) for trace in torch))

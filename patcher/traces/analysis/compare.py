@@ -50,14 +50,17 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> Compa
     refused, reports = tuple(_reasons(before, after)), (tuple(before), tuple(after))
     if refused and not force:
         return Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
-    known = PARTS if first and second else ()
     return Comparison(
-        *sides, median, _change(before, after, clock),
-        tuple(PartChange(name, getattr(first, name), getattr(second, name)) for name in known),
+        *sides, median, _change(before, after, clock), tuple(_parts(first, second)),
         kernels=tuple(_changes([one.kernels for one in before], [one.kernels for one in after], sides)),
         modules=tuple(_changes([one.modules for one in before], [one.modules for one in after], sides)),
         refused=refused, notes=tuple(_notes(before, after)), clock=clock, reports=reports,
     )  # fmt: skip
+
+
+def _parts(before: RecordedUnit | None, after: RecordedUnit | None) -> Iterator[PartChange]:
+    if before and after:
+        yield from (PartChange(name, getattr(before, name), getattr(after, name)) for name in PARTS)
 
 
 def _time(unit: RecordedUnit, clock: str) -> int:
@@ -78,18 +81,20 @@ def _side(profiles: Profiles, clock: str) -> Side:
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
     """Why the sides cannot be compared."""
     for side, profiles in (("before", before), ("after", after)):
-        for profile in profiles:
-            yield from (f"{side}: {check.evidence}" for check in profile.failed if _carries_none(check))
+        failed = (check for profile in profiles for check in profile.failed)
+        yield from (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
     stages = [{one.stage for one in side} - {""} for side in (before, after)]
     if all(stages) and stages[0] != stages[1]:
         yield f"other stage: {_joined(stages[0])} before, {_joined(stages[1])} after"
-    marks = [{one.marks for one in side} for side in (before, after)]
-    if marks[0] != marks[1]:
-        names = [_joined({mark_name(mark) or "nothing" for mark in side}) for side in marks]
-        yield f"other units: marked by {names[0]} before, by {names[1]} after"
-        return
+    yield from _other_units(before, after)
+
+
+def _other_units(before: Profiles, after: Profiles) -> Iterator[str]:
+    marks = [{mark_name(one.marks) or "nothing" for one in side} for side in (before, after)]
     windows = [{_window(one) for one in side} for side in (before, after)]
-    if windows[0] != windows[1] and "" not in windows[0] | windows[1]:
+    if marks[0] != marks[1]:
+        yield f"other units: marked by {_joined(marks[0])} before, by {_joined(marks[1])} after"
+    elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
         yield f"other window: {_joined(windows[0])} before, {_joined(windows[1])} after"
 
 

@@ -49,22 +49,25 @@ _FASTER_LAUNCH["ascend-db"] = _FASTER_LAUNCH["ascend-text"]
 def reported(profiles: Sequence[RankProfile]) -> TraceReport:
     """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
     ranks, exact = met(profiles)
-    worst: dict[str, Diagnosis] = {}
-    for profile in profiles:
-        for one in _diagnoses(profile, ranks):
-            if one.id not in worst or (one.saving_ns or 0) > (worst[one.id].saving_ns or 0):
-                worst[one.id] = one
+    found = [one for profile in profiles for one in _diagnoses(profile, ranks)]
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
-        worst[slow.id] = slow
-    ordered = sorted(worst.values(), key=lambda one: -(one.saving_ns or 0))
-    heaviest = next((one for one in ordered if one.severity == "warning"), None)
-    ordered = [dataclasses.replace(one, severity="problem") if one is heaviest else one for one in ordered]
-    ordered.sort(key=lambda one: SEVERITIES.index(one.severity))
+        found.append(slow)
+    ordered = _ordered(found)
     if len(profiles) > 1:
         labels = {profile.source: profile.label or profile.source for profile in profiles}
         ordered = [_of_rank(one, labels) for one in ordered]
     return TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
+
+
+def _ordered(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
+    by_saving = sorted(found, key=lambda one: one.saving_ns or 0, reverse=True)
+    worst = {one.id: one for one in reversed(by_saving)}
+    ordered = [one for one in by_saving if one is worst[one.id]]
+    heaviest = next((one for one in ordered if one.severity == "warning"), None)
+    ordered = [dataclasses.replace(one, severity="problem") if one is heaviest else one for one in ordered]
+    return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
 
 
 def _diagnoses(profile: RankProfile, ranks: Sequence[Rank]) -> Iterator[Diagnosis]:

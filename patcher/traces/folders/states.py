@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from patcher.traces.model import Payload
 from patcher.traces.sidecar import Extent, Metadata, UnitWindow
 
 WHOLE = "whole"
@@ -32,7 +35,7 @@ WORST = (CUT, KILLED, HALF_PARSED, EMPTY, WRITING, NOT_PARSED, FOREIGN, WHOLE)
 
 
 @dataclass(frozen=True)
-class RecordedTrace:
+class RecordedTrace(Payload):
     """One trace of one process. ``why`` says what is wrong with it, in words, if anything is.
 
     ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they are not known.
@@ -40,6 +43,10 @@ class RecordedTrace:
     to be parsed. ``metadata`` is what a probe wrote beside it, ``doubts`` are what that contradicts. What nobody wrote
     down is None or "".
     """
+
+    KEYS = (
+        "path", "state", "why", "size", "host", "replica", "rank", "pid", "exports", "ended", "facts", "doubts",
+    )  # fmt: skip
 
     path: Path
     form: str
@@ -67,6 +74,11 @@ class RecordedTrace:
     extent: Extent | None = None
     metadata: Metadata | None = field(default=None, compare=False)
     doubts: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The metadata as its file has it."""
+        return self.metadata.raw if self.metadata else {}
 
 
 def size(path: Path) -> int:

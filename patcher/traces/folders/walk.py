@@ -128,10 +128,9 @@ def readable(path: Path) -> list[Path]:
         return [own]
     entries = sorted(entry for entry in walk(path, _raised) if entry.kind in _REPORTED)
     exports = {entry.path: _export(entry.path) if entry.kind == NPU else entry.path for entry in entries}
-    found = [export for export in exports.values() if export]
-    if found:
+    if found := list(filter(None, exports.values())):
         return found
-    if exports or path.name.startswith("PROF_") or npu_folders.has_raw(path) or (path / OUTPUT).is_dir():
+    if exports or _is_raw(path) or (path / OUTPUT).is_dir():
         raise _not_parsed(next(iter(exports), path), path)
     hint = "rlpatch traces shows what was recorded, and where"
     raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
@@ -156,11 +155,15 @@ def _export(folder: Path) -> Path | None:
     return None
 
 
+def _is_raw(folder: Path) -> bool:
+    return folder.name.startswith("PROF_") or npu_folders.has_raw(folder)
+
+
 def _not_parsed(folder: Path, named: Path) -> Problem:
     next_command = f"rlpatch analyse {shlex.quote(str(named))}"
     if (folder / OUTPUT).is_dir():
         cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
-    elif folder.name.startswith("PROF_") or npu_folders.has_raw(folder):
+    elif _is_raw(folder):
         cause = f"{folder.name} has not been parsed"
     else:
         cause = f"{folder.name} holds nothing that torch_npu recorded"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patcher.errors import Kind, Problem
 from patcher.traces.formats import ascend
-from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds
+from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, StringTable, Timeline, joined, module_class
@@ -58,7 +58,7 @@ class _Reader:
                     self._operator(event)
                 elif event.cat == "python_function":
                     if event.name.startswith(NN_MODULE):
-                        begin, end = _times(event)
+                        begin, end = times(event)
                         found.modules[found.thread(event.pid, event.tid)].add(
                             begin, end, found.names(module_class(event.name))
                         )
@@ -76,7 +76,7 @@ class _Reader:
 
     def _operator(self, event: Event) -> None:
         found = self.found
-        begin, end = _times(event)
+        begin, end = times(event)
         thread = found.thread(event.pid, event.tid)
         if found.mark(event.name, begin, end, thread):
             return
@@ -101,7 +101,7 @@ class _Reader:
         elif args.connection is not None:
             self._collective(event, args.connection)
         elif args.domain is not None:
-            begin, end = _times(event)
+            begin, end = times(event)
             thread = found.thread(event.pid, event.tid)
             if not found.mark(event.name, begin, end, thread) and args.domain == "Module":
                 found.modules[thread].add(begin, end, found.names(event.name))
@@ -126,7 +126,7 @@ class _Reader:
 
     def _task(self, event: Event, kind: str, name: str, stream: str, connection: int | None) -> None:
         found = self.found
-        begin, end = _times(event)
+        begin, end = times(event)
         found.tasks.add(begin, end, kind, found.names(name), found.names(stream))
         self.task_connections.append(UNKNOWN if connection is None else connection)
 
@@ -156,11 +156,6 @@ class _Reader:
             if tasks.launched[task] == UNKNOWN:
                 tasks.launched[task] = tasks.enqueued[task]
         return found
-
-
-def _times(event: Event) -> tuple[int, int]:
-    begin = nanoseconds(event.ts)
-    return begin, begin + round(event.dur * 1000)
 
 
 def _type(name: str) -> str:

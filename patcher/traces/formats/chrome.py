@@ -123,6 +123,12 @@ def nanoseconds(microseconds: bytes | str) -> int:
     raise ValueError(f"no time: {text[:40]!r}")
 
 
+def times(event: Event) -> tuple[int, int]:
+    """Begin and end of an event, in whole nanoseconds; ValueError if its time is no number."""
+    begin = nanoseconds(event.ts)
+    return begin, begin + round(event.dur * 1000)
+
+
 class ChromeEvents:
     """The events of the trace at ``path``, a list for each block, and after the last one the state of the file.
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.errors import Kind, Problem
-from patcher.traces.formats.chrome import ChromeEvents, Event, nanoseconds
+from patcher.traces.formats.chrome import ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COPY
 from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, kind_of, module_class
 
@@ -56,7 +56,11 @@ class _Reader:
         self.correlations, self.launches, self.threads = array("q"), array("q"), array("i")
         self.kernels = array("q")
         self.devices: set[object] = set()
-        self.categories: dict[tuple[str, str], int] = {}
+        self.categories = _Categories()
+        self.take_other = {
+            _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
+            _MODULE: self._annotate,
+        }  # fmt: skip
         self.kinds: dict[tuple[int, str], tuple[str, int]] = {}
         self.streams: dict[object, int] = {}
         self.ranges: dict[Thread, _Columns] = {}
@@ -65,44 +69,34 @@ class _Reader:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
         categories, ranges, backward = self.categories, self.ranges, self.found.backward
-        add_correlation, add_launch, add_thread = (
-            column.append for column in (self.correlations, self.launches, self.threads)
-        )
         numbers, number_of = self.found.names.numbers, self.found.names
         for event in events:
             if event.ph != "X":
                 continue
-            name, args = event.name, event.args
-            key = event.cat, name
-            category = categories.get(key)
-            if category is None:
-                category = categories[key] = _category(*key)
-            if category == UNKNOWN:
-                continue
-            correlation = None if args is None else args.correlation
-            if category == _LAUNCH and correlation is None:
-                continue
-            whole, _, decimals = bytes(event.ts).partition(b".")
-            exact = len(decimals) == 3 and decimals.isdigit()
-            begin = int(whole + decimals) if exact else nanoseconds(event.ts)
+            name = event.name
+            category = categories[event.cat, name]
             if category == _OPERATOR:
+                whole, _, decimals = bytes(event.ts).partition(b".")
+                exact = len(decimals) == 3 and decimals.isdigit()
+                begin = int(whole + decimals) if exact else nanoseconds(event.ts)
                 end = begin + round(event.dur * 1000)
                 thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
                 number = numbers.get(name)
                 add_name(number_of(name) if number is None else number)
                 add_begin(begin)
                 add_end(end)
-                if args is not None and args.forward:
+                if event.args is not None and event.args.forward:
                     backward.add(thread)
-            elif category == _LAUNCH:
-                thread = (ranges.get((event.pid, event.tid)) or self._thread(event))[0]
-                add_launch(begin)
-                add_correlation(correlation)  # type: ignore[arg-type]
-                add_thread(thread)
-            elif category in (_KERNEL, _COPY):
-                self._add_task(event, begin, begin + round(event.dur * 1000), category)
-            else:
-                self._annotate(event, begin, begin + round(event.dur * 1000), category)
+            elif category != UNKNOWN:
+                self.take_other[category](event, category)
+
+    def _add_launch(self, event: Event, _category: int) -> None:
+        correlation = None if event.args is None else event.args.correlation
+        if correlation is not None:
+            thread = (self.ranges.get((event.pid, event.tid)) or self._thread(event))[0]
+            self.launches.append(nanoseconds(event.ts))
+            self.correlations.append(correlation)
+            self.threads.append(thread)
 
     def _thread(self, event: Event) -> _Columns:
         thread = self.found.thread(event.pid, event.tid)
@@ -111,7 +105,8 @@ class _Reader:
         self.ranges[event.pid, event.tid] = found
         return found
 
-    def _add_task(self, event: Event, begin: int, end: int, category: int) -> None:
+    def _add_task(self, event: Event, category: int) -> None:
+        begin, end = times(event)
         found, args, key = self.found, event.args, (category, event.name)
         known = self.kinds.get(key)
         if known is None:
@@ -128,7 +123,8 @@ class _Reader:
         if category == _KERNEL:
             self.devices.add(event.pid if args is None or args.device is None else args.device)
 
-    def _annotate(self, event: Event, begin: int, end: int, category: int) -> None:
+    def _annotate(self, event: Event, category: int) -> None:
+        begin, end = times(event)
         found = self.found
         thread = found.thread(event.pid, event.tid)
         if category == _MODULE:
@@ -158,12 +154,17 @@ class _Reader:
         return found
 
 
-def _category(category: str, name: str) -> int:
-    """The number of a category; UNKNOWN where nothing is read of an event with this name in it."""
-    text = category.lower()
-    found = _LAUNCH if text.endswith(("_runtime", "_driver")) else _CATEGORIES.get(text, UNKNOWN)
-    read = {_LAUNCH: _LAUNCHES.search, _MODULE: re.compile(NN_MODULE).match}.get(found)
-    return found if read is None or read(name) else UNKNOWN
+class _Categories(dict[tuple[str, str], int]):
+    """Category and name of an event → the number of the category; UNKNOWN where nothing is read of such an event."""
+
+    def __missing__(self, key: tuple[str, str]) -> int:
+        text, name = key[0].lower(), key[1]
+        found = _LAUNCH if text.endswith(("_runtime", "_driver")) else _CATEGORIES.get(text, UNKNOWN)
+        unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (
+            found == _MODULE and not name.startswith(NN_MODULE)
+        )
+        self[key] = UNKNOWN if unread else found
+        return self[key]
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
