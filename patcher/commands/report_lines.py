@@ -6,19 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from patcher.notes import WIDTH, wrapped
 from patcher.report import Detail
-from patcher.traces.model import (
-    FORMS,
-    PARTS,
-    CallSums,
-    Comparison,
-    Diagnosis,
-    PartChange,
-    Rank,
-    RankProfile,
-    TimeChange,
-    TraceReport,
-    Verdict,
-)
+from patcher.traces import model
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import in_ms, millis, percent, short, spread, uncounted_between
 
@@ -29,7 +17,7 @@ MANY = 4
 """Profiles up to which each is described, and not the slowest alone."""
 
 
-def report(found: TraceReport) -> Iterator[str]:
+def report(found: model.TraceReport) -> Iterator[str]:
     """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
     slowest = max(found.captures, key=lambda one: (one.median_ns, one.host_median_ns))
     yield from _verdict(found.verdict)
@@ -48,7 +36,7 @@ def report(found: TraceReport) -> Iterator[str]:
         yield from wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too")
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _verdict(verdict: model.Verdict) -> Iterator[str]:
     if verdict.withdrawn:
         yield "warning: this data cannot carry every verdict"
         for reason in verdict.withdrawn:
@@ -59,10 +47,10 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
         yield from wrapped(text, "  ")
 
 
-def _described(profile: RankProfile) -> Iterator[str]:
+def _described(profile: model.RankProfile) -> Iterator[str]:
     """One profile with its parts and, as details, its units and checks."""
     yield from wrapped(profile.source)
-    yield from wrapped(" · ".join(filter(None, (FORMS[profile.form], profile.device, profile.rank_name))), "  ")
+    yield from wrapped(" · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name))), "  ")
     yield from wrapped(_times(profile), "  ")
     yield from _metadata(profile)
     if profile.total_ns:
@@ -73,7 +61,7 @@ def _described(profile: RankProfile) -> Iterator[str]:
     yield from _checks(profile)
 
 
-def _times(profile: RankProfile) -> str:
+def _times(profile: model.RankProfile) -> str:
     """How many units there are, and how long they take."""
     count, slowest = len(profile.units), profile.slowest_unit
     text = f"{count} unit{'s' * (count != 1)}, {profile.span}"
@@ -86,9 +74,9 @@ def _times(profile: RankProfile) -> str:
     return text
 
 
-def _parts(profile: RankProfile) -> Iterator[str]:
+def _parts(profile: model.RankProfile) -> Iterator[str]:
     yield f"  {'part of a unit':38}{'ms per unit':>14}{'share':>9}"
-    for part, label in PARTS.items():
+    for part, label in model.PARTS.items():
         if ns := profile.sum_ns(part):
             yield f"  {label:38}{ns / len(profile.units) / 1e6:14,.3f}{percent(ns / profile.total_ns):>9}"
     whole = sum(profile.phases.values())
@@ -97,12 +85,12 @@ def _parts(profile: RankProfile) -> Iterator[str]:
         yield from wrapped(f"kernel time: {shares}", "  ")
 
 
-def _checks(profile: RankProfile) -> Iterator[Detail]:
+def _checks(profile: model.RankProfile) -> Iterator[Detail]:
     for check in profile.checks:
         yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
-def _metadata(profile: RankProfile) -> Iterator[str]:
+def _metadata(profile: model.RankProfile) -> Iterator[str]:
     """The metadata of the profile, and the contents of those of its units that are reported."""
     if not profile.metadata:
         return
@@ -116,7 +104,7 @@ def _metadata(profile: RankProfile) -> Iterator[str]:
         yield from wrapped(uncounted_between(profile.uncounted), "  ")
 
 
-def _units(profile: RankProfile) -> Iterator[Detail]:
+def _units(profile: model.RankProfile) -> Iterator[Detail]:
     """Each unit on a line, with columns of what not every one of them counts alike."""
     names = [name for name in (*CONTENTS, "uncounted") if len({getattr(unit, name) for unit in profile.units}) > 1]
     if not names:
@@ -135,7 +123,7 @@ def _units(profile: RankProfile) -> Iterator[Detail]:
         yield Detail("  " + gap.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
 
 
-def _diagnosis(one: Diagnosis) -> Iterator[str]:
+def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
     """How much there is to gain, why, and what to try."""
     saving = f" (at most {in_ms(one.saving_ns)} per unit to gain)" if one.saving_ns else ""
     yield from wrapped(f"{one.severity}: {one.title}{saving}")
@@ -145,7 +133,7 @@ def _diagnosis(one: Diagnosis) -> Iterator[str]:
     yield from wrapped(f"certainty: {one.certainty}", "  ")
 
 
-def _rank_table(ranks: Sequence[Rank]) -> Iterator[str]:
+def _rank_table(ranks: Sequence[model.Rank]) -> Iterator[str]:
     """Who waits for whom."""
     yield f"{'rank':>6}{'median ms':>13}{'collectives':>13}{'waits ms/unit':>15}{'awaited ms/unit':>17}{'last':>7}"
     for row in ranks:
@@ -157,7 +145,7 @@ def _rank_table(ranks: Sequence[Rank]) -> Iterator[str]:
         )
 
 
-def _tables(profile: RankProfile, *, many: bool) -> Iterator[str]:
+def _tables(profile: model.RankProfile, *, many: bool) -> Iterator[str]:
     """The kernels, operators and modules that take longest."""
     of = f" of {profile.label}" if many else ""
     count = len(profile.units)
@@ -169,7 +157,10 @@ def _tables(profile: RankProfile, *, many: bool) -> Iterator[str]:
         )
     by = "by the kernels that they launched" if profile.total_ns else "by their own time on the host"
     left = 0 if profile.total_ns else 11  # without a device the first column is empty
-    callers: Sequence[tuple[str, Sequence[CallSums]]] = (("operators", profile.operators), ("modules", profile.modules))
+    callers: Sequence[tuple[str, Sequence[model.CallSums]]] = (
+        ("operators", profile.operators),
+        ("modules", profile.modules),
+    )
     for title, sums in callers:
         if sums:
             yield ""
@@ -195,7 +186,7 @@ def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield f"  … {len(every) - SHOWN:,} more: -o FILE.html and --json have all"
 
 
-def comparison(found: Comparison) -> Iterator[str]:
+def comparison(found: model.Comparison) -> Iterator[str]:
     """How much changed, how sure that is, and where it comes from."""
     for reason in found.refused:
         yield from wrapped(f"warning: {reason}")
@@ -217,15 +208,15 @@ def comparison(found: Comparison) -> Iterator[str]:
             yield from _rows((_change(row), row.name) for row in rows)
 
 
-def _changed_parts(parts: Sequence[PartChange]) -> Iterator[str]:
+def _changed_parts(parts: Sequence[model.PartChange]) -> Iterator[str]:
     if parts:
         yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
     for part in parts:
         times = f"{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}{_signed(part.change_ns):>13}"
-        yield f"{PARTS[part.name]:38}{times}"
+        yield f"{model.PARTS[part.name]:38}{times}"
 
 
-def _change(row: TimeChange) -> str:
+def _change(row: model.TimeChange) -> str:
     times = f"{_signed(row.change_ns):>11}{row.before_ns / 1e6:12,.3f}{row.after_ns / 1e6:11,.3f}"
     return f"{times}  {row.state:11} "
 

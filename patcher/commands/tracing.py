@@ -21,7 +21,6 @@ from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
 from patcher.traces.model import Payload
-from patcher.traces.sidecar import UnitWindow
 from patcher.traces.tools import parsing, recipes
 from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.recipes import RecipeResult
@@ -55,36 +54,11 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRow(Payload):
-    """One group of traces, as ``traces --json`` has it: a row of its table."""
-
-    target: str
-    release: str
-    stage: str
-    role: str
-    rollout: int | None
-    step: int | None
-    form: str
-    ours: bool
-    asked: str
-    got: str
-    units: tuple[int, ...] | None
-    uncounted: Mapping[int, int]
-    closed: str
-    ranks: str
-    ranks_found: tuple[int, ...]
-    state: str
-    size: int
-    next: str
-    traces: tuple[RecordedTrace, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Listing(Payload):
     """The result of ``traces``."""
 
     folder: str
-    captures: tuple[GroupRow, ...]
+    captures: tuple[TraceGroup, ...]
 
 
 def traces(folder: Path) -> Report:
@@ -93,15 +67,13 @@ def traces(folder: Path) -> Report:
     Raises: Problem (NO_TRACE) where there is no such folder.
     """
     found = recorded(folder)
-    rows = tuple(_row(group) for group in found)
-    report = Report("traces", data=Listing(str(folder), rows).as_json())
+    report = Report("traces", data=Listing(str(folder), tuple(found)).as_json())
     if not found:
         report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
-    for group in found:
+    for number, group in enumerate(found, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
-    for number, row in enumerate(rows, 1):
-        report.lines += _below_table(number, row)
+        report.lines += _below_table(number, group)
     return report
 
 
@@ -118,87 +90,17 @@ def recorded(folder: Path) -> list[TraceGroup]:
     return folders.trace_groups(Path(folder).resolve())
 
 
-def _below_table(number: int, row: GroupRow) -> Iterator[str]:
-    """The next command for one row, and with -v what is wrong with each of its traces."""
-    for trace in row.traces:
+def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
+    """The next command for one group, and with -v what is wrong with each of its traces."""
+    for trace in group.traces:
         if trace.why:
             yield Detail(f"  {number}  {trace.path.name}: {trace.why}")
-    if row.closed not in ("", "complete"):
-        yield f"  {number}  closed early: {row.closed}"
-    if row.uncounted:
-        yield f"  {number}  {uncounted_between(row.uncounted)}"
-    if row.next:
-        yield f"  {number}  next: {row.next}"
-    elif row.state == states.FOREIGN:
-        yield f"  {number}  {row.traces[0].why}"
-    else:
-        yield f"  {number}  record again: {states.STATES[row.state]}"
-
-
-def _row(group: TraceGroup) -> GroupRow:
-    first = group.first
-    known = [trace.metadata for trace in group.traces if trace.metadata]
-    reasons = [metadata.closed for metadata in known if metadata.closed]
-    uncounted = max((metadata.uncounted for metadata in known), key=lambda found: sum(found.values()), default={})
-    return GroupRow(
-        target=first.target, release=first.release, stage=first.stage, role=first.role, rollout=first.rollout,
-        step=first.step, form=first.form, ours=first.ours, asked=_window(first), got=_got(group), units=group.steps,
-        uncounted=uncounted, closed=next((one for one in reasons if one != "complete"), reasons[0] if reasons else ""),
-        ranks=ranks(group), ranks_found=group.ranks, state=group.state, size=group.size, next=group.next_command,
-        traces=group.traces,
-    )  # fmt: skip
-
-
-def _window(trace: RecordedTrace) -> str:
-    """The window that was requested; "" where nobody knows."""
-    return (trace.window or UnitWindow()).text
-
-
-def _got(group: TraceGroup) -> str:
-    """The units that are there. Behind a condition each replica's lie elsewhere: then only their number is common."""
-    if len({trace.extent for trace in group.traces}) == 1:
-        return got(group.steps, group.first.extent)
-    counts = {len(trace.steps) for trace in group.traces if trace.steps is not None}
-    return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
-
-
-def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> str:
-    """The units that are there, as a window where they are one; "" where nobody knows, "none" for none."""
-    if units is None:
-        return ""
-    numbers = sorted(units)
-    if not numbers:
-        return "none"
-    first, end = numbers[0], numbers[-1] + 1
-    text = f"{first}:{end}"
-    if len(numbers) < end - first:
-        return f"{text} ({len(numbers)} units)"
-    if extent and extent[1] is not None and (first, end) != extent:
-        return f"{text} ({len(numbers)} of {extent[1] - extent[0]})"
-    return text
-
-
-def ranks(group: TraceGroup) -> str:
-    """The ranks that left a trace, and how many there should be where that was written down."""
-    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in _runs(group.ranks))
-    wanted, world = group.first.ranks, group.first.world
-    expected = wanted if wanted != "all" else ""
-    if expected:
-        listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
-        complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
-    else:
-        expected, complete = str(world), not world or world <= len(group.ranks)
-    return text if complete else f"{text or 'none'} of {expected}"
-
-
-def _runs(numbers: Iterable[int]) -> list[list[int]]:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
+    if group.closed not in ("", "complete"):
+        yield f"  {number}  closed early: {group.closed}"
+    if group.uncounted:
+        yield f"  {number}  {uncounted_between(group.uncounted)}"
+    nothing = group.first.why if group.state == states.FOREIGN else f"record again: {states.STATES[group.state]}"
+    yield f"  {number}  {f'next: {group.next_command}' if group.next_command else nothing}"
 
 
 # ---------------------------------------------------------------- analyse
@@ -268,7 +170,7 @@ def _contents(report: Report, trace: RecordedTrace) -> UnitContents:
     if trace.metadata:
         contents = {name: (min(values), max(values)) for name, values in trace.metadata.contents.items()}
         uncounted = trace.metadata.uncounted
-    window = _window(trace)
+    window = trace.asked
     if contents:
         ranges = ", ".join(f"{name} {spread(*ends)}" for name, ends in contents.items())
         report.lines += wrapped(f"{trace.path.name} holds {window}: {ranges}")

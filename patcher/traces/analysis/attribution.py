@@ -11,23 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
+from patcher.traces import model
 from patcher.traces.analysis.hosts import HostSums
 from patcher.traces.analysis.segments import DeviceWindow, Split, split
-from patcher.traces.model import (
-    COMMUNICATION,
-    COMPUTE,
-    COPY,
-    KINDS,
-    PARTS,
-    Collective,
-    Kernel,
-    Lanes,
-    RankProfile,
-    RecordedUnit,
-    Span,
-    duration_of,
-    median_unit,
-)
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.timeline import UNKNOWN, Timeline
 
@@ -40,7 +26,7 @@ EARLY_NS = 10_000
 _PIXELS = 1200
 """Spans that are nearer to each other than this part of their unit are drawn as one."""
 
-_COMPUTE, _COMMUNICATION, _COPY = (KINDS.index(kind) for kind in (COMPUTE, COMMUNICATION, COPY))
+_COMPUTE, _COMMUNICATION, _COPY = (model.KINDS.index(kind) for kind in (model.COMPUTE, model.COMMUNICATION, model.COPY))
 
 
 class Launches(NamedTuple):
@@ -57,7 +43,7 @@ class Launches(NamedTuple):
 class Attribution(NamedTuple):
     """A timeline in its units, with what the checks need beside the profile."""
 
-    profile: RankProfile
+    profile: model.RankProfile
     windows: tuple[DeviceWindow, ...]
     launches: Launches
 
@@ -74,7 +60,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     known = found.metadata.units if found.metadata else {}
     units = tuple(_unit(cuts.windows[at], parts[at], hosts.phases_of(at), known) for at in chosen)
     kernels, launches, prompt = _kernels(found, cuts.owner, set(chosen))
-    profile = RankProfile(
+    profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
         operators=hosts.operators(), modules=hosts.modules(), metadata=found.metadata, vendor=found.vendor,
         marks=cuts.family, lanes=tuple(_lanes(found, dict(zip(chosen, units, strict=True)), cuts)),
@@ -89,11 +75,11 @@ def _parts(found: Timeline, windows: Sequence[DeviceWindow], order: Sequence[int
     Between the begins of two tasks that follow each other nothing begins, so each kind runs up to where the furthest
     of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
     """
-    parts = [[0] * len(PARTS) for _ in windows]
+    parts = [[0] * len(model.PARTS) for _ in windows]
     real = [(window.end, own) for window, own in zip(windows, parts, strict=True) if window.end > window.begin]
     if not real:
         return parts
-    tasks, reach = found.tasks, [0] * len(KINDS)
+    tasks, reach = found.tasks, [0] * len(model.KINDS)
     now = next(window.begin for window in windows if window.end > window.begin)
     columns = (map(column.__getitem__, order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
     last = real[-1][0]
@@ -146,7 +132,7 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
 
 def _unit(
     window: DeviceWindow, parts: Sequence[int], phases: dict[str, int], known: Mapping[int, UnitMetadata]
-) -> RecordedUnit:
+) -> model.RecordedUnit:
     begin, end, mark = window.segment
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
@@ -154,8 +140,8 @@ def _unit(
     marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
     fields = own._asdict()
     fields |= {name: value for name, value in marked.items() if fields[name] is None}
-    fields |= zip(PARTS, parts, strict=True)
-    return RecordedUnit(
+    fields |= zip(model.PARTS, parts, strict=True)
+    return model.RecordedUnit(
         number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
         begin_ns=window.begin, **fields,
     )  # fmt: skip
@@ -163,7 +149,7 @@ def _unit(
 
 def _kernels(
     found: Timeline, owner: Sequence[int], chosen: Set[int]
-) -> tuple[tuple[Kernel, ...], Launches, float | None]:
+) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
     """What the chosen segments launched, how that lies to the launches, and the share that began promptly."""
     tasks = found.tasks
     sums: dict[tuple[int, int], list[int]] = {}
@@ -186,12 +172,14 @@ def _kernels(
             if kind == _COMPUTE:
                 computing += 1
                 prompt += begin < launched + PROMPT_NS
-    kernels = [Kernel(found.names.texts[name], KINDS[kind], *values) for (name, kind), values in sums.items()]
+    kernels = [
+        model.Kernel(found.names.texts[name], model.KINDS[kind], *values) for (name, kind), values in sums.items()
+    ]
     kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
 
 
-def _collectives(found: Timeline, cuts: Split, chosen: Set[int]) -> Iterator[Collective]:
+def _collectives(found: Timeline, cuts: Split, chosen: Set[int]) -> Iterator[model.Collective]:
     """The collectives of the chosen segments, numbered within their unit and group."""
     tasks, numbers = found.tasks, Counter[tuple[int, str]]()
     for at in cuts.order:
@@ -204,31 +192,31 @@ def _collectives(found: Timeline, cuts: Split, chosen: Set[int]) -> Iterator[Col
         numbers[owner, group] += 1
         transit, wait, idle = found.transits.get(at, (None, None, None))
         unit = mark.number or 0 if mark else 0
-        yield Collective(group, index, name, tasks.end[at] - tasks.begin[at], transit, wait, idle, unit)
+        yield model.Collective(group, index, name, tasks.end[at] - tasks.begin[at], transit, wait, idle, unit)
 
 
-def _lanes(found: Timeline, units: Mapping[int, RecordedUnit], cuts: Split) -> Iterator[Lanes]:
+def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:
     """The streams in the median unit and, if it is another one, in the slowest; ``units`` by segment."""
     every = list(units.values())
-    median, slowest = median_unit(every), max(every, key=duration_of, default=None)
+    median, slowest = model.median_unit(every), max(every, key=model.duration_of, default=None)
     pictures = {"median": median, "slowest": None if slowest is median else slowest}
     for why, unit in pictures.items():
         if unit is not None and unit.device_ns:
             at = next(at for at, one in units.items() if one is unit)
-            yield Lanes(unit.number, why, unit.device_ns, _streams(found, cuts, at))
+            yield model.Lanes(unit.number, why, unit.device_ns, _streams(found, cuts, at))
 
 
-def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[Span, ...]]:
+def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[model.Span, ...]]:
     """Stream → what ran there in the window of a segment, merged to what can be seen."""
     window = cuts.windows[segment]
     tasks, texts, near = found.tasks, found.names.texts, (window.end - window.begin) // _PIXELS
-    streams: dict[str, list[Span]] = {}
+    streams: dict[str, list[model.Span]] = {}
     for at in cuts.order:
         begin, end = max(tasks.begin[at], window.begin), min(tasks.end[at], window.end)
         if begin >= end:
             continue
-        name, kind = texts[tasks.name[at]], KINDS[tasks.kind[at]]
-        span = Span(begin - window.begin, end - begin, kind, name, cuts.owner[at] == segment)
+        name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
+        span = model.Span(begin - window.begin, end - begin, kind, name, cuts.owner[at] == segment)
         spans = streams.setdefault(texts[tasks.stream[at]], [])
         if spans and _touch(spans[-1], span, near):
             spans[-1] = _merged(spans[-1], span)
@@ -237,13 +225,13 @@ def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[Span
     return {stream: tuple(spans) for stream, spans in streams.items()}
 
 
-def _touch(last: Span, span: Span, near: int) -> bool:
+def _touch(last: model.Span, span: model.Span, near: int) -> bool:
     """Whether two spans that follow each other can be drawn as one: of one kind, near, and one of them short."""
     alike = (last.kind, last.own) == (span.kind, span.own)
     return alike and span.begin_ns - last.begin_ns - last.ns <= near and min(last.ns, span.ns) <= 4 * near
 
 
-def _merged(last: Span, span: Span) -> Span:
+def _merged(last: model.Span, span: model.Span) -> model.Span:
     until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
     name = last.name if last.name == span.name else ""
-    return Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)
+    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)

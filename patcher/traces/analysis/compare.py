@@ -7,22 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
-from patcher.traces.model import (
-    PARTS,
-    PROFILERS,
-    Check,
-    Comparison,
-    Kernel,
-    Module,
-    PartChange,
-    RankProfile,
-    RecordedUnit,
-    Side,
-    TimeChange,
-    lower_median,
-    median_unit,
-)
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import uncounted_between
 
@@ -35,22 +21,24 @@ ALIKE = 0.05
 LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
-Profiles = Sequence[RankProfile]
+Profiles = Sequence[model.RankProfile]
 
 
-def compared(before: Profiles, after: Profiles, *, force: bool = False) -> Comparison:
+def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
     """The difference of the median unit, with its interval, in parts and in kernels and modules.
 
     Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is True.
     """
     clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
     sides = _side(before, clock), _side(after, clock)
-    first, second = (median_unit([unit for profile in side for unit in profile.units]) for side in (before, after))
+    first, second = (
+        model.median_unit([unit for profile in side for unit in profile.units]) for side in (before, after)
+    )
     median = (_time(first, clock) if first else 0, _time(second, clock) if second else 0)
     refused, reports = tuple(_reasons(before, after)), (tuple(before), tuple(after))
     if refused and not force:
-        return Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
-    return Comparison(
+        return model.Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
+    return model.Comparison(
         *sides, median, _change(before, after, clock), tuple(_parts(first, second)),
         kernels=tuple(_changes([one.kernels for one in before], [one.kernels for one in after], sides)),
         modules=tuple(_changes([one.modules for one in before], [one.modules for one in after], sides)),
@@ -58,21 +46,21 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> Compa
     )  # fmt: skip
 
 
-def _parts(before: RecordedUnit | None, after: RecordedUnit | None) -> Iterator[PartChange]:
+def _parts(before: model.RecordedUnit | None, after: model.RecordedUnit | None) -> Iterator[model.PartChange]:
     if before and after:
-        yield from (PartChange(name, getattr(before, name), getattr(after, name)) for name in PARTS)
+        yield from (model.PartChange(name, getattr(before, name), getattr(after, name)) for name in model.PARTS)
 
 
-def _time(unit: RecordedUnit, clock: str) -> int:
+def _time(unit: model.RecordedUnit, clock: str) -> int:
     return unit.device_ns if clock == "device" else unit.host_ns
 
 
-def _side(profiles: Profiles, clock: str) -> Side:
+def _side(profiles: Profiles, clock: str) -> model.Side:
     def of(name: str) -> str:
         return ", ".join(dict.fromkeys(getattr(profile, name) for profile in profiles))
 
     times = tuple(_time(unit, clock) for profile in profiles for unit in profile.units)
-    return Side(tuple(profile.source for profile in profiles), of("form"), of("device"), times)
+    return model.Side(tuple(profile.source for profile in profiles), of("form"), of("device"), times)
 
 
 # ---------------------------------------------------------------- whether
@@ -98,12 +86,12 @@ def _other_units(before: Profiles, after: Profiles) -> Iterator[str]:
         yield f"other window: {_joined(windows[0])} before, {_joined(windows[1])} after"
 
 
-def _carries_none(check: Check) -> bool:
+def _carries_none(check: model.Check) -> bool:
     """Whether data that fails a check carries no verdict, so that there is nothing to compare."""
     return {"communication", "dispatch"} <= set(check.withdraws)
 
 
-def _window(profile: RankProfile) -> str:
+def _window(profile: model.RankProfile) -> str:
     """The window in the metadata of a profile, else the numbers of its units; "" where these mean nothing."""
     if profile.metadata and profile.metadata.window:
         return profile.metadata.window.text
@@ -123,7 +111,7 @@ def _notes(before: Profiles, after: Profiles) -> Iterator[str]:
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."
         )
-    profilers = sorted({PROFILERS[profile.form] for profile in (*before, *after)})
+    profilers = sorted({model.PROFILERS[profile.form] for profile in (*before, *after)})
     if len(profilers) > 1:
         names = " and ".join(profilers)
         yield f"The sides come from {names}: their kernels have other names, so compare parts, not kernels."
@@ -143,7 +131,7 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
         sides = [[getattr(unit, name) for one in side for unit in one.units] for side in (before, after)]
         known = [[value for value in values if value is not None] for values in sides]
         if all(known):
-            first, second = map(lower_median, known)
+            first, second = map(model.lower_median, known)
             if abs(second - first) > LOADED * max(first, second):
                 differing.append(f"{name} {first:,} before, {second:,} after")
     if differing:
@@ -188,7 +176,7 @@ def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]
 
 def _median(side: Sequence[Sequence[int]]) -> int:
     """The lower median over all profiles of a side: the time of a real unit."""
-    return lower_median([time for times in side for time in times])
+    return model.lower_median([time for times in side for time in times])
 
 
 # ---------------------------------------------------------------- where from
@@ -200,8 +188,10 @@ class _Sum(NamedTuple):
 
 
 def _changes(
-    before: Sequence[Sequence[Kernel | Module]], after: Sequence[Sequence[Kernel | Module]], sides: tuple[Side, Side]
-) -> Iterator[TimeChange]:
+    before: Sequence[Sequence[model.Kernel | model.Module]],
+    after: Sequence[Sequence[model.Kernel | model.Module]],
+    sides: tuple[model.Side, model.Side],
+) -> Iterator[model.TimeChange]:
     """The calls and the time of each name per unit on both sides; what changed most comes first."""
     units = [max(side.units, 1) for side in sides]
     first, second = _sums(before), _sums(after)
@@ -211,15 +201,15 @@ def _changes(
         calls, now = round(one.calls / units[0], 3), round(other.calls / units[1], 3)
         state = _state(calls, now, one, other) if (name, kind) in first and (name, kind) in second else ""
         state = state or ("new" if (name, kind) in second else "gone")
-        rows.append(TimeChange(name, one.ns // units[0], other.ns // units[1], kind, state, calls, now))
+        rows.append(model.TimeChange(name, one.ns // units[0], other.ns // units[1], kind, state, calls, now))
     yield from sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind))
 
 
-def _sums(profiles: Sequence[Sequence[Kernel | Module]]) -> dict[tuple[str, str], _Sum]:
+def _sums(profiles: Sequence[Sequence[model.Kernel | model.Module]]) -> dict[tuple[str, str], _Sum]:
     found: dict[tuple[str, str], _Sum] = {}
     for rows in profiles:
         for row in rows:
-            key = row.name, row.kind if isinstance(row, Kernel) else "module"
+            key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
             known = found.get(key, _Sum())
             found[key] = _Sum(known.calls + row.calls, known.ns + row.ns)
     return found

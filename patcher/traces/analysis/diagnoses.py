@@ -5,20 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
+from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
 from patcher.traces.analysis.ranks import met
-from patcher.traces.model import (
-    COMPUTE,
-    FREE,
-    PARTS,
-    Check,
-    Collective,
-    Diagnosis,
-    Rank,
-    RankProfile,
-    TraceReport,
-    Verdict,
-)
 from patcher.traces.words import in_ms, percent, short
 
 COPIES = 0.05
@@ -46,7 +35,7 @@ _FASTER_LAUNCH = {
 _FASTER_LAUNCH["ascend-db"] = _FASTER_LAUNCH["ascend-text"]
 
 
-def reported(profiles: Sequence[RankProfile]) -> TraceReport:
+def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
     ranks, exact = met(profiles)
     found = [one for profile in profiles for one in _diagnoses(profile, ranks)]
@@ -57,10 +46,10 @@ def reported(profiles: Sequence[RankProfile]) -> TraceReport:
     if len(profiles) > 1:
         labels = {profile.source: profile.label or profile.source for profile in profiles}
         ordered = [_of_rank(one, labels) for one in ordered]
-    return TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
 
 
-def _ordered(found: Sequence[Diagnosis]) -> list[Diagnosis]:
+def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
     """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
     by_saving = sorted(found, key=lambda one: one.saving_ns or 0, reverse=True)
     worst = {one.id: one for one in reversed(by_saving)}
@@ -70,7 +59,7 @@ def _ordered(found: Sequence[Diagnosis]) -> list[Diagnosis]:
     return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
 
 
-def _diagnoses(profile: RankProfile, ranks: Sequence[Rank]) -> Iterator[Diagnosis]:
+def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
     found = (
         _communication(profile, ranks), _dispatch(profile), _waiting(profile), _copies(profile), _outlier(profile),
         _compute(profile),
@@ -78,13 +67,15 @@ def _diagnoses(profile: RankProfile, ranks: Sequence[Rank]) -> Iterator[Diagnosi
     return (one for one in found if one is not None and one.id not in profile.withdrawn)
 
 
-def _of_part(id: str, profile: RankProfile, evidence: str, part: str, certainty: str, advice: str) -> Diagnosis:  # noqa: A002
+def _of_part(
+    name: str, profile: model.RankProfile, evidence: str, part: str, certainty: str, advice: str
+) -> model.Diagnosis:
     """A diagnosis whose saving is the time of one part."""
     saving = profile.sum_ns(part) // max(len(profile.units), 1)
-    return Diagnosis(id, "warning", evidence, saving, certainty, TITLES[id], advice, profile.source)
+    return model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
 
 
-def _communication(profile: RankProfile, ranks: Sequence[Rank]) -> Diagnosis | None:
+def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> model.Diagnosis | None:
     share = profile.share("communication_ns")
     if share < NOTABLE:
         return None
@@ -108,7 +99,7 @@ def _communication(profile: RankProfile, ranks: Sequence[Rank]) -> Diagnosis | N
     return _of_part("communication", profile, evidence, "communication_ns", certainty, advice)
 
 
-def _vendor_shares(timed: Sequence[Collective]) -> tuple[float, float, float]:
+def _vendor_shares(timed: Sequence[model.Collective]) -> tuple[float, float, float]:
     """The vendor's shares of the time of collectives: transit, waiting and idle."""
     whole = sum(one.ns for one in timed) or 1
     times = ((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed)
@@ -116,7 +107,7 @@ def _vendor_shares(timed: Sequence[Collective]) -> tuple[float, float, float]:
     return transit / whole, wait / whole, idle / whole
 
 
-def _dispatch(profile: RankProfile) -> Diagnosis | None:
+def _dispatch(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("free_host_late_ns")
     if share < NOTABLE:
         return None
@@ -127,7 +118,7 @@ def _dispatch(profile: RankProfile) -> Diagnosis | None:
     return _of_part("dispatch", profile, evidence, "free_host_late_ns", certainty, _FASTER_LAUNCH.get(profile.form, ""))
 
 
-def _waiting(profile: RankProfile) -> Diagnosis | None:
+def _waiting(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("free_waiting_ns")
     if share < NOTABLE:
         return None
@@ -136,7 +127,7 @@ def _waiting(profile: RankProfile) -> Diagnosis | None:
     return _of_part("waiting", profile, evidence, "free_waiting_ns", "upper bound", advice)
 
 
-def _copies(profile: RankProfile) -> Diagnosis | None:
+def _copies(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("copy_ns")
     if share < COPIES:
         return None
@@ -145,39 +136,39 @@ def _copies(profile: RankProfile) -> Diagnosis | None:
     return _of_part("copies", profile, evidence, "copy_ns", "exact; the saving is an upper bound", advice)
 
 
-def _outlier(profile: RankProfile) -> Diagnosis | None:
+def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
     slowest, usual = profile.slowest_unit, profile.median_unit
     if slowest is None or usual is None or len(profile.units) < 3 or slowest.device_ns <= SLOW * usual.device_ns:
         return None
-    more = {part: slowest.parts[part] - usual.parts[part] for part in PARTS}
+    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS}
     part = max(more, key=lambda name: more[name])
     excess = slowest.device_ns - usual.device_ns
     evidence = (
         f"Unit {slowest.number} took {in_ms(slowest.device_ns)},"
         f" {slowest.device_ns / max(usual.device_ns, 1):.1f} times the median."
-        f" {percent(min(more[part] / excess, 1), 0)} of the difference is {PARTS[part]}."
+        f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
     )
     if slowest.kernels != usual.kernels:
         evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
     late = [unit.device_ns - usual.device_ns for unit in profile.units if unit.device_ns > SLOW * usual.device_ns]
     advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
     certainty, saving = "exact; the saving is an upper bound", sum(late) // len(profile.units)
-    return Diagnosis("outlier", "warning", evidence, saving, certainty, TITLES["outlier"], advice, profile.source)
+    return model.Diagnosis("outlier", "warning", evidence, saving, certainty, TITLES["outlier"], advice, profile.source)
 
 
-def _compute(profile: RankProfile) -> Diagnosis | None:
+def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
     share = profile.share("compute_ns", "overlap_ns")
     if share < 1 - 2 * NOTABLE:
         return None
-    kernels = [kernel for kernel in profile.kernels if kernel.kind == COMPUTE]
+    kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
     whole = sum(kernel.ns for kernel in kernels) or 1
     longest = ", ".join(f"{short(kernel.name)} ({percent(kernel.ns / whole, 0)})" for kernel in kernels[:3])
     advice = "faster or fewer kernels: fusion, another precision, larger batches"
     evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
-    return Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
+    return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
 
 
-def _slow_rank(ranks: Sequence[Rank], *, exact: bool) -> Diagnosis | None:
+def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
     if len(ranks) < 2:
         return None
     waits = max(ranks, key=lambda rank: rank.waits_ns / max(rank.units, 1))
@@ -191,14 +182,14 @@ def _slow_rank(ranks: Sequence[Rank], *, exact: bool) -> Diagnosis | None:
     )
     advice = f"look at what {_rank(slow).lower()} does before: its load, its host, its cores"
     certainty = "exact" if exact else "heuristic: the trace names no groups"
-    return Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
+    return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
 
 
-def _rank(rank: Rank) -> str:
+def _rank(rank: model.Rank) -> str:
     return f"Rank {rank.rank}" if rank.rank is not None else rank.source
 
 
-def _of_rank(diagnosis: Diagnosis, labels: Mapping[str, str]) -> Diagnosis:
+def _of_rank(diagnosis: model.Diagnosis, labels: Mapping[str, str]) -> model.Diagnosis:
     label = labels.get(diagnosis.source)
     return diagnosis if label is None else dataclasses.replace(diagnosis, evidence=f"{label}: {diagnosis.evidence}")
 
@@ -206,7 +197,7 @@ def _of_rank(diagnosis: Diagnosis, labels: Mapping[str, str]) -> Diagnosis:
 # ---------------------------------------------------------------- the verdict
 
 
-def _verdict(profiles: Sequence[RankProfile], diagnoses: Sequence[Diagnosis]) -> Verdict:
+def _verdict(profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis]) -> model.Verdict:
     withdrawn = {diagnosis for profile in profiles for diagnosis in profile.withdrawn}
     first = next((one for one in diagnoses if one.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
@@ -216,22 +207,22 @@ def _verdict(profiles: Sequence[RankProfile], diagnoses: Sequence[Diagnosis]) ->
         title = next((one.title for one in (first, note) if one), "Nothing stands out")
     whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
     reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
-    return Verdict(title, *_guide(profiles, first), tuple(reasons))
+    return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
 
 
-def _withdrawal(check: Check) -> str:
+def _withdrawal(check: model.Check) -> str:
     """The evidence of a failed check, and the diagnoses that it withdraws."""
     names = [name for name in check.withdraws if name in TITLES]
     rests = "every verdict" if set(EVERY) <= set(names) else ", ".join(names)
     return f"{check.evidence} (withdrawn: {rests})" if names else check.evidence
 
 
-def _guide(profiles: Sequence[RankProfile], first: Diagnosis | None) -> tuple[str, str]:
+def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
     """What the guide's rule says of the rank that is free most, and why that is not what we say."""
     timed = [profile for profile in profiles if profile.total_ns]
     if not timed:
         return "", ""
-    reasons = {**FREE, "copy_ns": PARTS["copy_ns"]}
+    reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
     profile = max(timed, key=lambda one: one.share(*reasons))
     free = profile.share(*reasons)
     rule = f"The guide's rule: Free{f' of {profile.label}' if len(profiles) > 1 else ''} is {percent(free)}, "

@@ -6,18 +6,33 @@ import os
 import shlex
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from patcher.traces import sidecar
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
+from patcher.traces.model import Payload
+
+_COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
 
 
-class TraceGroup(NamedTuple):
-    """The traces of one window of one run, a trace for each rank."""
+@dataclass(frozen=True)
+class TraceGroup(Payload):
+    """The traces of one window of one run, a trace for each rank: a row of the table of ``traces``."""
 
     traces: tuple[RecordedTrace, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The group as ``--json`` promises it."""
+        units = None if self.steps is None else list(self.steps)
+        return {
+            **{key: getattr(self.first, key) for key in _COMMON},
+            "asked": self.first.asked, "got": self.got, "units": units, "uncounted": self.uncounted,
+            "closed": self.closed, "ranks": ranks(self), "ranks_found": list(self.ranks), "state": self.state,
+            "size": self.size, "next": self.next_command, "traces": [trace.as_json() for trace in self.traces],
+        }  # fmt: skip
 
     @property
     def first(self) -> RecordedTrace:
@@ -46,6 +61,26 @@ class TraceGroup(NamedTuple):
         return tuple(sorted(set.intersection(*known))) if known else None
 
     @property
+    def got(self) -> str:
+        """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
+        if len({trace.extent for trace in self.traces}) == 1:
+            return got(self.steps, self.first.extent)
+        counts = {len(trace.steps) for trace in self.traces if trace.steps is not None}
+        return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+
+    @property
+    def closed(self) -> str:
+        """Why the window was closed: complete, or the reason of the first rank that is not; "" where none has one."""
+        reasons = [trace.metadata.closed for trace in self.traces if trace.metadata and trace.metadata.closed]
+        return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")
+
+    @property
+    def uncounted(self) -> dict[int, int]:
+        """Unit → the uncounted iterations right before it, in the rank that has most of them."""
+        found = [trace.metadata.uncounted for trace in self.traces if trace.metadata]
+        return max(found, key=lambda uncounted: sum(uncounted.values()), default={})
+
+    @property
     def next_command(self) -> str:
         """The command to type next, or "" where nothing helps but to record again."""
         folder = shlex.quote(str(common(trace.path for trace in self.traces)))
@@ -59,6 +94,45 @@ class TraceGroup(NamedTuple):
             CUT: report if self.first.form == "torch" and self.first.size else "",
             FOREIGN: report if self.first.form != "other" else "",
         }.get(self.state, "")
+
+
+def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> str:
+    """The units that are there, as a window where they are one; "" where nobody knows, "none" for none."""
+    if units is None:
+        return ""
+    numbers = sorted(units)
+    if not numbers:
+        return "none"
+    first, end = numbers[0], numbers[-1] + 1
+    text = f"{first}:{end}"
+    if len(numbers) < end - first:
+        return f"{text} ({len(numbers)} units)"
+    if extent and extent[1] is not None and (first, end) != extent:
+        return f"{text} ({len(numbers)} of {extent[1] - extent[0]})"
+    return text
+
+
+def ranks(group: TraceGroup) -> str:
+    """The ranks that left a trace, and how many there should be where that was written down."""
+    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in _runs(group.ranks))
+    wanted, world = group.first.ranks, group.first.world
+    expected = wanted if wanted != "all" else ""
+    if expected:
+        listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
+        complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
+    else:
+        expected, complete = str(world), not world or world <= len(group.ranks)
+    return text if complete else f"{text or 'none'} of {expected}"
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
 
 
 def common(paths: Iterable[Path]) -> Path:

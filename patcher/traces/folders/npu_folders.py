@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import json
 from pathlib import Path
 from typing import Any
 
 from patcher.processes import alive
 from patcher.traces import names
-from patcher.traces.folders.states import (
-    CUT,
-    EMPTY,
-    FOREIGN,
-    HALF_PARSED,
-    KILLED,
-    NOT_PARSED,
-    WHOLE,
-    WRITING,
-    RecordedTrace,
-    changed,
-    size,
-)
-from patcher.traces.formats import database
+from patcher.traces.folders import states
+from patcher.traces.formats import ascend, database
 from patcher.traces.formats.chrome import closed, steps_in
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import NEVER, Extent, UnitWindow
@@ -34,11 +20,12 @@ LOCK = "analyse.lock"
 STORE = ".rlpatch"
 
 
-def inspect(path: Path) -> RecordedTrace:
+def inspect(path: Path) -> states.RecordedTrace:
     """The state of the folder of one rank, with all that its name, its settings and its tables contain."""
     name = names.of(path)
     info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
-    settings = _json(info) if info else None
+    settings = ascend.loaded(info) if info else None
+    settings = settings if isinstance(settings, dict) else None
     steps = steps_of(path)
     fields = dict(name.fields)
     if settings:
@@ -47,11 +34,11 @@ def inspect(path: Path) -> RecordedTrace:
         if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
-    if state == WHOLE and not fields["ours"]:
-        state, why = FOREIGN, "torch_npu recorded it, and not by a probe of rlpatch"
-    return RecordedTrace(
-        path, "npu", state, size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
-        ended=name.ended or changed(path), **fields,
+    if state == states.WHOLE and not fields["ours"]:
+        state, why = states.FOREIGN, "torch_npu recorded it, and not by a probe of rlpatch"
+    return states.RecordedTrace(
+        path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
+        ended=name.ended or states.changed(path), **fields,
     )  # fmt: skip
 
 
@@ -64,28 +51,32 @@ def _state(
     path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
 ) -> tuple[str, str]:
     if parsing(path):
-        return WRITING, "it is being parsed"
+        return states.WRITING, "it is being parsed"
     if info is None and not exported(path):
         return _without_info(path, name)
     if info is not None and settings is None:
-        return (EMPTY, f"{info.name} has 0 bytes") if not info.stat().st_size else (CUT, f"{info.name} is not whole")
+        return (
+            (states.EMPTY, f"{info.name} has 0 bytes")
+            if not info.stat().st_size
+            else (states.CUT, f"{info.name} is not whole")
+        )
     if (path / BEFORE).is_dir():
-        return HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+        return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
     if (path / OUTPUT).is_dir():
         why = missing(path)
-        return (HALF_PARSED, why) if why else (WHOLE, "")
+        return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
     if not steps and not _device_data(path):
-        return EMPTY, "it holds no step and no data of a device"
-    return NOT_PARSED, ""
+        return states.EMPTY, "it holds no step and no data of a device"
+    return states.NOT_PARSED, ""
 
 
 def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
     pid = name.fields["pid"]
-    if pid and name.here and alive(pid, changed(path)):
-        return WRITING, f"process {pid} records it"
+    if pid and name.here and alive(pid, states.changed(path)):
+        return states.WRITING, f"process {pid} records it"
     if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
-        return EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
-    return KILLED, "there is no profiler_info.json"
+        return states.EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
+    return states.KILLED, "there is no profiler_info.json"
 
 
 def _device_data(path: Path) -> bool:
@@ -112,49 +103,23 @@ def missing(path: Path) -> str:
         return "trace_view.json ends in the middle"
     if any((output / f"{file.name}-journal").exists() for file in databases):
         return f"{databases[0].name} was not closed"
-    if any(broken(file) for file in databases):
+    if any(database.broken(file) for file in databases):
         return f"{databases[0].name} is no database"
     if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
         return "the device left data, and there is no kernel_details.csv"
     return ""
 
 
-def broken(file: Path) -> bool:
-    """Whether a file is no database, or one that ends in the middle."""
-    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
-    if not head.startswith(b"SQLite format 3\0"):
-        return True
-    page = int.from_bytes(head[16:18], "big") or 1
-    pages = int.from_bytes(head[28:32], "big")
-    return pages * (65536 if page == 1 else page) > file.stat().st_size
-
-
 def steps_of(path: Path) -> tuple[int, ...] | None:
     """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
-    table = path / OUTPUT / "step_trace_time.csv"
-    if table.is_file():
-        with table.open(newline="", encoding="utf-8", errors="replace") as lines:
-            found = {row.get("Step", "") or "" for row in csv.DictReader(lines)}
-        numbers = sorted(int(text) for text in found if text.isdigit())
-        if numbers:
-            return tuple(numbers)
-    for file in (path / "FRAMEWORK" / "torch.op_range", path / OUTPUT / "trace_view.json"):
+    output = path / OUTPUT
+    steps = ascend.vendor_steps(output) or {}
+    if numbers := sorted(int(step) for step in steps if step.isdigit()):
+        return tuple(numbers)
+    for file in (path / "FRAMEWORK" / "torch.op_range", output / "trace_view.json"):
         if file.is_file():
             return steps_in(file)
-    for file in database.parsed_into(path / OUTPUT):
-        return _database_steps(file)
-    return None
-
-
-def _database_steps(file: Path) -> tuple[int, ...] | None:
-    import sqlite3
-
-    try:
-        with database.opened(file) as connection:
-            rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
-    except sqlite3.Error:
-        return None
-    return tuple(sorted(int(row[0]) for row in rows if str(row[0]).isdigit()))
+    return next(map(database.steps_in, database.parsed_into(output)), None)
 
 
 def _scheduled(settings: Any) -> Extent | None:
@@ -179,11 +144,3 @@ def parsing(path: Path) -> bool:
         return path.name in lock.read_text(encoding="utf-8").split("\n")
     except OSError:
         return False
-
-
-def _json(path: Path) -> Any:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -76,6 +76,11 @@ class RecordedTrace(Payload):
     doubts: tuple[str, ...] = ()
 
     @property
+    def asked(self) -> str:
+        """The window that was requested; "" where nobody knows."""
+        return self.window.text if self.window else ""
+
+    @property
     def facts(self) -> Mapping[str, Any]:
         """The metadata as its file has it."""
         return self.metadata.raw if self.metadata else {}

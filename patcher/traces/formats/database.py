@@ -34,3 +34,25 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
     how = "mode=ro&immutable=1" if alone else "mode=ro"
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
         yield database
+
+
+def broken(file: Path) -> bool:
+    """Whether a file is no database, or one that ends in the middle."""
+    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
+    if not head.startswith(b"SQLite format 3\0"):
+        return True
+    page = int.from_bytes(head[16:18], "big") or 1
+    pages = int.from_bytes(head[28:32], "big")
+    return pages * (65536 if page == 1 else page) > file.stat().st_size
+
+
+def steps_in(file: Path) -> tuple[int, ...] | None:
+    """The numbers of the steps in a database; None where it has none, or is none."""
+    import sqlite3
+
+    try:
+        with opened(file) as connection:
+            rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
+    except sqlite3.Error:
+        return None
+    return tuple(sorted(int(row[0]) for row in rows if str(row[0]).isdigit()))

@@ -504,7 +504,7 @@ def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
     ],
 )
 def test_what_was_got(asked, units, text: str) -> None:
-    assert tracing.got(units, asked) == text
+    assert groups.got(units, asked) == text
 
 
 @pytest.mark.parametrize(
@@ -520,7 +520,7 @@ def test_what_was_got(asked, units, text: str) -> None:
 )
 def test_ranks_found_of_those_asked(found, asked: str, world, text: str) -> None:
     traces = [trace(rank, ranks=asked, world=world) for rank in found or (None,)]
-    assert tracing.ranks(TraceGroup(tuple(traces))) == text
+    assert groups.ranks(TraceGroup(tuple(traces))) == text
 
 
 def test_units_are_those_that_every_rank_has() -> None:
