@@ -76,58 +76,26 @@ UNCOUNTED = "rlpatch:uncounted"
 """The range in which our probe puts iterations between two units that do not count."""
 
 
-def _step(found: re.Match[str]) -> dict[str, int | None]:
-    return {"number": int(found["number"])}
-
-
-def _requests(found: re.Match[str]) -> dict[str, int | None]:
-    """Of vLLM: ``execute_context_2(600)_generation_30(30)``; forks give the contexts' length behind ``sk``."""
-    context = [found["sk1"], found["sk2"]]
-    return {
-        "requests": int(found["prefill"]) + int(found["decode"]),
-        "tokens": int(found["sq1"]) + int(found["sq2"]),
-        "context": None if None in context else sum(map(int, context)),
-    }
-
-
-def _counts(found: re.Match[str]) -> dict[str, int | None]:
-    """Of vLLM: ``execute_new_1_cached_31`` before 0.12: requests alone."""
-    return {"requests": int(found["new"]) + int(found["cached"])}
-
-
-def _batch(found: re.Match[str]) -> dict[str, int | None]:
-    """Of SGLang: ``step[DECODE bs=64]`` and ``step[EXTEND bs=2 toks=14721]``; a decode step makes a token a request."""
-    requests = int(found["requests"])
-    tokens = found["tokens"] or (found["requests"] if found["mode"] == "DECODE" else None)
-    context = found["context"]
-    return {
-        "requests": requests,
-        "tokens": None if tokens is None else int(tokens),
-        "context": None if context is None else int(context),
-    }
-
-
 FAMILIES = {
-    "ProfilerStep#": (re.compile(r"ProfilerStep#(?P<number>\d{1,18})"), _step),
+    "ProfilerStep#": r"ProfilerStep#(?P<number>\d{1,18})",
+    # vLLM, as `execute_context_2(600)_generation_30(30)`; forks write the contexts' length behind `sk`
     "execute_": (
-        re.compile(
-            r"execute_(?:\d+_)?context_(?P<prefill>\d{1,9})\((?:sq)?(?P<sq1>\d{1,12})(?:sk(?P<sk1>\d{1,12}))?\w*\)"
-            r"_generation_(?P<decode>\d{1,9})\((?:sq)?(?P<sq2>\d{1,12})(?:sk(?P<sk2>\d{1,12}))?\w*\)"
-        ),
-        _requests,
+        r"execute_(?:\d+_)?context_(?P<requests1>\d{1,9})\((?:sq)?(?P<tokens1>\d{1,12})(?:sk(?P<context1>\d{1,12}))?\w*\)"
+        r"_generation_(?P<requests2>\d{1,9})\((?:sq)?(?P<tokens2>\d{1,12})(?:sk(?P<context2>\d{1,12}))?\w*\)"
     ),
-    "execute_new_": (re.compile(r"execute_new_(?P<new>\d{1,9})_cached_(?P<cached>\d{1,9})"), _counts),
+    "execute_new_": r"execute_new_(?P<requests1>\d{1,9})_cached_(?P<requests2>\d{1,9})",  # vLLM before 0.12
+    # SGLang, as `step[DECODE bs=64]` and `step[EXTEND bs=2 toks=14721]`
     "step[": (
-        re.compile(
-            r"step\[(?P<mode>\w+) bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
-            r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
-        ),
-        _batch,
+        r"step\[\w+ bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
+        r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
     ),
-    "mark": (re.compile(r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})"), _step),
-    UNCOUNTED: (re.compile(re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?"), lambda _: {}),
+    "mark": r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})",
+    UNCOUNTED: re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?",
 }
-"""Family of marks → its pattern, and how the fields are read; the first family in a trace gives its units."""
+"""Family of marks → the pattern of a name; the first family in a trace gives its units.
+
+The groups are fields of ``Mark``; those that differ in a digit are summed.
+"""
 
 
 class StringTable:
@@ -338,7 +306,14 @@ def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:
 
 
 def _family(name: str) -> tuple[str, Mapping[str, int | None]] | None:
-    for family, (pattern, fields_of) in FAMILIES.items():
-        if found := pattern.fullmatch(name):
-            return family, fields_of(found)
+    for family, pattern in FAMILIES.items():
+        if found := re.fullmatch(pattern, name):
+            fields: dict[str, int | None] = {}
+            for group, text in found.groupdict().items():
+                key = group.rstrip("12")
+                known = fields.get(key, 0)
+                fields[key] = None if text is None or known is None else known + int(text)
+            if name.startswith("step[DECODE ") and fields["tokens"] is None:  # a token for each request
+                fields["tokens"] = fields["requests"]
+            return family, fields
     return None

@@ -30,22 +30,22 @@ _REPORTED = (NPU, CHROME, DATABASE)
 _LISTED = (NPU, CANN, CHROME, OTHER)
 
 
-class Entry(NamedTuple):
+class Located(NamedTuple):
     """What the walk meets: the path of a trace, and its kind."""
 
     path: Path
     kind: str
 
 
-def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[Entry]:
+def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[Located]:
     """Every trace below the folder ``top``, and nothing inside another one; ``failed`` hears of closed folders."""
     for place, folders, files in os.walk(top, onerror=failed):
         kinds = {name: _folder_kind(Path(place, name)) for name in folders}
-        yield from (Entry(Path(place, name), kind) for name, kind in kinds.items() if kind)
+        yield from (Located(Path(place, name), kind) for name, kind in kinds.items() if kind)
         folders[:] = [name for name in folders if not kinds[name] and name != STORE]
         for name in files:
             if kind := _file_kind(Path(place, name)):
-                yield Entry(Path(place, name), kind)
+                yield Located(Path(place, name), kind)
 
 
 def _folder_kind(folder: Path) -> str:

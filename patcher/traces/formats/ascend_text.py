@@ -1,6 +1,6 @@
 """What torch_npu.profiler exports as text: ``trace_view.json`` and the tables beside it.
 
-Its rows are told apart by their arguments, for the names of their processes may stand behind them. A task of the
+Its rows are distinguished by their arguments, for the names of their processes may stand behind them. A task of the
 device carries the ``connection_id`` of the call of CANN that launched it; the flow ``async_npu`` leads to the operator
 of the framework that called for it, which with the task queue lies earlier, on another thread.
 """

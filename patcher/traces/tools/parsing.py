@@ -248,7 +248,7 @@ def _files(path: Path) -> tuple[int, int, int]:
 
 
 def _session(leader: int) -> list[int]:
-    """The processes of a session that have not ended, whether or not somebody has asked how."""
+    """The processes of a session that have not ended, whether or not their parent has waited for them."""
     return [pid for pid, state, _ in _stats(leader) if state not in "ZX"]
 
 
