@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from operator import itemgetter, sub
+from typing import TypeVar
 
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Module, Operator
@@ -20,6 +21,8 @@ PHASES = ("forward", "backward", "optimizer")
 
 Sums = dict[int, list[int]]
 """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
+
+Calls = TypeVar("Calls", Operator, Module)
 
 _NEVER = 1 << 63
 _NONE = _NEVER, 0, UNKNOWN
@@ -59,12 +62,14 @@ class HostSums:
 
     def operators(self) -> tuple[Operator, ...]:
         """The operators, that with the longest time on the device first."""
-        rows = [Operator(self.texts[name], *values) for name, values in self.own.items() if values[0]]
-        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
+        return self._rows(Operator, self.own)
 
     def modules(self) -> tuple[Module, ...]:
-        """The modules, that with the longest time on the device first."""
-        rows = [Module(self.texts[name], *values) for name, values in self.whole.items() if values[0]]
+        """The modules, likewise."""
+        return self._rows(Module, self.whole)
+
+    def _rows(self, kind: type[Calls], sums: Sums) -> tuple[Calls, ...]:
+        rows = [kind(self.texts[name], *values) for name, values in sums.items() if values[0]]
         return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
 
     def _walk_modules(self, rows: Iterable[Row], tasks: Tasks, points: Sequence[int]) -> None:
