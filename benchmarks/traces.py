@@ -26,8 +26,8 @@ from fixtures.repeated import repeated
 BARE = """
 import sys
 from pathlib import Path
-from patcher.traces.blocks import Blocks
-print(sum(map(len, Blocks(Path(sys.argv[1])))))
+from patcher.traces.formats.chrome import ChromeEvents
+print(sum(map(len, ChromeEvents(Path(sys.argv[1])))))
 """
 LOAD = """
 import json, sys

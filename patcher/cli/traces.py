@@ -36,5 +36,5 @@ def command(folder: Path) -> Report:
     report = tracing.traces(folder)
     if report.data["captures"]:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        report.lines = [*tables.captures(report.data, width), *tracing.said(report)]
+        report.lines = [*tables.captures(report.data, width), *report.lines]
     return report

@@ -14,7 +14,7 @@ from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem, refused
 from patcher.notes import Message
 from patcher.report import Report, StepResult
-from patcher.traces import states
+from patcher.traces.folders import states
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, Progress, SavedTrace, WorkerProgress

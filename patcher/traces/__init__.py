@@ -1,1 +1,1 @@
-"""From a trace to its cause: sources → model → findings → page, each a value; a new format is one module here."""
+"""A trace and its cause: folders → formats → analysis → page, each a value; a new format is one file of ``formats``."""

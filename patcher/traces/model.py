@@ -1,57 +1,95 @@
 """What a report and a comparison are: values of whole nanoseconds, and the JSON that is promised of them.
 
-The times of the device come from the device's clock, those of the host from the host's; no value mixes them. What
-``as_json`` gives is documented in ``docs/traces.md`` and grows by keys; ``SCHEMA`` changes when one goes or means
-something else. What a page needs beside it (lanes, titles, hints) stands in fields that ``as_json`` leaves out.
+The times of the device come from the device's clock, those of the host from the host's; no value mixes them. The keys
+of ``as_json`` are documented in ``docs/traces.md`` and only grow; ``SCHEMA`` changes when one goes or changes its
+meaning. What a page needs beside them (lanes, titles, hints) is in fields that are no keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from patcher.traces import names
+from patcher.traces.sidecar import Metadata
 
 SCHEMA = 1
 """Of the JSON of a report and of a comparison."""
+
+FREE: Mapping[str, str] = {
+    "free_host_late_ns": "the host was late",
+    "free_waiting_ns": "launched, not started",
+    "free_unknown_ns": "launch unknown",
+}
+"""The parts of a unit in which nothing runs on the device, with the reason."""
 
 PARTS: Mapping[str, str] = {
     "compute_ns": "computing",
     "overlap_ns": "computing and communicating at once",
     "communication_ns": "communicating, not hidden",
     "copy_ns": "copying",
-    "free_host_late_ns": "free: the host was late",
-    "free_waiting_ns": "free: launched, not started",
-    "free_unknown_ns": "free: launch unknown",
+    **{part: f"free: {reason}" for part, reason in FREE.items()},
 }
-"""The seven parts of a unit, in the order in which they are drawn, with the words that stand beside them."""
+"""The seven parts of a unit, in the order in which they are drawn, with their labels."""
 
-FREE = ("free_host_late_ns", "free_waiting_ns", "free_unknown_ns")
-"""The parts in which nothing runs on the device."""
-
-FORMS: Mapping[str, str] = {
+PROFILERS: Mapping[str, str] = {
     "torch": "torch.profiler",
-    "ascend-text": "torch_npu.profiler, text",
-    "ascend-db": "torch_npu.profiler, db",
+    "ascend-text": "torch_npu.profiler",
+    "ascend-db": "torch_npu.profiler",
 }
-"""The forms of a capture, with the profiler that writes them."""
+"""Form of a trace → the profiler that writes it."""
+
+FORMS: Mapping[str, str] = {form: ", ".join((profiler, *form.split("-")[1:])) for form, profiler in PROFILERS.items()}
+"""Form of a trace → the profiler that writes it, and its export."""
 
 COMPUTE, COMMUNICATION, COPY = "compute", "communication", "copy"
 KINDS = (COMPUTE, COMMUNICATION, COPY)
 """What a task of the device does."""
 
+Value = TypeVar("Value")
+
+
+class Payload:
+    """A dataclass with a JSON form: the attributes in ``KEYS`` in that order, or all fields where it is empty."""
+
+    __slots__ = ()
+    KEYS: ClassVar[tuple[str, ...]] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The value as ``--json`` promises it."""
+        keys = self.KEYS or tuple(one.name for one in fields(self))  # type: ignore[arg-type]
+        return {key: _plain(getattr(self, key)) for key in keys}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Payload):
+        return value.as_json()
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value
+
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RecordedUnit(Payload):
     """One recorded step, micro-batch or iteration: its time on the device in seven parts that add up to it.
 
     On the device it reaches from ``begin_ns`` (its first kernel on the busiest compute stream, on the trace's clock)
     to the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
     ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
-    ``context`` are None where neither its mark nor the facts beside the trace tell; ``drafts``, ``longest`` (the
-    longest context), ``sequences`` and their ``padded`` shape where the facts do not. ``uncounted`` iterations lie
+    ``context`` are None where neither its mark nor the metadata beside the trace has them; ``drafts``, ``longest`` (the
+    longest context), ``sequences`` and their ``padded`` shape where the metadata has not. ``uncounted`` iterations lie
     between the unit before and this one.
     """
+
+    KEYS = (
+        "number", "host_ns", "device_ns", "kernels", *PARTS, "phases",
+        "requests", "tokens", "context", "drafts", "longest", "sequences", "padded", "uncounted",
+    )  # fmt: skip
 
     number: int
     host_ns: int
@@ -85,25 +123,27 @@ class Unit:
         """Its time on the device: the sum of the parts."""
         return sum(self.parts.values())
 
-    @property
-    def free_ns(self) -> int:
-        """How long nothing ran on the device."""
-        return sum(getattr(self, part) for part in FREE)
 
-    def as_json(self) -> dict[str, Any]:
-        """The unit as promised."""
-        return {
-            "number": self.number, "host_ns": self.host_ns, "device_ns": self.device_ns, "kernels": self.kernels,
-            **self.parts, "phases": dict(self.phases),
-            "requests": self.requests, "tokens": self.tokens, "context": self.context, "drafts": self.drafts,
-            "longest": self.longest, "sequences": self.sequences,
-            "padded": None if self.padded is None else list(self.padded), "uncounted": self.uncounted,
-        }  # fmt: skip
+def lower_median(values: Sequence[Value], key: Any = None) -> Value:
+    """The lower median of at least one value: a real one, no mean of two."""
+    return sorted(values, key=key)[(len(values) - 1) // 2]
+
+
+def duration_of(unit: RecordedUnit) -> tuple[int, int]:
+    """What units are ordered by: their time on the device or, where nothing ran on one, on the host."""
+    return unit.device_ns, unit.host_ns
+
+
+def median_unit(units: Sequence[RecordedUnit]) -> RecordedUnit | None:
+    """The unit whose time is the lower median, so that its parts add up; None without units."""
+    return lower_median(units, duration_of) if units else None
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Payload):
     """All tasks of one name that the units launched: ``ns`` is the sum of their times, ``longest_ns`` the longest."""
+
+    KEYS = ("name", "kind", "calls", "ns")
 
     name: str
     kind: str
@@ -111,13 +151,9 @@ class Kernel:
     ns: int
     longest_ns: int = 0
 
-    def as_json(self) -> dict[str, Any]:
-        """The kernel as promised."""
-        return {"name": self.name, "kind": self.kind, "calls": self.calls, "ns": self.ns}
-
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallSums(Payload):
     """All calls of one name on the host within the units: the ``kernels`` that they launched, and both times."""
 
     name: str
@@ -126,15 +162,9 @@ class Called:
     ns: int
     host_ns: int
 
-    def as_json(self) -> dict[str, Any]:
-        """The row as promised."""
-        return {
-            "name": self.name, "calls": self.calls, "kernels": self.kernels, "ns": self.ns, "host_ns": self.host_ns
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class Operator(Called):
+class Operator(CallSums):
     """All calls of one operator of the framework.
 
     ``ns`` is the time of the ``kernels`` that it launched itself, not through an operator that it called;
@@ -143,7 +173,7 @@ class Operator(Called):
 
 
 @dataclass(frozen=True, slots=True)
-class Module(Called):
+class Module(CallSums):
     """All calls of the modules of one class, with all that they called.
 
     ``ns`` is the time of the ``kernels`` that were launched within, ``host_ns`` the time on the host.
@@ -151,20 +181,15 @@ class Module(Called):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """One look at whether the data can be trusted.
+class Check(Payload):
+    """One test of whether the data can be trusted; if it is not ``ok`` the diagnoses in ``withdraws`` do not hold."""
 
-    ``withdraws`` names the findings that do not hold where it is not ``ok``.
-    """
+    KEYS = ("id", "ok", "evidence")
 
     id: str
     ok: bool
     evidence: str
     withdraws: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """The check as promised."""
-        return {"id": self.id, "ok": self.ok, "evidence": self.evidence}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +221,7 @@ class Lanes:
 class Collective:
     """One collective of one rank: the ``index``-th of its ``group`` in the unit that launched it.
 
-    ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it does not say.
+    ``transit_ns``, ``wait_ns`` and ``idle_ns`` are the vendor's own parts of it, None where it has none.
     """
 
     group: str
@@ -210,32 +235,50 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class RankProfile(Payload):
     """One recorded rank.
 
-    ``source`` is the path that it was read from, ``form`` a key of ``FORMS``. ``facts`` is what the probe wrote beside
-    the trace, ``vendor`` what the profiler's own step file says (step → column → nanoseconds), None without one.
-    ``kernels``, ``operators`` and ``modules`` are sorted by their time, longest first. ``label`` is the name of the
-    source as far as it is needed to tell captures of one report apart.
+    ``source`` is the path that it was read from, ``form`` a key of ``FORMS``. ``metadata`` is what the
+    probe wrote beside the trace, ``vendor`` the profiler's own step file (step → column → nanoseconds), None without
+    one. ``kernels``, ``operators`` and ``modules`` are sorted by their time, longest first. ``label`` tells the
+    profiles of one report apart. ``prompt_share`` is the share of kernels that start within 20 µs of their launch:
+    near-vertical lines in a timeline.
     """
+
+    KEYS = ("source", "form", "rank", "device", "facts", "checks", "units", "kernels", "operators", "modules", "vendor")
 
     source: str
     form: str
     rank: int | None
     device: str
-    units: tuple[Unit, ...]
+    units: tuple[RecordedUnit, ...]
     kernels: tuple[Kernel, ...] = ()
     operators: tuple[Operator, ...] = ()
     modules: tuple[Module, ...] = ()
     checks: tuple[Check, ...] = ()
-    facts: Mapping[str, Any] | None = None
+    metadata: Metadata | None = None
     vendor: Mapping[str, Mapping[str, int]] | None = None
     label: str = ""
     marks: str = ""
     lanes: tuple[Lanes, ...] = ()
     collectives: tuple[Collective, ...] = ()
     prompt_share: float | None = None
-    """The share of kernels that start within 20 µs of their launch: near-vertical lines in a timeline."""
+
+    @property
+    def facts(self) -> Mapping[str, Any] | None:
+        """The metadata as its file has it."""
+        return self.metadata.raw if self.metadata else None
+
+    @property
+    def stage(self) -> str:
+        """The stage in its metadata, else in the name that our probe gives; "" where neither has one."""
+        own = self.metadata.stage if self.metadata else None
+        return names.stage_of(Path(self.source).name) if own is None else own
+
+    @property
+    def rank_name(self) -> str:
+        """Its rank as people read it; "" where nobody knows."""
+        return "" if self.rank is None else f"rank {self.rank}"
 
     @property
     def failed(self) -> tuple[Check, ...]:
@@ -243,12 +286,16 @@ class Capture:
         return tuple(check for check in self.checks if not check.ok)
 
     @property
+    def withdrawn(self) -> set[str]:
+        """The diagnoses that the failed checks withdraw."""
+        return {diagnosis for check in self.failed for diagnosis in check.withdraws}
+
+    @property
     def span(self) -> str:
         """The numbers of its units, as ``#3 to #5``; "" without units."""
         numbers = [unit.number for unit in self.units]
-        if len(numbers) < 2:
-            return "".join(f"#{number}" for number in numbers)
-        return f"#{min(numbers)} to #{max(numbers)}"
+        ends = (min(numbers), max(numbers)) if len(numbers) > 1 else numbers
+        return " to ".join(f"#{number}" for number in ends)
 
     @property
     def median_ns(self) -> int:
@@ -258,22 +305,17 @@ class Capture:
     @property
     def host_median_ns(self) -> int:
         """The lower median of the times of the units on the host; 0 without units."""
-        ordered = sorted(unit.host_ns for unit in self.units)
-        return ordered[(len(ordered) - 1) // 2] if ordered else 0
+        return lower_median([unit.host_ns for unit in self.units]) if self.units else 0
 
     @property
-    def median_unit(self) -> Unit | None:
-        """The unit whose time is the lower median: a real one, whose parts add up.
-
-        On the device; where nothing ran on one, on the host.
-        """
-        ordered = sorted(self.units, key=lambda unit: (unit.device_ns, unit.host_ns))
-        return ordered[(len(ordered) - 1) // 2] if ordered else None
+    def median_unit(self) -> RecordedUnit | None:
+        """The unit with the lower median time."""
+        return median_unit(self.units)
 
     @property
-    def slowest_unit(self) -> Unit | None:
+    def slowest_unit(self) -> RecordedUnit | None:
         """The unit with the longest time."""
-        return max(self.units, key=lambda unit: (unit.device_ns, unit.host_ns), default=None)
+        return max(self.units, key=duration_of, default=None)
 
     @property
     def percentile95_ns(self) -> int:
@@ -286,33 +328,37 @@ class Capture:
         """The time of all units on the device."""
         return sum(unit.device_ns for unit in self.units)
 
+    @property
+    def uncounted(self) -> dict[int, int]:
+        """Unit → the uncounted iterations right before it, for those that have some."""
+        return {unit.number: unit.uncounted for unit in self.units if unit.uncounted}
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Phase → the time of the kernels of all units in it; empty without units that train."""
+        names = dict.fromkeys(phase for unit in self.units for phase in unit.phases)
+        return {phase: sum(unit.phases.get(phase, 0) for unit in self.units) for phase in names}
+
+    def sum_ns(self, *parts: str) -> int:
+        """The nanoseconds of ``parts`` over all units."""
+        return sum(getattr(unit, part) for unit in self.units for part in parts)
+
     def share(self, *parts: str) -> float:
         """The share of ``parts`` in the time of all units, 0 to 1."""
         total = self.total_ns
-        return sum(getattr(unit, part) for unit in self.units for part in parts) / total if total else 0.0
-
-    def as_json(self) -> dict[str, Any]:
-        """The capture as promised."""
-        return {
-            "source": self.source, "form": self.form, "rank": self.rank, "device": self.device,
-            "facts": None if self.facts is None else dict(self.facts),
-            "checks": [check.as_json() for check in self.checks],
-            "units": [unit.as_json() for unit in self.units],
-            "kernels": [kernel.as_json() for kernel in self.kernels],
-            "operators": [operator.as_json() for operator in self.operators],
-            "modules": [module.as_json() for module in self.modules],
-            "vendor": None if self.vendor is None else {step: dict(row) for step, row in self.vendor.items()},
-        }  # fmt: skip
+        return self.sum_ns(*parts) / total if total else 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something to act on, or to know, of one capture (``source``) or of all.
+class Diagnosis(Payload):
+    """Something to act on, or to know, of one profile (``source``) or of all.
 
     ``severity`` is problem, warning or note. ``saving_ns`` bounds from above what can be gained per unit, None where
     nothing can be. ``certainty`` says what the number rests on: exact, upper bound, heuristic. ``title`` is a few
     words, ``advice`` what to try.
     """
+
+    KEYS = ("id", "severity", "evidence", "saving_ns", "certainty")
 
     id: str
     severity: str
@@ -322,13 +368,6 @@ class Finding:
     title: str = ""
     advice: str = ""
     source: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The finding as promised."""
-        return {
-            "id": self.id, "severity": self.severity, "evidence": self.evidence, "saving_ns": self.saving_ns,
-            "certainty": self.certainty,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,10 +390,10 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the findings come to, in a few words.
+    """What the diagnoses come to, in a few words.
 
     ``guide`` is what the guide's rule says of the same numbers, ``difference`` why that is not the same.
-    ``withdrawn`` holds what the failed checks say; then nothing that rests on them is in the findings.
+    ``withdrawn`` holds what the failed checks say; then no diagnosis rests on them.
     """
 
     title: str
@@ -364,42 +403,40 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What is known of one capture, or of several ranks of one run."""
+class TraceReport(Payload):
+    """What is known of one profile, or of several ranks of one run."""
 
-    captures: tuple[Capture, ...]
-    findings: tuple[Finding, ...] = ()
+    KEYS = ("schema", "captures", "findings")
+
+    captures: tuple[RankProfile, ...]
+    findings: tuple[Diagnosis, ...] = ()
     verdict: Verdict = Verdict("")
     ranks: tuple[Rank, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """The report as promised."""
-        return {
-            "schema": SCHEMA,
-            "captures": [capture.as_json() for capture in self.captures],
-            "findings": [finding.as_json() for finding in self.findings],
-        }
+    schema: int = SCHEMA
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a comparison: its captures, and the times of their units."""
+class Side(Payload):
+    """One side of a comparison: its profiles, and the times of their units."""
+
+    KEYS = ("sources", "form", "device", "units")
 
     sources: tuple[str, ...]
     form: str
     device: str
     units_ns: tuple[int, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        """The side as promised."""
-        return {
-            "sources": list(self.sources), "form": self.form, "device": self.device, "units": len(self.units_ns)
-        }  # fmt: skip
+    @property
+    def units(self) -> int:
+        """How many units it has."""
+        return len(self.units_ns)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartChange(Payload):
     """One part of the waterfall: nanoseconds of the median unit before and after."""
+
+    KEYS: ClassVar[tuple[str, ...]] = ("name", "before_ns", "after_ns", "change_ns")
 
     name: str
     before_ns: int
@@ -410,44 +447,24 @@ class Part:
         """What it adds to the difference."""
         return self.after_ns - self.before_ns
 
-    def as_json(self) -> dict[str, Any]:
-        """The part as promised."""
-        return {
-            "name": self.name, "before_ns": self.before_ns, "after_ns": self.after_ns, "change_ns": self.change_ns
-        }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimeChange(PartChange):
     """A kernel or a module on both sides: calls and nanoseconds per unit.
 
     ``state`` is new, gone, slower, faster, more often, less often, or alike.
     """
 
-    name: str
+    KEYS = ("name", "kind", "state", "before_calls", "after_calls", "before_ns", "after_ns", "change_ns")
+
     kind: str
     state: str
     before_calls: float
     after_calls: float
-    before_ns: int
-    after_ns: int
-
-    @property
-    def change_ns(self) -> int:
-        """What it adds to the time of a unit."""
-        return self.after_ns - self.before_ns
-
-    def as_json(self) -> dict[str, Any]:
-        """The change as promised."""
-        return {
-            "name": self.name, "kind": self.kind, "state": self.state,
-            "before_calls": self.before_calls, "after_calls": self.after_calls,
-            "before_ns": self.before_ns, "after_ns": self.after_ns, "change_ns": self.change_ns,
-        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Payload):
     """Two sides: the difference of the median unit in nanoseconds with its 95 % interval, and where it comes from.
 
     ``clock`` is "device", or "host" where nothing ran on a device on either side: then the times are those on the host.
@@ -455,25 +472,17 @@ class Comparison:
     rest is there all the same. ``notes`` are what the reader has to know of the numbers: one sample a side, say.
     """
 
+    KEYS = ("schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock")
+
     before: Side
     after: Side
     median_ns: tuple[int, int]
     change: tuple[int, int, int] | None
-    parts: tuple[Part, ...] = ()
-    kernels: tuple[Change, ...] = ()
-    modules: tuple[Change, ...] = ()
+    parts: tuple[PartChange, ...] = ()
+    kernels: tuple[TimeChange, ...] = ()
+    modules: tuple[TimeChange, ...] = ()
     refused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     clock: str = "device"
-    reports: tuple[Sequence[Capture], Sequence[Capture]] = ((), ())
-
-    def as_json(self) -> dict[str, Any]:
-        """The comparison as promised."""
-        return {
-            "schema": SCHEMA, "before": self.before.as_json(), "after": self.after.as_json(),
-            "median_ns": list(self.median_ns), "change": None if self.change is None else list(self.change),
-            "parts": [part.as_json() for part in self.parts],
-            "kernels": [kernel.as_json() for kernel in self.kernels],
-            "modules": [module.as_json() for module in self.modules],
-            "refused": list(self.refused), "clock": self.clock,
-        }  # fmt: skip
+    reports: tuple[Sequence[RankProfile], Sequence[RankProfile]] = ((), ())
+    schema: int = SCHEMA

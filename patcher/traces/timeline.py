@@ -1,6 +1,6 @@
-"""What a source gives: the events of one recorded rank in columns of whole nanoseconds, some 40 bytes each.
+"""The events of one recorded rank in columns of whole nanoseconds, some 40 bytes each: what every format is read into.
 
-Sources fill it while they read, so a trace of 10 GB needs less than 1 GB; ``attribution`` makes a capture of it.
+Readers fill it as they go, so a trace of 10 GB needs less than 1 GB; ``analysis`` makes a ``RankProfile`` of it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from patcher.traces.model import COMMUNICATION, COMPUTE, KINDS
+from patcher.traces.sidecar import Metadata
 
 UNKNOWN = -1
 """Where a time, a thread or a correlation is not known."""
@@ -39,14 +40,18 @@ _COLLECTIVE = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and said millions of times
+@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def kind_of(name: str) -> str:
-    """What a kernel of a GPU does, by its name: nothing else in a trace tells. Made for NCCL, RCCL and vLLM's own."""
+    """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
     return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
 
 
 NN_MODULE = "nn.Module: "
 """What torch's profilers put before the name of a module that calls."""
+
+
+BACKWARD, OPTIMIZER = "autograd::engine::evaluate_function", "Optimizer.step#"
+"""How torch names what autograd runs, and the step of an optimizer."""
 
 
 def module_class(name: str) -> str:
@@ -55,7 +60,7 @@ def module_class(name: str) -> str:
 
 
 class Mark(NamedTuple):
-    """A range on the host that is, or may be, a unit; ``family`` says who wrote it."""
+    """A range on the host that is, or may be, a unit; ``family`` is the key of ``FAMILIES`` that its name fits."""
 
     family: str
     name: str
@@ -71,62 +76,30 @@ UNCOUNTED = "rlpatch:uncounted"
 """The range in which our probe puts iterations between two units that do not count."""
 
 
-def _step(found: re.Match[str]) -> dict[str, int | None]:
-    return {"number": int(found["number"])}
-
-
-def _requests(found: re.Match[str]) -> dict[str, int | None]:
-    """Of vLLM: ``execute_context_2(600)_generation_30(30)``; forks give the contexts' length behind ``sk``."""
-    context = [found["sk1"], found["sk2"]]
-    return {
-        "requests": int(found["prefill"]) + int(found["decode"]),
-        "tokens": int(found["sq1"]) + int(found["sq2"]),
-        "context": None if None in context else sum(map(int, context)),
-    }
-
-
-def _counts(found: re.Match[str]) -> dict[str, int | None]:
-    """Of vLLM: ``execute_new_1_cached_31`` before 0.12: requests alone."""
-    return {"requests": int(found["new"]) + int(found["cached"])}
-
-
-def _batch(found: re.Match[str]) -> dict[str, int | None]:
-    """Of SGLang: ``step[DECODE bs=64]`` and ``step[EXTEND bs=2 toks=14721]``; a decode step makes a token a request."""
-    requests = int(found["requests"])
-    tokens = found["tokens"] or (found["requests"] if found["mode"] == "DECODE" else None)
-    context = found["context"]
-    return {
-        "requests": requests,
-        "tokens": None if tokens is None else int(tokens),
-        "context": None if context is None else int(context),
-    }
-
-
 FAMILIES = {
-    "ProfilerStep#": (re.compile(r"ProfilerStep#(?P<number>\d{1,18})"), _step),
+    "ProfilerStep#": r"ProfilerStep#(?P<number>\d{1,18})",
+    # vLLM, as `execute_context_2(600)_generation_30(30)`; forks write the contexts' length behind `sk`
     "execute_": (
-        re.compile(
-            r"execute_(?:\d+_)?context_(?P<prefill>\d{1,9})\((?:sq)?(?P<sq1>\d{1,12})(?:sk(?P<sk1>\d{1,12}))?\w*\)"
-            r"_generation_(?P<decode>\d{1,9})\((?:sq)?(?P<sq2>\d{1,12})(?:sk(?P<sk2>\d{1,12}))?\w*\)"
-        ),
-        _requests,
+        r"execute_(?:\d+_)?context_(?P<requests1>\d{1,9})\((?:sq)?(?P<tokens1>\d{1,12})(?:sk(?P<context1>\d{1,12}))?\w*\)"
+        r"_generation_(?P<requests2>\d{1,9})\((?:sq)?(?P<tokens2>\d{1,12})(?:sk(?P<context2>\d{1,12}))?\w*\)"
     ),
-    "execute_new_": (re.compile(r"execute_new_(?P<new>\d{1,9})_cached_(?P<cached>\d{1,9})"), _counts),
+    "execute_new_": r"execute_new_(?P<requests1>\d{1,9})_cached_(?P<requests2>\d{1,9})",  # vLLM before 0.12
+    # SGLang, as `step[DECODE bs=64]` and `step[EXTEND bs=2 toks=14721]`
     "step[": (
-        re.compile(
-            r"step\[(?P<mode>\w+) bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
-            r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
-        ),
-        _batch,
+        r"step\[\w+ bs=(?P<requests>\d{1,9})(?: toks=(?P<tokens>\d{1,12}))?"
+        r"(?:[^\]]* g_sk=(?P<context>\d{1,12}))?[^\]]*\]"
     ),
-    "mark": (re.compile(r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})"), _step),
-    UNCOUNTED: (re.compile(re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?"), lambda _: {}),
+    "mark": r"(?:decode|prefill|iteration|mini-batch|micro-batch) (?P<number>\d{1,18})",
+    UNCOUNTED: re.escape(UNCOUNTED) + "|uncounted(?: decode| prefill| iteration)?",
 }
-"""Who marks units → what the mark looks like, and what it tells; the first that a trace holds gives its units."""
+"""Family of marks → the pattern of a name; the first family in a trace gives its units.
+
+The groups are fields of ``Mark``; those that differ in a digit are summed.
+"""
 
 
-class Names:
-    """Texts and their numbers: a trace says a few thousand of them millions of times."""
+class StringTable:
+    """Interned texts: a trace repeats a few thousand of them millions of times."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -142,7 +115,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class Ranges:
+class RangeColumns:
     """Nested ranges of one thread: begin, end, and the number of the name, in the order of their begin."""
 
     begin: array[int] = field(default_factory=lambda: array("q"))
@@ -178,7 +151,7 @@ class Ranges:
         return all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None)))
 
     def _sort(self, first: int, count: int) -> int:
-        """Sort ``count`` from ``first`` on, and what belongs among them; where the next stretch begins is given."""
+        """Sort ``count`` from ``first`` on, and what belongs among them; returns where the next stretch begins."""
         begin, end = self.begin, self.end
         last = min(first + count, len(begin))
         latest = max(islice(begin, first, last))
@@ -193,13 +166,13 @@ class Ranges:
 class Tasks:
     """What ran on the device, a column for each property.
 
-    ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``asked`` is when the framework's
-    operator asked for it on the host, which decides its unit, ``launched`` when it was handed to the device, which
-    decides how late the host was; ``thread`` is the number of the thread that asked. UNKNOWN where no link says.
+    ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``enqueued`` is when an operator
+    of the framework called for it on the host, which decides its unit, ``launched`` when it was handed to the device,
+    which decides how late the host was; ``thread`` is the number of the calling thread. UNKNOWN where no link exists.
     """
 
     def __init__(self) -> None:
-        self.begin, self.end, self.asked, self.launched = array("q"), array("q"), array("q"), array("q")
+        self.begin, self.end, self.enqueued, self.launched = array("q"), array("q"), array("q"), array("q")
         self.kind, self.name, self.stream, self.thread = array("b"), array("i"), array("i"), array("i")
 
     def __len__(self) -> int:
@@ -207,7 +180,7 @@ class Tasks:
 
     def add(
         self, begin: int, end: int, kind: str, name: int, stream: int,
-        asked: int = UNKNOWN, launched: int = UNKNOWN, thread: int = UNKNOWN,
+        enqueued: int = UNKNOWN, launched: int = UNKNOWN, thread: int = UNKNOWN,
     ) -> None:  # fmt: skip
         """One more task."""
         self.begin.append(begin)
@@ -215,36 +188,36 @@ class Tasks:
         self.kind.append(KINDS.index(kind))
         self.name.append(name)
         self.stream.append(stream)
-        self.asked.append(asked)
+        self.enqueued.append(enqueued)
         self.launched.append(launched)
         self.thread.append(thread)
 
 
 class Timeline:
-    """One recorded rank, as its source gives it.
+    """One recorded rank, as its reader fills it.
 
     ``operators`` and ``modules`` hold the ranges of each thread, ``backward`` the threads on which autograd runs, and
     ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
     that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
-    ``lost`` counts what could not be read, ``unknown`` names types of tasks that nobody has told us of. ``doubts`` are
-    what the facts beside the trace contradict in it.
+    ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no table of ours. ``doubts``
+    are the contradictions between it and the ``metadata`` that a probe wrote beside it.
     """
 
     def __init__(self, source: str, form: str) -> None:
         self.source, self.form = source, form
         self.rank: int | None = None
         self.device = ""
-        self.names = Names()
+        self.names = StringTable()
         self.tasks = Tasks()
         self.threads: list[Thread] = []
-        self.operators: list[Ranges] = []
-        self.modules: list[Ranges] = []
+        self.operators: list[RangeColumns] = []
+        self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
         self.marks: list[tuple[int, Mark]] = []
         self.groups: dict[int, str] = {}
         self.transits: dict[int, tuple[int, int, int]] = {}
         self.vendor: dict[str, dict[str, int]] | None = None
-        self.facts: Mapping[str, Any] | None = None
+        self.metadata: Metadata | None = None
         self.doubts: tuple[str, ...] = ()
         self.cut = ""
         self.lost = 0
@@ -259,12 +232,12 @@ class Timeline:
         if number is None:
             number = self._threads[key] = len(self.threads)
             self.threads.append(key)
-            self.operators.append(Ranges())
-            self.modules.append(Ranges())
+            self.operators.append(RangeColumns())
+            self.modules.append(RangeColumns())
         return number
 
     def family(self, name: str) -> tuple[str, Mapping[str, int | None]] | None:
-        """Who marks units with ranges of this name, and what it tells of one; None if it marks none."""
+        """The family of marks that a range of this name is of, with the fields read from it; None if it is no mark."""
         if name not in self._families:
             self._families[name] = _family(name)
         return self._families[name]
@@ -278,7 +251,7 @@ class Timeline:
         return True
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
-        """The operators of each thread in the order of their begin; a source may give those of a thread in pieces."""
+        """The operators of each thread in the order of their begin; a reader may give those of a thread in pieces."""
         for thread, ranges in enumerate(self.operators):
             yield thread, ranges.in_order()
 
@@ -333,7 +306,14 @@ def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:
 
 
 def _family(name: str) -> tuple[str, Mapping[str, int | None]] | None:
-    for family, (pattern, told) in FAMILIES.items():
-        if found := pattern.fullmatch(name):
-            return family, told(found)
+    for family, pattern in FAMILIES.items():
+        if found := re.fullmatch(pattern, name):
+            fields: dict[str, int | None] = {}
+            for group, text in found.groupdict().items():
+                key = group.rstrip("12")
+                known = fields.get(key, 0)
+                fields[key] = None if text is None or known is None else known + int(text)
+            if name.startswith("step[DECODE ") and fields["tokens"] is None:  # a token for each request
+                fields["tokens"] = fields["requests"]
+            return family, fields
     return None

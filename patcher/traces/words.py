@@ -1,7 +1,10 @@
-"""Numbers and names as reports and pages say them."""
+"""Numbers, names and phrases as reports and pages show them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+_LISTED = 6  # units by name
 _NAME = 300  # characters of a name: a template's instance can have thousands
 
 
@@ -52,3 +55,16 @@ def short(name: str, room: int = 40) -> str:
     """A name of a trace as it may stand in a line: not longer than that, and with nothing that a terminal obeys."""
     clean = "".join(character if character.isprintable() else "?" for character in name)
     return clean if len(clean) <= room else f"{clean[: room - 1]}…"
+
+
+def spread(least: int, most: int) -> str:
+    """Values from ``least`` to ``most``."""
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def uncounted_between(uncounted: Mapping[int, int]) -> str:
+    """The iterations that do not count and lie between units: how many, and before which of these (unit → how many)."""
+    count = sum(uncounted.values())
+    lie = "1 uncounted iteration lies" if count == 1 else f"{count:,} uncounted iterations lie"
+    listed = ", ".join(f"#{at}" for at in sorted(uncounted)[:_LISTED])
+    return f"{lie} between its units, before {listed}{' …' if len(uncounted) > _LISTED else ''}"

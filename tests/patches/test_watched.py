@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from patcher.traces import facts as telling
+from patcher.traces import sidecar
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import Progress
@@ -53,8 +53,8 @@ def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Progress])
         ("saved", "done", 5),
     ]
     assert survey().complete
-    (facts,) = [telling.read(file).content for file in tmp_path.glob("*.rlpatch.json")]
-    assert (telling.window(facts), telling.closed(facts)) == ("2:4", "complete")
+    (facts,) = [sidecar.read(file).metadata for file in tmp_path.glob("*.rlpatch.json")]
+    assert (facts.window and facts.window.text, facts.closed) == ("2:4", "complete")
 
 
 def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], Progress]) -> None:

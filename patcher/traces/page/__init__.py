@@ -12,31 +12,31 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from patcher.traces.markup import Content, literal, tag
-from patcher.traces.model import Comparison, Report
+from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
-from patcher.traces.page.tables import ROOMS, Room
+from patcher.traces.page.markup import Content, literal, tag
+from patcher.traces.page.tables import PAGE_LIMITS, PageLimits
 
 LIMIT = 1_000_000
 """Bytes that no page reaches."""
 
 
-def page(report: Report) -> str:
+def page(report: TraceReport) -> str:
     """The page of a report, below ``LIMIT`` bytes: details give way before it is reached."""
-    return _fitting(lambda room: reports.content(report, room))
+    return _fitting(lambda limits: reports.content(report, limits))
 
 
 def compared(comparison: Comparison) -> str:
     """The page of a comparison, likewise."""
-    return _fitting(lambda room: comparisons.content(comparison, room))
+    return _fitting(lambda limits: comparisons.content(comparison, limits))
 
 
-def _fitting(content: Callable[[Room], tuple[str, Content]]) -> str:
-    for room in ROOMS[:-1]:
-        text = _document(*content(room))
+def _fitting(content: Callable[[PageLimits], tuple[str, Content]]) -> str:
+    for limits in PAGE_LIMITS[:-1]:
+        text = _document(*content(limits))
         if len(text.encode()) < LIMIT:
             return text
-    return _document(*content(ROOMS[-1]))
+    return _document(*content(PAGE_LIMITS[-1]))
 
 
 def _document(title: str, body: Content) -> str:

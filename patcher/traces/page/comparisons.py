@@ -1,19 +1,19 @@
-"""The page of a comparison: how much changed, where that comes from, and a capture of each side."""
+"""The page of a comparison: how much changed, where that comes from, and a profile of each side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
 
-from patcher.traces.markup import Content, Markup, tag
-from patcher.traces.model import FORMS, Change, Comparison, Side
-from patcher.traces.page.captures import described
+from patcher.traces.model import FORMS, Comparison, Side, TimeChange
 from patcher.traces.page.drawings import waterfall
-from patcher.traces.page.tables import Cell, Room, table, tiled, timed
+from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.profiles import described
+from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import cut, duration, percent, sign, signed
 
 
-def content(comparison: Comparison, room: Room) -> tuple[str, Content]:
+def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``comparison``."""
     before, after = comparison.before, comparison.after
     sides = [_side("before", before), _side("after", after)]
@@ -36,16 +36,16 @@ def content(comparison: Comparison, room: Room) -> tuple[str, Content]:
     body = (
         tag("header", tag("h1", "rlpatch compare"), sides),
         refused,
-        tag("p", _said(comparison), class_="verdict"),
+        tag("p", _verdict(comparison), class_="verdict"),
         [tag("p", note) for note in comparison.notes],
         tiled(tiles),
         waterfall(comparison),
-        _changes("Kernels", comparison.kernels, room, "Per unit, by what each adds to the difference."),
-        _changes("Modules", comparison.modules, room, "With all that is called within a module."),
+        _changes("Kernels", comparison.kernels, limits, "Per unit, by what each adds to the difference."),
+        _changes("Modules", comparison.modules, limits, "With all that is called within a module."),
         [
-            described(one, room, opened=False, side=side)
-            for side, captures in zip(("before", "after"), comparison.reports, strict=True)
-            for one in islice(captures, 2)
+            described(one, limits, opened=False, side=side)
+            for side, profiles in zip(("before", "after"), comparison.reports, strict=True)
+            for one in islice(profiles, 2)
         ],
     )
     return "rlpatch compare", body
@@ -56,7 +56,7 @@ def _side(name: str, side: Side) -> Markup:
     return tag("p", f"{name}: {about}", class_="faint")
 
 
-def _said(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison) -> str:
     if not comparison.change:
         return "There is nothing to compare: a side has no unit."
     low, estimate, high = comparison.change
@@ -65,10 +65,10 @@ def _said(comparison: Comparison) -> str:
     return f"{'Slower' if estimate > 0 else 'Faster'} by {duration(abs(estimate))} per unit"
 
 
-def _changes(title: str, changes: Sequence[Change], room: Room, about: str) -> Content:
+def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:
     widest = max((abs(one.change_ns) for one in changes), default=1) or 1
 
-    def changed(one: Change) -> Cell:
+    def changed(one: TimeChange) -> Cell:
         bar = (abs(one.change_ns) / widest, "slower" if one.change_ns > 0 else "faster")
         return Cell(signed(one.change_ns), one.change_ns, bar)
 
@@ -82,4 +82,4 @@ def _changes(title: str, changes: Sequence[Change], room: Room, about: str) -> C
         for one in sorted(changes, key=lambda one: -abs(one.change_ns))
     ]  # fmt: skip
     heads = ("name", "what changed", "change", "before", "after", "calls before", "calls after", "kind")
-    return table(title, heads, rows, room, about)
+    return table(title, heads, rows, limits, about)

@@ -5,102 +5,87 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from patcher.traces.markup import Content, Markup, tag
-from patcher.traces.model import KINDS, PARTS, Capture, Comparison, Lanes, Span, Unit
-from patcher.traces.page.tables import Room
+from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
+from patcher.traces.page import svg
+from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.svg import WIDTH, Scale
+from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed
 
-_WIDTH, _LEFT = 1000, 62  # of a drawing, in its own units, and of the room for what its axis says
+_LEFT = 62  # of the drawing, for the labels of its axis
+_TOP = 12
 _LANE = 16
 
 
-def unit_bars(capture: Capture, room: Room) -> Content:
+def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     """A stacked bar for each unit, or for each few of them, with its time on the host."""
-    units = capture.units
+    units = profile.units
     if not units:
         return None
-    each = math.ceil(len(units) / room.bars)
+    each = math.ceil(len(units) / limits.bars)
     groups = [units[at : at + each] for at in range(0, len(units), each)]
     about = (
-        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last one to "
+        "A bar reaches from the first kernel that the unit launched to the first one of the next unit, the last one to"
+        " its last kernel. The parts add up to it."
     )
-    about += "its last kernel. The parts add up to it."
-    about = about if capture.total_ns else "Nothing ran on a device: the line is how long each was on the host."
+    about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
         about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
     return tag(
-        "section", tag("h2", "Each unit"), _legend(part for part in PARTS if any(getattr(u, part) for u in units)),
-        tag("figure", _stack(groups, capture.median_ns), tag("figcaption", about)),
+        "section", tag("h2", "Each unit"), _legend(part for part in PARTS if profile.sum_ns(part)),
+        tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about)),
     )  # fmt: skip
 
 
 def _legend(parts: Iterable[str]) -> Content:
-    line = tag("svg", tag("path", d="M0 5h10", class_="host"), viewBox="0 0 10 10", aria_hidden="true")
-    items = [tag("li", _swatch(part), PARTS[part]) for part in parts]
+    items = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in parts]
+    line = svg.icon(svg.path([svg.stroke(0, 5, 10)], "host"))
     return tag("ul", items, tag("li", line, "time on the host"), class_="legend")
 
 
-def _swatch(part: str) -> Markup:
-    return tag("svg", tag("rect", width=10, height=10, rx=2, class_=part), viewBox="0 0 10 10", aria_hidden="true")
-
-
-def _stack(groups: Sequence[Sequence[Unit]], median: int) -> Markup:
-    height, bottom = 250, 226
+def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
+    bottom = 226
     means = [{part: sum(getattr(unit, part) for unit in group) / len(group) for part in PARTS} for group in groups]
     hosts = [sum(unit.host_ns for unit in group) / len(group) for group in groups]
-    top = max([sum(mean.values()) for mean in means] + hosts) or 1
-    scale = (bottom - 12) / top
-    slot = min((_WIDTH - _LEFT) / len(groups), 150)
+    up = Scale(0, max([sum(mean.values()) for mean in means] + hosts) or 1, bottom, _TOP)
+    slot = min((WIDTH - _LEFT) / len(groups), 150.0)
     wide = max(slot * 0.8, slot - 6)
-    paths: dict[str, list[str]] = {part: [] for part in PARTS}
+    boxes: dict[str, list[str]] = {part: [] for part in PARTS}
     marks, titles, labels = [], [], []
     every = math.ceil(len(groups) / 24)
     for at, (group, mean, host) in enumerate(zip(groups, means, hosts, strict=True)):
         x, y = _LEFT + at * slot + (slot - wide) / 2, float(bottom)
         for part, value in mean.items():
             if value:
-                y -= value * scale
-                paths[part].append(f"M{x:.1f} {y:.1f}h{wide:.1f}v{value * scale:.1f}h{-wide:.1f}z")
-        marks.append(f"M{x:.1f} {bottom - host * scale:.1f}h{wide:.1f}")
-        name = _units(group)
-        titles.append(_hover(x, 8, wide, bottom - 8, f"{name}: {duration(sum(mean.values()))}", _parts(mean, host)))
+                y -= up.length(value)
+                boxes[part].append(svg.box(x, y, wide, up.length(value)))
+        marks.append(svg.stroke(x, up(host), wide))
+        titles.append(svg.rect(x, 8.0, wide, bottom - 8.0, "hover", _title(group, mean, host)))
         if at % every == 0:
-            labels.append(tag("text", group[0].number, x=f"{x + wide / 2:.1f}", y=bottom + 15, text_anchor="middle"))
-    line = bottom - median * scale
-    return tag(
-        "svg", _axis(top, scale, bottom),
-        [tag("path", d="".join(drawn), class_=part) for part, drawn in paths.items() if drawn],
-        tag("path", d="".join(marks), class_="host"),
-        tag("path", d=f"M{_LEFT} {line:.1f}H{_WIDTH}", class_="median"), labels, titles,
-        viewBox=f"0 0 {_WIDTH} {height}", role="img", aria_label=f"The parts of {len(groups)} bars, one for each unit",
+            labels.append(svg.text(group[0].number, x + wide / 2, bottom + 15, text_anchor="middle"))
+    content = (
+        _axis(up),
+        [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
+        svg.path(marks, "host"), svg.rule(_LEFT, up(median), "median"), labels, titles,
     )  # fmt: skip
+    return svg.drawing(content, 250, f"The parts of {len(groups)} bars, one for each unit")
 
 
-def _units(group: Sequence[Unit]) -> str:
+def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float) -> str:
     first, last = group[0].number, group[-1].number
-    return f"#{first}" if len(group) == 1 else f"#{first} to #{last}"
+    name = f"#{first}" if len(group) == 1 else f"#{first} to #{last}"
+    parts = (f"{PARTS[part]} {duration(value)}" for part, value in mean.items() if value)
+    return "\n".join((f"{name}: {duration(sum(mean.values()))}", *parts, f"on the host {duration(host)}"))
 
 
-def _parts(mean: Mapping[str, float], host: float) -> list[str]:
-    return [
-        *(f"{PARTS[part]} {duration(value)}" for part, value in mean.items() if value),
-        f"on the host {duration(host)}",
-    ]
-
-
-def _hover(x: float, y: float, width: float, height: float, first: str, lines: Sequence[str]) -> Markup:
-    title = tag("title", "\n".join((first, *lines)))
-    return tag("rect", title, x=f"{x:.1f}", y=f"{y:.1f}", width=f"{width:.1f}", height=f"{height:.1f}", class_="hover")
-
-
-def _axis(top: float, scale: float, bottom: int) -> Content:
-    """Lines of the scale of time, from 0 at ``bottom`` upwards."""
+def _axis(up: Scale) -> Content:
+    """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
     return [
         (
-            tag("path", d=f"M{_LEFT} {bottom - value * scale:.1f}H{_WIDTH}", class_="axis"),
-            tag("text", duration(value, 0), x=_LEFT - 6, y=f"{bottom - value * scale + 4:.1f}", text_anchor="end"),
+            svg.rule(_LEFT, up(value), "axis"),
+            svg.text(duration(value, 0), _LEFT - 6, up(value) + 4, text_anchor="end"),
         )
-        for value in _ticks(top)
+        for value in _ticks(up.high)
     ]
 
 
@@ -111,101 +96,85 @@ def _ticks(top: float) -> list[float]:
     return [step * at for at in range(int(top / step) + 1)]
 
 
-def device_lanes(capture: Capture, room: Room) -> Content:
+def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     """The streams of the device in the median unit, and in the slowest."""
-    if not capture.lanes:
+    if not profile.lanes:
         return None
     drawn = []
-    for lanes in capture.lanes:
+    for lanes in profile.lanes:
         caption = f"The {lanes.why} unit, #{lanes.number}: {duration(lanes.device_ns)}"
-        drawn.append(tag("figure", tag("figcaption", caption), _lane(lanes, room)))
-    faint = any(not span.own for lanes in capture.lanes for spans in lanes.streams.values() for span in spans)
+        drawn.append(tag("figure", tag("figcaption", caption), _lanes(lanes, limits)))
+    faint = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
     about = faint and tag("p", "Paler: what another unit launched.", class_="faint")
     return tag("section", tag("h2", "On the device"), drawn, about)
 
 
-def _lane(lanes: Lanes, room: Room) -> Markup:
-    busy = sorted(lanes.streams.items(), key=lambda one: -sum(span.ns for span in one[1]))[:16]
-    kept = {name for name, _ in busy}
-    streams = [(name, spans) for name, spans in lanes.streams.items() if name in kept]
-    scale = (_WIDTH - _LEFT) / (lanes.device_ns or 1)
-    longest = sorted((span.ns for _, spans in streams for span in spans), reverse=True)
-    named = longest[: room.spans][-1] if longest else 0
+def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
+    busiest = sorted(lanes.streams, key=lambda name: -sum(span.ns for span in lanes.streams[name]))[:16]
+    streams = {name: spans for name, spans in lanes.streams.items() if name in busiest}
+    across = Scale(0, lanes.device_ns or 1, _LEFT, WIDTH)
+    longest = sorted((span.ns for spans in streams.values() for span in spans), reverse=True)
+    named = longest[: limits.spans][-1] if longest else 0
     content: list[Content] = []
-    for row, (name, spans) in enumerate(streams):
+    for row, (name, spans) in enumerate(streams.items()):
         y = row * _LANE
-        content.append(tag("text", cut(str(name), 10), x=_LEFT - 6, y=y + 12, text_anchor="end"))
-        content.append(tag("path", d=f"M{_LEFT} {y + _LANE - 1.5}H{_WIDTH}", class_="axis"))
-        content += _spans(spans, scale, y, named)
+        content.append(svg.text(cut(str(name), 10), _LEFT - 6, y + 12, text_anchor="end"))
+        content.append(svg.rule(_LEFT, y + _LANE - 1.5, "axis"))
+        content += _spans(spans, across, y, named)
     y = len(streams) * _LANE
-    content += [
-        tag(
-            "text",
-            duration(value, 0),
-            x=f"{_LEFT + value * scale:.1f}",
-            y=y + 14,
-            text_anchor="middle" if value else "start",
-        )
-        for value in _ticks(lanes.device_ns)
-    ]
-    return tag(
-        "svg", content, viewBox=f"0 0 {_WIDTH} {y + 20}", role="img", aria_label=f"The streams in unit {lanes.number}"
-    )
+    for value in _ticks(lanes.device_ns):
+        anchor = "middle" if value else "start"
+        content.append(svg.text(duration(value, 0), across(value), y + 14, text_anchor=anchor))
+    return svg.drawing(content, y + 20, f"The streams in unit {lanes.number}")
 
 
-def _spans(spans: Iterable[Span], scale: float, y: float, named: int) -> Iterable[Markup]:
+def _spans(spans: Iterable[Span], across: Scale, y: int, named: int) -> Iterable[Markup]:
     """The spans of one stream: those that are long enough to point at with their names, the others in one path."""
     small: dict[str, list[str]] = {}
     for span in spans:
-        begin, end = (min(max(_LEFT + at * scale, _LEFT), _WIDTH) for at in (span.begin_ns, span.begin_ns + span.ns))
+        ends = (across(span.begin_ns), across(span.begin_ns + span.ns))
+        begin, end = (float(min(max(at, _LEFT), WIDTH)) for at in ends)
         wide = max(end - begin, 0.6)
         kind = f"{span.kind if span.kind in KINDS else 'compute'}{'' if span.own else ' others'}"
         if span.ns >= named and wide > 1.5:
             count = f", {span.count} tasks" if span.count > 1 else ""
-            title = tag("title", f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}")
-            yield tag("rect", title, x=f"{begin:.1f}", y=y, width=f"{wide:.1f}", height=_LANE - 4, class_=kind)
+            title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
+            yield svg.rect(begin, y, wide, _LANE - 4, kind, title)
         else:
-            small.setdefault(kind, []).append(f"M{begin:.1f} {y}h{wide:.1f}v{_LANE - 4}h{-wide:.1f}z")
+            small.setdefault(kind, []).append(svg.box(begin, y, wide, _LANE - 4))
     for kind, drawn in small.items():
-        yield tag("path", d="".join(drawn), class_=kind)
+        yield svg.path(drawn, kind)
 
 
-def load_charts(capture: Capture) -> Content:
-    """The time of a unit against what it held, where marks or facts tell."""
+def load_charts(profile: RankProfile) -> Content:
+    """The time of a unit against its requests and tokens, where marks or metadata have them."""
     drawn, before = [], []
-    on_device = bool(capture.total_ns)  # asked once: it is a sum over all units
+    on_device = bool(profile.total_ns)  # once: it is a sum over all units
     clock = "" if on_device else " on the host"
     for name, about in (("requests", "requests"), ("context", "tokens of context"), ("tokens", "tokens scheduled")):
-        points = [(getattr(unit, name), unit) for unit in capture.units if getattr(unit, name) is not None]
-        values = [value for value, _ in points]
-        if len(set(values)) > 1 and values not in before:  # each request that decodes is given one token
+        known = [unit for unit in profile.units if getattr(unit, name) is not None]
+        values = [getattr(unit, name) for unit in known]
+        if len(set(values)) > 1 and values not in before:  # each request that decodes has one token
             before.append(values)
-            times = [(value, unit.device_ns if on_device else unit.host_ns, unit.number) for value, unit in points]
-            drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(times, about)))
+            times = [unit.device_ns if on_device else unit.host_ns for unit in known]
+            points = list(zip(values, times, (unit.number for unit in known), strict=True))
+            drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(points, about)))
     return tag("section", tag("h2", "What the units held"), drawn) if drawn else None
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
-    """Values across, times up; the number of its unit stands beside each."""
+    """A dot for each value, time and number of a unit: values across, times up."""
     bottom = 160
-    top = max(time for _, time, _ in points) or 1
-    low, high = min(value for value, _, _ in points), max(value for value, _, _ in points)
-    scale, across = (bottom - 12) / top, (_WIDTH - _LEFT - 30) / (high - low)
+    values = [value for value, _, _ in points]
+    low, high = min(values), max(values)
+    up = Scale(0, max(time for _, time, _ in points) or 1, bottom, _TOP)
+    across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
-        tag(
-            "circle", tag("title", f"#{number}: {value:,} {about}, {duration(time)}"), r=3.5, class_="dot",
-            cx=f"{_LEFT + 15 + (value - low) * across:.1f}", cy=f"{bottom - time * scale:.1f}",
-        )
+        svg.dot(across(value), up(time), f"#{number}: {value:,} {about}, {duration(time)}")
         for value, time, number in points[:: math.ceil(len(points) / 600)]
-    ]  # fmt: skip
-    ends = [
-        tag("text", f"{value:,}", x=f"{_LEFT + 15 + (value - low) * across:.1f}", y=bottom + 16, text_anchor="middle")
-        for value in (low, high)
     ]
-    return tag(
-        "svg", _axis(top, scale, bottom), dots, ends, viewBox=f"0 0 {_WIDTH} {bottom + 22}", role="img",
-        aria_label=f"Unit time against {about}",
-    )  # fmt: skip
+    ends = [svg.text(f"{value:,}", across(value), bottom + 16, text_anchor="middle") for value in (low, high)]
+    return svg.drawing((_axis(up), dots, ends), bottom + 22, f"Unit time against {about}")
 
 
 def waterfall(comparison: Comparison) -> Content:
@@ -214,33 +183,29 @@ def waterfall(comparison: Comparison) -> Content:
     if not parts:
         return None
     first, second = comparison.median_ns
-    levels, at = [], first
+    bars, at = [("before", 0, first, "total")], first
     for part in parts:
-        levels.append((at, at + part.change_ns))
-        at += part.change_ns
-    bars = [("before", 0, first, "total")]
-    for part, (start, end) in zip(parts, levels, strict=True):
-        bars.append((PARTS.get(part.name, part.name), start, end, "slower" if end > start else "faster"))
+        end = at + part.change_ns
+        bars.append((PARTS.get(part.name, part.name), at, end, "slower" if end > at else "faster"))
+        at = end
     bars.append(("after", 0, second, "total"))
-    values = [first, second, *(value for level in levels for value in level)]
-    high = max(*values, 1)
+    values = [end for _, start, end, _ in bars] + [start for _, start, _, kind in bars if kind != "total"]
+    low, high = min(values), max(*values, 1)
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
-    low = min(values) - (high - min(values)) // 4 if min(values) * 2 > high else min(0, *values)
+    low = low - (high - low) // 4 if low * 2 > high else min(0, low)
     left, height = 260, 22
-    scale = (_WIDTH - left - 90) / max(high - low, 1)  # two captures can be alike to the nanosecond
+    across = Scale(low, max(high, low + 1), left, WIDTH - 90)  # two profiles can be alike to the nanosecond
     drawn: list[Content] = []
     for row, (name, start, end, kind) in enumerate(bars):
-        change, start = end - start, max(start, low)
-        x, wide = left + (min(start, end) - low) * scale, max(abs(end - start) * scale, 0.8)
-        y = row * height
-        said = duration(end) if kind == "total" else signed(change)
-        drawn.append(tag("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
-        drawn.append(tag("rect", x=f"{x:.1f}", y=y + 3, width=f"{wide:.1f}", height=height - 6, class_=kind))
-        drawn.append(tag("text", said, x=f"{x + wide + 6:.1f}", y=y + 15))
-    view = f"0 0 {_WIDTH} {len(bars) * height + 4}"
+        begin = max(start, low)
+        x, wide, y = across(min(begin, end)), max(across.length(abs(end - begin)), 0.8), row * height
+        shown = duration(end) if kind == "total" else signed(end - start)
+        drawn.append(svg.text(cut(name, 60), left - 8, y + 15, text_anchor="end", class_="strong"))
+        drawn.append(svg.rect(x, y + 3, wide, height - 6, kind))
+        drawn.append(svg.text(shown, x + wide + 6, y + 15))
     about = "The parts of the unit, from before to after; they add up to the difference."
     about += f" The axis begins at {duration(low)}." if low > 0 else ""
+    figure = svg.drawing(drawn, len(bars) * height + 4, "Waterfall")
     return tag(
-        "section", tag("h2", "Where the difference comes from"),
-        tag("figure", tag("svg", drawn, viewBox=view, role="img", aria_label="Waterfall"), tag("figcaption", about)),
+        "section", tag("h2", "Where the difference comes from"), tag("figure", figure, tag("figcaption", about))
     )  # fmt: skip

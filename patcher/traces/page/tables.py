@@ -1,31 +1,35 @@
-"""Tables that can be filtered and sorted, tiles, and how much of each thing a page has room for."""
+"""Tables that can be filtered and sorted, tiles, and how much of each thing a page has limits for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from patcher.traces.markup import Content, Markup, tag
+from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.svg import icon, swatch
 from patcher.traces.words import duration
 
 
-class Room(NamedTuple):
-    """How much of each thing is shown; what is left out is said, and stands in ``--json``."""
+class PageLimits(NamedTuple):
+    """How much of each thing is shown; the page names what is left out, and ``--json`` has it."""
 
     rows: int
     bars: int
     spans: int
-    captures: int
+    profiles: int
 
 
-ROOMS = (
-    Room(400, 400, 1500, 8), Room(200, 200, 500, 6), Room(80, 120, 200, 4), Room(40, 60, 100, 2),
-    Room(15, 40, 40, 1),
+PAGE_LIMITS = (
+    PageLimits(400, 400, 1500, 8), PageLimits(200, 200, 500, 6), PageLimits(80, 120, 200, 4),
+    PageLimits(40, 60, 100, 2), PageLimits(15, 40, 40, 1),
 )  # fmt: skip
 
 
 class Cell(NamedTuple):
-    """What a cell shows, and the number by which it is sorted if that is another one; ``bar`` is drawn before it."""
+    """The content of a cell, and the number by which it is sorted if that is another one; before it a ``bar``.
+
+    A bar is a share of the column and the kind that colours it.
+    """
 
     shown: object
     value: float | int | None = None
@@ -35,8 +39,8 @@ class Cell(NamedTuple):
         """The element; one that is a ``name`` may be long."""
         bar = None
         if self.bar:
-            rect = tag("rect", width=f"{100 * min(self.bar[0], 1):.1f}", height=10, class_=self.bar[1])
-            bar = tag("svg", rect, viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
+            share, kind = self.bar
+            bar = icon(swatch(kind, f"{100 * min(share, 1):.1f}"), 100, preserveAspectRatio="none")
         return tag("td", bar, self.shown, class_="name" if name else None, data_value=self.value)
 
 
@@ -46,12 +50,18 @@ def timed(ns: float) -> Cell:
 
 
 def table(
-    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], room: Room, about: str = "", *, names: int = 1
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    limits: PageLimits,
+    about: str = "",
+    *,
+    names: int = 1,
 ) -> Content:
     """A table that can be filtered and sorted; the first ``names`` columns hold names."""
     if not rows:
         return None
-    shown = rows[: room.rows]
+    shown = rows[: limits.rows]
     left = len(rows) - len(shown)
     search = tag(
         "p", tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ",
@@ -79,7 +89,7 @@ def table(
     )
 
 
-_LONG = 14  # characters that one tile has no room for
+_LONG = 14  # characters that one tile has no limits for
 
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:

@@ -195,7 +195,7 @@ def test_what_was_served_before_is_no_window_of_the_rollout_that_goes_on(run: Ru
 
 
 def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
-    from patcher.traces import states
+    from patcher.traces.folders import states
 
     measured: list[Path] = []
 

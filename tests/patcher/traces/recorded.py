@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+from patcher.traces.model import FREE, RecordedUnit
+from patcher.traces.timeline import UNKNOWN, Timeline
+
 SHARED = Path(os.environ.get("RLPATCH_TEST_SHARED") or Path(__file__).resolve().parents[4] / "shared") / "traces"
 """Real traces of real devices, where they are there: no part of the repository."""
 
@@ -265,3 +268,28 @@ def steps(count: int = 4, *, first: int = 30, late: Mapping[int, int] | None = N
 def shifted(run: Run, by: int) -> Run:
     """The same run, with the device's clock set forward."""
     return replace(run, tasks=tuple(replace(task, begin=task.begin + by, end=task.end + by) for task in run.tasks))
+
+
+MARKS = (Range("ProfilerStep#1", 0, 100), Range("ProfilerStep#2", 100, 200))
+
+
+def timeline(run: Run) -> Timeline:
+    """``run`` without a file."""
+    found = Timeline("a run", "torch")
+    for one in run.marks:
+        found.mark(one.name, one.begin, one.end, found.thread(1, one.thread))
+    for one in run.operators:
+        found.operators[found.thread(1, one.thread)].add(one.begin, one.end, found.names(one.name))
+    for task in run.tasks:
+        enqueued = UNKNOWN if task.asked is None else task.asked
+        launch = UNKNOWN if task.launch is None else task.launch
+        name, stream = found.names(task.name), found.names(f"stream {task.stream}")
+        found.tasks.add(
+            task.begin, task.end, task.kind, name, stream, enqueued, launch, UNKNOWN if enqueued == UNKNOWN else 0
+        )
+    return found
+
+
+def free_ns(unit: RecordedUnit) -> int:
+    """How long nothing ran on the device in a unit."""
+    return sum(getattr(unit, part) for part in FREE)

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from fixtures import environments
-from patcher.traces import attribution, sources
-from patcher.traces.model import PARTS, Capture, Unit
-from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, shared
+from patcher.traces import analysis, formats
+from patcher.traces.model import PARTS, RankProfile, RecordedUnit
+from tests.patcher.traces.recorded import MS, SHARED, Range, Run, Task, free_ns, shared
 
 pytestmark = pytest.mark.matrix
 
@@ -45,7 +45,7 @@ def made(seed: int) -> Run:
     return Run(tuple(sorted(tasks, key=lambda task: task.begin)), marks)
 
 
-def counted(path: Path, units: tuple[Unit, ...]) -> list[dict[str, Any]]:
+def counted(path: Path, units: tuple[RecordedUnit, ...]) -> list[dict[str, Any]]:
     """What HTA says of the whole trace, and then of each unit."""
     spans = [(unit.begin_ns // US, (unit.begin_ns + unit.device_ns) // US) for unit in units]
     python = environments.environment(environments.HTA)
@@ -54,8 +54,8 @@ def counted(path: Path, units: tuple[Unit, ...]) -> list[dict[str, Any]]:
     return list(json.loads(done.stdout))
 
 
-def check(path: Path) -> Capture:
-    capture = attribution.attributed(sources.read(path)).capture
+def check(path: Path) -> RankProfile:
+    capture = analysis.attributed(formats.read(path)).profile
     whole, *spans = counted(path, capture.units)
     for unit, span in zip(capture.units, spans, strict=True):
         agrees(unit, span)
@@ -66,7 +66,7 @@ def check(path: Path) -> Capture:
     return capture
 
 
-def agrees(unit: Unit, span: dict[str, Any]) -> None:
+def agrees(unit: RecordedUnit, span: dict[str, Any]) -> None:
     """HTA's parts overlap, and ours do not: a copy beside anything else is no part of its own."""
     us: dict[frozenset[str], int] = {frozenset(name.split(" overlapping ")): us for name, us in span["types"].items()}
 
@@ -81,9 +81,9 @@ def agrees(unit: Unit, span: dict[str, Any]) -> None:
     assert unit.compute_ns + unit.overlap_ns == US * parts["compute_time(us)"]
     assert unit.communication_ns + unit.copy_ns == US * parts["non_compute_time(us)"]
     # It ends where the last kernel does, and a unit where the next one begins: the gap between both is ours alone.
-    assert unit.device_ns - unit.free_ns == US * (parts["kernel_time(us)"] - parts["idle_time(us)"])
+    assert unit.device_ns - free_ns(unit) == US * (parts["kernel_time(us)"] - parts["idle_time(us)"])
     gap = unit.device_ns - US * parts["kernel_time(us)"]
-    assert unit.free_ns == US * parts["idle_time(us)"] + gap
+    assert free_ns(unit) == US * parts["idle_time(us)"] + gap
     assert gap >= 0
     communication = unit.overlap_ns + unit.communication_ns
     assert span["hidden"] == pytest.approx(unit.overlap_ns / communication * 100, abs=0.006), "it has two digits"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from fixtures import environments
-from patcher.traces import attribution, checks, findings, recipes, sources
+from patcher.traces import analysis, folders, formats
+from patcher.traces.analysis import ranks
+from patcher.traces.tools import recipes
 from tests.patcher.traces.recorded import SHARED, shared
 
 pytestmark = [shared, pytest.mark.engine]
@@ -24,19 +26,19 @@ def test_the_times_of_a_cluster_are_those_of_the_report(tmp_path: Path) -> None:
     for place in (folder, *filter(Path.is_dir, folder.rglob("*"))):
         place.chmod(0o755)  # the shared ones may only be read
     exe = environments.environment(environments.MSPROF_ANALYZE).with_name(recipes.PROGRAM)
-    (left,) = recipes.run(str(exe), folder, [RECIPE], patience=300, told=lambda _: None)
+    (left,) = recipes.run(str(exe), folder, [RECIPE], patience=300, done=lambda _: None)
     (file,) = left.files
     with closing(sqlite3.connect(file)) as database:
         database.row_factory = sqlite3.Row
         rows = {row["rank"]: row for row in database.execute("SELECT * FROM ClusterTimeSummary")}
     captures = []
-    for path in sources.find(folder):
-        timeline = sources.read(path)
-        captures.append(checks.checked(timeline, attribution.attributed(timeline)))
-    ranks, exact = findings.met(captures)
+    for path in folders.readable(folder):
+        timeline = formats.read(path)
+        captures.append(analysis.checked(timeline, analysis.attributed(timeline)))
+    found, exact = ranks.met(captures)
     assert exact
     assert sorted(rows) == [capture.rank for capture in captures] == [0, 1]
-    for capture, met in zip(captures, ranks, strict=True):
+    for capture, met in zip(captures, found, strict=True):
         (unit,) = capture.units
         told = {
             "step": unit.number,

@@ -19,10 +19,11 @@ import pytest
 from fixtures import environments
 from patcher.commands import tracing
 from patcher.errors import Problem
-from patcher.traces import chrome_files, database, folders, names, npu_folders, sources, states
-from patcher.traces.folders import Capture
+from patcher.traces import folders, names
+from patcher.traces.folders import RecordedTrace, TraceGroup, groups, npu_folders, states, walk
+from patcher.traces.formats import chrome, database
 from patcher.traces.names import OUTPUT
-from patcher.traces.states import Trace
+from patcher.traces.sidecar import UnitWindow
 from tests.patcher.traces.conftest import RECORDING
 from tests.patcher.workers.maker import ended
 
@@ -49,7 +50,7 @@ def test_whole(recorded: Path) -> None:
 @pytest.mark.engine
 def test_a_full_disk(recorded: Path) -> None:
     """Of torch.profiler: a file that could not grow, and one that could not begin."""
-    cut, empty = folders.captures(recorded / "torch" / "full")[0].traces
+    cut, empty = folders.trace_groups(recorded / "torch" / "full")[0].traces
     assert (cut.state, cut.size, cut.why) == (states.CUT, 3000, "its JSON ends in the middle")
     assert (empty.state, empty.size) == (states.EMPTY, 0)
 
@@ -63,7 +64,7 @@ def test_a_disk_that_is_full(npu_python: Path, small_disk) -> None:
     seen = [(row["stage"], row["state"]) for row in rows(disk)]
     assert seen[:2] == [("rollout", states.WHOLE), ("compute-log-prob", states.CUT)]
     assert {state for _, state in seen[2:]} <= {states.EMPTY}, "what followed found no room at all"
-    (cut,) = (capture.first for capture in folders.captures(disk) if capture.state == states.CUT)
+    (cut,) = (capture.first for capture in folders.trace_groups(disk) if capture.state == states.CUT)
     assert cut.why == "its JSON ends in the middle"
     assert shutil.disk_usage(disk).free == 0
 
@@ -74,7 +75,7 @@ def test_a_full_disk_of_torch_npu(npu_python: Path, tmp_path: Path, pytestconfig
         pytest.skip("--thorough: it imports torch_npu once more")
     words = [str(npu_python), str(RECORDING), "npu", str(tmp_path), "FULL"]
     subprocess.run(words, env=environments.variables(), capture_output=True)
-    (capture,) = folders.captures(tmp_path / "full")
+    (capture,) = folders.trace_groups(tmp_path / "full")
     assert (capture.state, capture.first.why) == (states.CUT, "profiler_info.json is not whole")
 
 
@@ -106,7 +107,7 @@ def test_cut_off_anywhere(recorded: Path, tmp_path: Path, name: str) -> None:
         copy = tmp_path / path.name
         copy.write_bytes(data[:end])
         os.utime(copy, (1, 1))
-        trace = folders.look(copy)
+        trace = folders.inspect(copy)
         assert trace.state == (states.CUT if end else states.EMPTY), end
         seen.add(trace.steps)
     assert seen >= ({None, (), (3,), (3, 4)} if path.suffix == ".json" else {None, (), (3, 4)})
@@ -118,7 +119,7 @@ def test_gzip_files_behind_each_other_and_one_that_unpacks_to_much(tmp_path: Pat
     path = tmp_path / "a_dp0_rank0_7.1.pt.trace.json.gz"
     path.write_bytes(gzip.compress(head) + gzip.compress(b" " * 50_000_000) + gzip.compress(tail) + bytes(512))
     tracemalloc.start()
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert (trace.state, trace.steps) == (states.WHOLE, (3, 4))
@@ -142,7 +143,7 @@ def test_a_trace_without_its_end_is_still_written_or_was_cut(
     path = tmp_path / f"{host or here}_dp0_rank0_{os.getpid() if lives else ended()}.7.pt.trace.json"
     path.write_text('{"traceEvents": [{"ph": "X"}')
     os.utime(path, (time.time() - age_s * 100,) * 2)
-    assert folders.look(path).state == state
+    assert folders.inspect(path).state == state
 
 
 @pytest.mark.parametrize(
@@ -184,12 +185,12 @@ def test_a_cut_off_trace_is_still_written_by_a_process_that_lives(recorded: Path
     running = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     copy = tmp_path / f"{host}_dp0_rank0_{running.pid}.{rest.partition('.')[2]}"
     copy.write_bytes(path.read_bytes()[:-9])
-    assert folders.look(copy).state == states.WRITING
+    assert folders.inspect(copy).state == states.WRITING
     os.utime(copy, (time.time() - 3600,) * 2)  # it has the process's number, and was there before it
-    assert folders.look(copy).state == states.CUT
+    assert folders.inspect(copy).state == states.CUT
     running.communicate(b"\n")
     os.utime(copy)
-    assert folders.look(copy).state == states.CUT
+    assert folders.inspect(copy).state == states.CUT
 
 
 @pytest.mark.engine
@@ -197,9 +198,9 @@ def test_on_another_host_the_age_decides(recorded: Path, tmp_path: Path) -> None
     (path,) = (recorded / "torch").glob("*.gz")
     copy = tmp_path / "elsewhere_dp0_rank0_7.1795321056549676893.pt.trace.json.gz"
     copy.write_bytes(path.read_bytes()[:-9])
-    assert folders.look(copy).state == states.WRITING
+    assert folders.inspect(copy).state == states.WRITING
     os.utime(copy, (1, 1))
-    assert folders.look(copy).state == states.CUT
+    assert folders.inspect(copy).state == states.CUT
 
 
 # ---------------------------------------------------------------- doctored folders
@@ -243,11 +244,11 @@ DATABASE = b"SQLite format 3\0" + (4096).to_bytes(2, "big") + bytes(10) + (2).to
     ],
 )
 def test_half_parsed(tmp_path: Path, files: dict[str, str | bytes | None], why: str) -> None:
-    trace = folders.look(parsed(tmp_path / NPU.format(0, 1), **files))
+    trace = folders.inspect(parsed(tmp_path / NPU.format(0, 1), **files))
     assert (trace.state == states.HALF_PARSED) == bool(why)
     assert why in trace.why
     assert trace.steps == (3, 4)
-    assert trace.asked == (3, 5)
+    assert trace.extent == (3, 5)
 
 
 def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -> None:
@@ -255,15 +256,15 @@ def test_device_data_without_a_table_of_kernels_is_half_parsed(tmp_path: Path) -
     data = path / "PROF_000001_20261122041741000_ABC" / "device_0" / "data"
     data.mkdir(parents=True)
     (data / "ts.slice_0").write_bytes(b"x")
-    assert folders.look(path).why == "the device left data, and there is no kernel_details.csv"
+    assert folders.inspect(path).why == "the device left data, and there is no kernel_details.csv"
     (path / OUTPUT / "kernel_details.csv").write_text("Name\n")
-    assert folders.look(path).state == states.WHOLE
+    assert folders.inspect(path).state == states.WHOLE
 
 
 def test_what_an_analyse_that_was_killed_left(tmp_path: Path) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
     shutil.copytree(path / OUTPUT, path / npu_folders.BEFORE)
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     assert trace.state == states.HALF_PARSED
     assert npu_folders.BEFORE in trace.why
 
@@ -287,10 +288,10 @@ def emptied(path: Path) -> None:
 def test_recorded_and_not_parsed(tmp_path: Path, doctored, state: str) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
     shutil.rmtree(path / OUTPUT)
-    assert folders.look(path).state == states.NOT_PARSED
+    assert folders.inspect(path).state == states.NOT_PARSED
     doctored(path)
-    assert folders.look(path).state == state
-    assert Capture((folders.look(path),)).command == ""
+    assert folders.inspect(path).state == state
+    assert TraceGroup((folders.inspect(path),)).next_command == ""
 
 
 @pytest.mark.parametrize(
@@ -338,12 +339,12 @@ def test_report_takes_the_same_for_a_trace(
     """But for a database alone, which `traces` knows by its folder."""
     path = tmp_path / name
     os.mkfifo(path) if content is None else path.write_bytes(content)
-    assert folders.find(tmp_path) == ([path] if taken else [])
+    assert walk.recorded(tmp_path) == ([path] if taken else [])
     if taken is False:
         with pytest.raises(Problem, match="no trace lies in"):
-            sources.find(tmp_path)
+            folders.readable(tmp_path)
     else:
-        assert sources.find(tmp_path) == [path]
+        assert folders.readable(tmp_path) == [path]
 
 
 def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
@@ -355,8 +356,8 @@ def test_a_trace_without_events_is_empty(tmp_path: Path) -> None:
 def test_a_file_that_is_named_and_holds_no_json(tmp_path: Path, content: str) -> None:
     """What `report` refuses is not to be called a trace that was cut, with that `report` to type next."""
     (tmp_path / "page").write_text(content)
-    (capture,) = folders.captures(tmp_path / "page")
-    assert (capture.state, capture.first.why, capture.command) == (states.EMPTY, "it holds no JSON", "")
+    (capture,) = folders.trace_groups(tmp_path / "page")
+    assert (capture.state, capture.first.why, capture.next_command) == (states.EMPTY, "it holds no JSON", "")
 
 
 @pytest.mark.parametrize("content", [" ", "\n ", "\ufeff", " {"])
@@ -371,10 +372,10 @@ def test_tables_that_were_copied_without_what_was_recorded(tmp_path: Path) -> No
     """There is no profiler_info then: it is not that torch_npu was killed, and `report` reads it."""
     path = tmp_path / "elsewhere_77_20261122041741276_ascend_pt"
     shutil.copytree(parsed(tmp_path / "whole" / NPU.format(0, 1)) / OUTPUT, path / OUTPUT)
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     assert (trace.state, trace.exports, trace.steps) == (states.FOREIGN, ("text",), (3, 4))
     (path / OUTPUT / "trace_view.json").unlink()
-    assert folders.look(path).state == states.EMPTY
+    assert folders.inspect(path).state == states.EMPTY
 
 
 def test_torch_npu_by_another_tool(tmp_path: Path) -> None:
@@ -390,7 +391,7 @@ def test_the_steps_of_a_database(tmp_path: Path, steps: tuple[int, ...] | None, 
     with closing(sqlite3.connect(path / OUTPUT / "ascend_pytorch_profiler_3.db")) as database, database:
         database.execute(f"CREATE TABLE {'STEP_TIME' if steps else 'OTHER'} (id INTEGER)")
         database.executemany("INSERT INTO STEP_TIME VALUES (?)", [(step,) for step in steps or ()]) if steps else None
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     assert (trace.state, trace.steps, trace.exports, trace.raw) == (states.WHOLE, found, ("db",), False)
 
 
@@ -400,7 +401,7 @@ def test_a_damaged_archive_is_cut_off(tmp_path: Path) -> None:
     data[2000:2100] = bytes(100)
     path.write_bytes(data)
     os.utime(path, (1, 1))
-    assert "cannot be read" in folders.look(path).why
+    assert "cannot be read" in folders.inspect(path).why
 
 
 @pytest.mark.parametrize(
@@ -414,7 +415,7 @@ def test_a_damaged_archive_is_cut_off(tmp_path: Path) -> None:
 def test_the_rank_that_torch_writes_itself(tmp_path: Path, text: str, rank: int | None, world: int | None) -> None:
     path = tmp_path / "vm_7.1.pt.trace.json"
     path.write_text(f'{{{text}"traceEvents": [{{"ph": "X"}}]}}')
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     assert (trace.rank, trace.world) == (rank, world)
 
 
@@ -446,12 +447,12 @@ def test_what_a_name_tells(tmp_path: Path, name: str, known: dict[str, object], 
         parsed(path)
     else:
         path.write_text('{"traceEvents": [{"ph": "X"}]}')
-    trace = folders.look(path)
+    trace = folders.inspect(path)
     assert {key: getattr(trace, key) for key in known} == known
     assert (trace.ours, trace.state) == (True, states.WHOLE)
 
 
-def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **more: object) -> Trace:
+def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **more: object) -> RecordedTrace:
     path = Path(f"/t/host_dp0_rank{rank}_{more.get('pid', 7)}.{ended}")
     known = {
         "ours": True,
@@ -459,10 +460,11 @@ def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **m
         "ended": ended,
         "steps": (30, 31),
         "stage": "rollout",
-        "asked": (30, 32),
+        "window": UnitWindow((30, 32)),
+        "extent": (30, 32),
         **more,
     }
-    return Trace(path, "torch", state, 10, **known)  # type: ignore[arg-type]
+    return RecordedTrace(path, "torch", state, 10, **known)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -472,20 +474,20 @@ def trace(rank: int | None = 0, ended: float = 0, state: str = states.WHOLE, **m
         ((trace(1, 5), trace(0, 6), trace(0, 70), trace(1, 71)), [[0, 1], [0, 1]]),
         ((trace(0), trace(0, stage="update-policy")), [[0], [0]]),
         ((trace(0, step=1), trace(1, step=1), trace(0, step=2)), [[0, 1], [0]]),
-        ((trace(0, asked=(1, 2)), trace(1)), [[0], [1]]),
+        ((trace(0, window=UnitWindow((1, 2))), trace(1)), [[0], [1]]),
         ((trace(0, host="a"), trace(0, host="b")), [[0, 0]]),  # replicas that do not know of each other
         ((trace(0, replica=0), trace(0, replica=3)), [[0, 0]]),  # those of verl, on one host
         ((trace(None), trace(None)), [[None], [None]]),
         ((trace(0, ours=False), trace(1, ours=False)), [[0], [1]]),
     ],
 )
-def test_captures(traces: tuple[Trace, ...], captures: list[list[int | None]]) -> None:
-    assert [[one.rank for one in capture.traces] for capture in folders.grouped(traces)] == captures
+def test_captures(traces: tuple[RecordedTrace, ...], captures: list[list[int | None]]) -> None:
+    assert [[one.rank for one in capture.traces] for capture in groups.grouped(traces)] == captures
 
 
 def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
     for worst in (states.CUT, states.KILLED, states.HALF_PARSED, states.NOT_PARSED, states.WRITING):
-        assert Capture((trace(0), trace(1, state=worst), trace(2))).state == worst
+        assert TraceGroup((trace(0), trace(1, state=worst), trace(2))).state == worst
     assert set(states.WORST) == set(states.STATES)
 
 
@@ -502,7 +504,7 @@ def test_a_capture_is_as_bad_as_its_worst_trace() -> None:
     ],
 )
 def test_what_was_got(asked, units, text: str) -> None:
-    assert tracing.got(units, asked) == text
+    assert groups.got(units, asked) == text
 
 
 @pytest.mark.parametrize(
@@ -518,13 +520,13 @@ def test_what_was_got(asked, units, text: str) -> None:
 )
 def test_ranks_found_of_those_asked(found, asked: str, world, text: str) -> None:
     traces = [trace(rank, ranks=asked, world=world) for rank in found or (None,)]
-    assert tracing.ranks(Capture(tuple(traces))) == text
+    assert groups.ranks(TraceGroup(tuple(traces))) == text
 
 
 def test_units_are_those_that_every_rank_has() -> None:
     traces = (trace(0, steps=(1, 2, 3)), trace(1, steps=(2, 3)), trace(2, steps=None))
-    assert Capture(traces).steps == (2, 3)
-    assert Capture(traces[2:]).steps is None
+    assert TraceGroup(traces).steps == (2, 3)
+    assert TraceGroup(traces[2:]).steps is None
 
 
 NAME = "h_dp0_rank0_7.1.pt.trace.json"
@@ -570,7 +572,7 @@ def test_an_open_window(tmp_path: Path) -> None:
 def test_a_schedule_that_is_none(tmp_path: Path, info: str) -> None:
     path = parsed(tmp_path / NPU.format(0, 1))
     (path / "profiler_info_3.json").write_text(info)
-    assert folders.look(path).asked is None
+    assert folders.inspect(path).window is None
 
 
 def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -578,8 +580,8 @@ def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "a_dp0_rank0_7.1.pt.trace.json"
     path.write_text(f'{{"traceEvents": [{names}{{}}]}}')
     for size in range(1, 90):
-        monkeypatch.setattr(chrome_files, "_BLOCK", size)
-        assert folders.look(path).steps == (3, 44, 555, 123456789012), size
+        monkeypatch.setattr(chrome, "_SCAN", size)
+        assert folders.inspect(path).steps == (3, 44, 555, 123456789012), size
 
 
 # ---------------------------------------------------------------- the command

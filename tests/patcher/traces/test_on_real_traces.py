@@ -9,26 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from patcher.traces import attribution, checks, findings, sources
-from patcher.traces.attribution import Attribution
-from patcher.traces.model import Capture
+from patcher.traces import analysis, folders, formats
+from patcher.traces.analysis import ranks
+from patcher.traces.analysis.attribution import Attribution
+from patcher.traces.model import RankProfile
 from patcher.traces.timeline import Timeline
-from tests.patcher.traces.recorded import SHARED, shared
+from tests.patcher.traces.recorded import SHARED, free_ns, shared
 
 pytestmark = shared
 NPU, GPU = SHARED / "npu", SHARED / "gpu"
 
 
 def attributed(path: Path) -> Attribution:
-    (found,) = sources.find(path)
-    return attribution.attributed(sources.read(found))
+    (found,) = folders.readable(path)
+    return analysis.attributed(formats.read(found))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize(("form", "within"), [("text", 200), ("db", 0)])
 def test_the_vendor_counts_the_same(form: str, rank: int, within: int) -> None:
     """torch_npu's own arithmetic: in text its times are floats, in db whole nanoseconds."""
-    found = attributed(NPU / f"{form}-level1" / f"rank{rank}_ascend_pt").capture
+    found = attributed(NPU / f"{form}-level1" / f"rank{rank}_ascend_pt").profile
     assert found.vendor is not None
     for unit in found.units:
         vendor = found.vendor[str(unit.number)]
@@ -36,7 +37,7 @@ def test_the_vendor_counts_the_same(form: str, rank: int, within: int) -> None:
         assert unit.overlap_ns == pytest.approx(vendor["overlapped_ns"], abs=within)
         assert unit.communication_ns == pytest.approx(vendor["communication_not_overlapped_ns"], abs=within)
         assert unit.communication_ns + unit.overlap_ns == pytest.approx(vendor["communication_ns"], abs=within)
-        assert unit.free_ns + unit.copy_ns == pytest.approx(vendor["free_ns"], abs=within)
+        assert free_ns(unit) + unit.copy_ns == pytest.approx(vendor["free_ns"], abs=within)
         assert unit.device_ns == pytest.approx(vendor["stage_ns"], abs=within)
 
 
@@ -48,15 +49,15 @@ def test_the_vendor_computes_each_kernel_as_long(rank: int) -> None:
         for row in csv.DictReader(rows):
             if not row["Name"].startswith("hcom_"):
                 known.setdefault(row["Type"], []).append(float(row["Duration(us)"]))
-    found = {kernel.name: kernel for kernel in attributed(folder).capture.kernels if kernel.kind == "compute"}
+    found = {kernel.name: kernel for kernel in attributed(folder).profile.kernels if kernel.kind == "compute"}
     assert {name: kernel.calls for name, kernel in found.items()} == {name: len(times) for name, times in known.items()}
     for name, times in known.items():
         assert found[name].ns / 1000 == pytest.approx(sum(times), abs=0.001 * len(times) + 0.0005)
 
 
 def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
-    captures = [checks.checked(*_read(NPU / "text-level1" / f"rank{rank}_ascend_pt")) for rank in (0, 1)]
-    (first, _), exact = findings.met(captures)
+    captures = [analysis.checked(*_read(NPU / "text-level1" / f"rank{rank}_ascend_pt")) for rank in (0, 1)]
+    (first, _), exact = ranks.met(captures)
     output = NPU / "text-level1" / "rank0_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
     (step,) = json.loads((output / "communication.json").read_text()).values()
     told = sum(
@@ -70,9 +71,9 @@ def test_waiting_for_ranks_is_the_vendors_synchronisation_time() -> None:
 
 
 def _read(path: Path) -> tuple[Timeline, Attribution]:
-    (found,) = sources.find(path)
-    timeline = sources.read(found)
-    return timeline, attribution.attributed(timeline)
+    (found,) = folders.readable(path)
+    timeline = formats.read(found)
+    return timeline, analysis.attributed(timeline)
 
 
 @pytest.mark.parametrize("name", ["tracelens-mi300-qwen.json.gz"])
@@ -81,7 +82,7 @@ def test_units_end_where_kineto_says_that_they_do(name: str) -> None:
     known = {
         one["name"]: one for one in events if one.get("cat") == "gpu_user_annotation" and "ProfilerStep#" in one["name"]
     }
-    for unit in attributed(GPU / name).capture.units:
+    for unit in attributed(GPU / name).profile.units:
         begin, length = (round(known[unit.name][key] * 1000) for key in ("ts", "dur"))
         assert abs(unit.begin_ns - begin) <= 1
         assert abs(unit.begin_ns + unit.device_ns - begin - length) <= 1
@@ -99,7 +100,7 @@ LINKED = [
 def test_every_task_of_a_unit_has_its_launch_and_belongs_to_one(name: str) -> None:
     found = attributed(GPU / name)
     assert found.launches.linked == found.launches.tasks
-    assert sum(unit.kernels for unit in found.capture.units) == sum(kernel.calls for kernel in found.capture.kernels)
+    assert sum(unit.kernels for unit in found.profile.units) == sum(kernel.calls for kernel in found.profile.kernels)
 
 
 def unions(path: Path, begin: int, end: int) -> tuple[int, int, int]:
@@ -117,11 +118,11 @@ def unions(path: Path, begin: int, end: int) -> tuple[int, int, int]:
 @pytest.mark.parametrize("name", LINKED[1:3])
 def test_the_parts_are_unions_of_what_ran(name: str) -> None:
     """Traces in whole microseconds, on which HTA's temporal breakdown is right to the microsecond, too."""
-    units = attributed(GPU / name).capture.units
+    units = attributed(GPU / name).profile.units
     for unit in units[1:2]:
         begin = unit.begin_ns // 1000
         busy, computing, both = unions(GPU / name, begin, begin + unit.device_ns // 1000)
-        assert unit.device_ns - unit.free_ns == busy * 1000
+        assert unit.device_ns - free_ns(unit) == busy * 1000
         assert unit.compute_ns + unit.overlap_ns == computing * 1000
         assert unit.overlap_ns == both * 1000
 
@@ -135,7 +136,7 @@ ENGINES = {
 
 @pytest.mark.parametrize(("name", "load"), ENGINES.items())
 def test_replayed_graphs_are_of_the_step_that_replayed_them(name: str, load: tuple[int, int, int | None]) -> None:
-    found: Capture = attributed(GPU / "tracelens-inference" / name).capture
+    found: RankProfile = attributed(GPU / "tracelens-inference" / name).profile
     (unit,) = found.units
     assert (unit.requests, unit.tokens, unit.context) == load
     assert unit.kernels > 400

@@ -16,29 +16,30 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fixtures import browser
-from patcher.traces import markup, page
+from patcher.traces import page
 from patcher.traces.model import (
     KINDS,
     PARTS,
-    Capture,
-    Change,
     Check,
     Collective,
     Comparison,
-    Finding,
+    Diagnosis,
     Kernel,
     Lanes,
     Module,
     Operator,
-    Part,
+    PartChange,
     Rank,
-    Report,
+    RankProfile,
+    RecordedUnit,
     Side,
     Span,
-    Unit,
+    TimeChange,
+    TraceReport,
     Verdict,
 )
-from patcher.traces.page import drawings
+from patcher.traces.page import drawings, markup, svg
+from patcher.traces.sidecar import parsed
 from tests.matrix import examples
 
 MS = 1_000_000
@@ -57,47 +58,49 @@ HOSTILE = (
 )
 
 
-def unit(number: int, *, scale: int = 1, load: int | None = None) -> Unit:
+def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUnit:
     parts = (40, 5, 10, 2, 9, 3, 1)
     times: dict[str, Any] = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
     phases = {"forward": 30 * MS, "backward": 20 * MS, "optimizer": MS}
-    return Unit(number, 68 * MS, 900, **times, phases=phases, requests=load, context=load and load * 100, tokens=load)
+    return RecordedUnit(
+        number, 68 * MS, 900, **times, phases=phases, requests=load, context=load and load * 100, tokens=load
+    )
 
 
 def capture(
     name: str = "aten::mm", *, rank: int | None = 0, units: int = 12, kernels: int = 12, slow: int = 3
-) -> Capture:
+) -> RankProfile:
     draw = Random(rank)
     spans = tuple(Span(at * MS, MS // 2, KINDS[at % 3], name, at < 60, 2) for at in range(70))
-    return Capture(
+    return RankProfile(
         source=f"/data/{name}", form="torch", rank=rank, device=name,
         units=tuple(unit(30 + at, scale=slow if at == 5 else 1, load=8 + at // 4) for at in range(units)),
         kernels=tuple(Kernel(f"{name} {at}", KINDS[at % 3], 12 + at, (kernels - at) * MS, MS) for at in range(kernels)),
         operators=tuple(Operator(f"{name} {at}", 12, 24, (9 - at) * MS, at * MS) for at in range(9)),
         modules=(Module(name, 12, 24, 9 * MS, MS),),
         checks=(Check(name, True, name), Check("kernel-count", False, name)),
-        facts={"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True},
+        metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
         vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
         lanes=(Lanes(31, "median", 70 * MS, {name: spans, "another stream": spans[:9]}), Lanes(35, name, 210 * MS, {"1": spans})),
         collectives=tuple(Collective(name, at, name, draw.randint(1, 9) * MS) for at in range(4)),
     )  # fmt: skip
 
 
-def report(name: str = "aten::mm", ranks: int = 1, **more: int) -> Report:
+def report(name: str = "aten::mm", ranks: int = 1, **more: int) -> TraceReport:
     captures = tuple(capture(name, rank=rank, **more) for rank in range(ranks))
     findings = (
-        Finding(name, "problem", name, 8 * MS, name, name, name, captures[-1].source),
-        Finding("b", name, name, None, ""),
+        Diagnosis(name, "problem", name, 8 * MS, name, name, name, captures[-1].source),
+        Diagnosis("b", name, name, None, ""),
     )
     met = tuple(Rank(rank or None, name, 12, 70 * MS, 4, rank * MS, MS, rank) for rank in range(ranks))
-    return Report(captures, findings, Verdict(name, name, name, (name,)), met if ranks > 1 else ())
+    return TraceReport(captures, findings, Verdict(name, name, name, (name,)), met if ranks > 1 else ())
 
 
 def comparison(name: str = "aten::mm", **more: object) -> Comparison:
     sides = (Side((name, "b"), "torch", name, (70 * MS,) * 12), Side((name,), "ascend-db", name, (66 * MS,) * 11))
-    parts = (Part("compute_ns", 40 * MS, 43 * MS), Part(name, 30 * MS, 23 * MS))
+    parts = (PartChange("compute_ns", 40 * MS, 43 * MS), PartChange(name, 30 * MS, 23 * MS))
     states = ("new", "gone", "slower", "faster", "more often", "alike")
-    kernels = tuple(Change(f"{name} {at}", name, state, at, 2, at * MS, 3 * MS) for at, state in enumerate(states))
+    kernels = tuple(TimeChange(f"{name} {at}", at * MS, 3 * MS, name, state, at, 2) for at, state in enumerate(states))
     known = {"change": (-6 * MS, -4 * MS, -2 * MS), "parts": parts, "kernels": kernels, "modules": kernels[:2], **more}
     return Comparison(*sides, (70 * MS, 66 * MS), notes=(name,), reports=((capture(name),), (capture(name),)), **known)  # type: ignore[arg-type]
 
@@ -249,7 +252,7 @@ def test_the_numbers_of_the_tables():
         ("x 1", None, None), ("0.667", "8000000", "88.9"), ("2.0", "24", None), ("1.0", "12", None), ("0.083", "1000000", None)
     ]  # fmt: skip
     on_host = replace(capture("x"), units=tuple(replace(unit(30 + at), **dict.fromkeys(PARTS, 0)) for at in range(12)))  # type: ignore[arg-type]
-    assert cells(page.page(Report((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
+    assert cells(page.page(TraceReport((on_host,), (), Verdict("a verdict"))), "Operators", 1) == [
         ("x 1", None, None), ("0.083", "1000000", None), ("1.0", "12", None)
     ]  # fmt: skip
 
@@ -265,8 +268,8 @@ def test_tasks_are_drawn_where_they_ran_and_within_their_unit():
         Span(90 * MS, 20 * MS, "odd", "behind", True),
     )  # fmt: skip
     made = replace(capture("x"), lanes=(Lanes(31, "median", 100 * MS, {"7": spans}),))
-    text = drawn(page.page(Report((made,), (), Verdict("a verdict"))), "On the device")
-    left, across = drawings._LEFT, (drawings._WIDTH - drawings._LEFT) / 100
+    text = drawn(page.page(TraceReport((made,), (), Verdict("a verdict"))), "On the device")
+    left, across = drawings._LEFT, (svg.WIDTH - drawings._LEFT) / 100
     found = re.findall(
         r'<rect x="([\d.-]+)" y="0" width="([\d.]+)"[^>]* class="([^"]*)"><title>(.*?)\n(.*?)</title>', text
     )
@@ -284,7 +287,11 @@ def test_bars_have_the_numbers_that_there_is_room_for(units: int, numbers: list[
 
 
 def test_what_did_not_change_is_no_step_of_the_waterfall():
-    parts = (Part("compute_ns", 40 * MS, 43 * MS), Part("copy_ns", 0, 0), Part("overlap_ns", 30 * MS, 23 * MS))
+    parts = (
+        PartChange("compute_ns", 40 * MS, 43 * MS),
+        PartChange("copy_ns", 0, 0),
+        PartChange("overlap_ns", 30 * MS, 23 * MS),
+    )
     text = drawn(page.compared(comparison("x", parts=parts)), "Where the difference comes from")
     assert re.findall(r'<rect [^>]*class="(\w+)"', text) == ["total", "slower", "faster", "total"]
     assert "\N{MINUS SIGN}7.00 ms" in text
@@ -292,8 +299,8 @@ def test_what_did_not_change_is_no_step_of_the_waterfall():
 
 def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
-    units = tuple(Unit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
-    text = Seen(page.page(Report((Capture("a", "torch", 0, "CPU", units),)))).text
+    units = tuple(RecordedUnit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
+    text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
     assert "Nothing ran on a device." in text
     assert "median unit time on the host9.00 ms" in text
     assert "computing" not in text
@@ -329,11 +336,13 @@ def test_what_a_comparison_says(change, verdict):
 def test_nothing_to_show_is_a_page_too():
     none = Side((), "torch", "", ())
     for text in (
-        page.page(Report(())),
-        page.page(Report((Capture("a", "torch", None, "", ()),))),
+        page.page(TraceReport(())),
+        page.page(TraceReport((RankProfile("a", "torch", None, "", ()),))),
         page.compared(Comparison(none, none, (0, 0), None)),
-        page.compared(Comparison(none, none, (0, 0), (0, 0, 0), (Part("compute_ns", 0, 0),))),
-        page.page(Report((Capture("a", "torch", None, "", (Unit(1, 0, 0),), (Kernel("k", "odd", 0, 0),)),))),
+        page.compared(Comparison(none, none, (0, 0), (0, 0, 0), (PartChange("compute_ns", 0, 0),))),
+        page.page(
+            TraceReport((RankProfile("a", "torch", None, "", (RecordedUnit(1, 0, 0),), (Kernel("k", "odd", 0, 0),)),))
+        ),
     ):
         shape(text)
 
@@ -347,7 +356,7 @@ def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
         )
         for rank, row in enumerate(((10, 3), (4, 9)))
     )  # fmt: skip
-    text = Seen(page.page(Report(captures, (), Verdict("a verdict")))).text
+    text = Seen(page.page(TraceReport(captures, (), Verdict("a verdict")))).text
     assert "allReduce586#3014.00 ms10.00 ms6.00 msrank 1" in text
     assert "allReduce586#3113.00 ms9.00 ms6.00 msrank 0" in text
 
@@ -355,7 +364,7 @@ def test_a_collective_is_met_by_the_ranks_in_its_own_unit():
 def test_what_ran_on_no_device_has_the_columns_of_the_host():
     none: dict[str, Any] = dict.fromkeys(PARTS, 0)
     units = tuple(replace(unit(30 + at), **none) for at in range(3))
-    text = Seen(page.page(Report((replace(capture(), units=units),), (), Verdict("a verdict")))).text
+    text = Seen(page.page(TraceReport((replace(capture(), units=units),), (), Verdict("a verdict")))).text
     assert "Nothing ran on a device: the line is how long each was on the host." in text
     assert "ms on the host per unit" in text
     assert "ms of kernels per unit" not in text
@@ -373,14 +382,14 @@ def test_details_give_way_before_the_page_grows_too_large():
 
 def test_the_page_of_many_units_does_not_add_them_all_up_for_each(monkeypatch):
     """A rollout's thousands of units take thousands of steps, not millions."""
-    asked: list[Capture] = []
-    total = vars(Capture)["total_ns"].fget
+    asked: list[RankProfile] = []
+    total = vars(RankProfile)["total_ns"].fget
 
-    def counted(capture: Capture) -> int:
+    def counted(capture: RankProfile) -> int:
         asked.append(capture)
         return int(total(capture))
 
-    monkeypatch.setattr(Capture, "total_ns", property(counted))
+    monkeypatch.setattr(RankProfile, "total_ns", property(counted))
     counts = []
     for units in (20, 200):
         asked.clear()

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from patcher.cli import rlpatch
-from patcher.traces import sources
+from patcher.traces import formats
 from tests.patcher.traces.recorded import MS, Range, Run, Task, steps
 from tests.patcher.workers.maker import ROLLOUT
 
@@ -101,7 +101,7 @@ def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypat
     def broken(_path: Path) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(sources, "read", broken)
+    monkeypatch.setattr(formats, "read", broken)
     result = typed("report", trace)
     assert result.exit_code == 5
     assert result.stderr.endswith("next: copy it to another disk, and name the copy\n")
@@ -562,7 +562,7 @@ def test_without_msprof_analyze_the_comparison_stands_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = steps(4).torch(tmp_path / "a.json")
-    monkeypatch.setattr("patcher.traces.recipes.program", lambda *words: "")
+    monkeypatch.setattr("patcher.traces.tools.recipes.program", lambda *words: "")
     result = typed("compare", path, path, "--msprof-analyze")
     assert result.exit_code == 5
     assert "msprof-analyze is not installed" in result.stderr

@@ -1,0 +1,237 @@
+"""What each nanosecond of a unit was: a timeline made into a profile.
+
+One walk over the tasks in the order of their begin gives every nanosecond to one of seven parts, so they add up to the
+unit exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
+from typing import NamedTuple
+
+from patcher.traces import model
+from patcher.traces.analysis.hosts import HostSums
+from patcher.traces.analysis.segments import DeviceWindow, Split, split
+from patcher.traces.sidecar import UnitMetadata
+from patcher.traces.timeline import UNKNOWN, Timeline
+
+PROMPT_NS = 20_000
+"""A kernel that starts within this time of its launch: the guides' near-vertical line between both."""
+
+EARLY_NS = 10_000
+"""A kernel that starts this long before its launch: the clocks of host and device were not aligned well."""
+
+_PIXELS = 1200
+"""Spans that are nearer to each other than this part of their unit are drawn as one."""
+
+_COMPUTE, _COMMUNICATION, _COPY = (model.KINDS.index(kind) for kind in (model.COMPUTE, model.COMMUNICATION, model.COPY))
+
+
+class Launches(NamedTuple):
+    """How the tasks of the units lie to their launches: how many there are, how many of these have one, and how many
+    begin more than 10 µs before it, together by ``lead_ns``.
+    """
+
+    tasks: int = 0
+    linked: int = 0
+    early: int = 0
+    lead_ns: int = 0
+
+
+class Attribution(NamedTuple):
+    """A timeline in its units, with what the checks need beside the profile."""
+
+    profile: model.RankProfile
+    windows: tuple[DeviceWindow, ...]
+    launches: Launches
+
+
+def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribution:
+    """``found`` in units; with ``only`` those whose number lies in this half-open range, and what they launched."""
+    cuts = split(found)
+    parts = _parts(found, cuts.windows, cuts.order)
+    chosen = [
+        at for at, (_, _, mark) in enumerate(cuts.segments)
+        if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
+    ]  # fmt: skip
+    hosts = HostSums(found, cuts.segments, cuts.owner, chosen)
+    known = found.metadata.units if found.metadata else {}
+    units = tuple(_unit(cuts.windows[at], parts[at], hosts.phases_of(at), known) for at in chosen)
+    kernels, launches, prompt = _kernels(found, cuts.owner, set(chosen))
+    profile = model.RankProfile(
+        source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
+        operators=hosts.operators(), modules=hosts.modules(), metadata=found.metadata, vendor=found.vendor,
+        marks=cuts.family, lanes=tuple(_lanes(found, dict(zip(chosen, units, strict=True)), cuts)),
+        collectives=tuple(_collectives(found, cuts, set(chosen))), prompt_share=prompt,
+    )  # fmt: skip
+    return Attribution(profile, tuple(cuts.windows[at] for at in chosen), launches)
+
+
+def _parts(found: Timeline, windows: Sequence[DeviceWindow], order: Sequence[int]) -> list[list[int]]:
+    """The seven parts of each window, in the order of ``PARTS``.
+
+    Between the begins of two tasks that follow each other nothing begins, so each kind runs up to where the furthest
+    of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
+    """
+    parts = [[0] * len(model.PARTS) for _ in windows]
+    real = [(window.end, own) for window, own in zip(windows, parts, strict=True) if window.end > window.begin]
+    if not real:
+        return parts
+    tasks, reach = found.tasks, [0] * len(model.KINDS)
+    now = next(window.begin for window in windows if window.end > window.begin)
+    columns = (map(column.__getitem__, order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
+    last = real[-1][0]
+    following = iter(real)
+    end, own = next(following)
+    for begin, until, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
+        while now < begin:
+            if begin < end:
+                _add_step(own, now, begin, reach, launched)
+                now = begin
+            else:
+                _add_step(own, now, end, reach, launched)
+                now = end
+                if end == last:
+                    return parts
+                end, own = next(following)
+        if until > reach[kind]:
+            reach[kind] = until
+    return parts
+
+
+def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
+    """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
+    compute, communication, copy = reach
+    busy = now
+    if compute > now:
+        busy = compute = min(compute, until)
+        parts[0] += compute - now
+    if communication > now:
+        communication = min(communication, until)
+        both = min(communication, busy) - now
+        parts[0] -= both
+        parts[1] += both
+        parts[2] += communication - now - both
+        busy = max(busy, communication)
+    if copy > busy:
+        copy = min(copy, until)
+        parts[3] += copy - busy
+        busy = copy
+    if busy < until:
+        if launched == UNKNOWN:
+            parts[6] += until - busy
+        elif launched <= busy:
+            parts[5] += until - busy
+        else:
+            handed = min(launched, until)
+            parts[4] += handed - busy
+            parts[5] += until - handed
+
+
+def _unit(
+    window: DeviceWindow, parts: Sequence[int], phases: dict[str, int], known: Mapping[int, UnitMetadata]
+) -> model.RecordedUnit:
+    begin, end, mark = window.segment
+    assert mark is not None  # noqa: S101  (what does not count is no unit)
+    number = mark.number or 0
+    own = known.get(number, UnitMetadata())
+    marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
+    fields = own._asdict()
+    fields |= {name: value for name, value in marked.items() if fields[name] is None}
+    fields |= zip(model.PARTS, parts, strict=True)
+    return model.RecordedUnit(
+        number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
+        begin_ns=window.begin, **fields,
+    )  # fmt: skip
+
+
+def _kernels(
+    found: Timeline, owner: Sequence[int], chosen: Set[int]
+) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
+    """What the chosen segments launched, how that lies to the launches, and the share that began promptly."""
+    tasks = found.tasks
+    sums: dict[tuple[int, int], list[int]] = {}
+    count = linked = early = lead = computing = prompt = 0
+    for segment, name, kind, begin, end, launched in zip(
+        owner, tasks.name, tasks.kind, tasks.begin, tasks.end, tasks.launched, strict=True
+    ):
+        if segment not in chosen:
+            continue
+        known = sums.setdefault((name, kind), [0, 0, 0])
+        known[0] += 1
+        known[1] += end - begin
+        known[2] = max(known[2], end - begin)
+        count += 1
+        if launched != UNKNOWN:
+            linked += 1
+            if begin < launched - EARLY_NS:
+                early += 1
+                lead += launched - begin
+            if kind == _COMPUTE:
+                computing += 1
+                prompt += begin < launched + PROMPT_NS
+    kernels = [
+        model.Kernel(found.names.texts[name], model.KINDS[kind], *values) for (name, kind), values in sums.items()
+    ]
+    kernels.sort(key=lambda kernel: (-kernel.ns, kernel.name, kernel.kind))
+    return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
+
+
+def _collectives(found: Timeline, cuts: Split, chosen: Set[int]) -> Iterator[model.Collective]:
+    """The collectives of the chosen segments, numbered within their unit and group."""
+    tasks, numbers = found.tasks, Counter[tuple[int, str]]()
+    for at in cuts.order:
+        owner = cuts.owner[at]
+        if tasks.kind[at] != _COMMUNICATION or owner not in chosen:
+            continue
+        mark = cuts.segments[owner].mark
+        name, group = found.names.texts[tasks.name[at]], found.groups.get(at, "")
+        index = numbers[owner, group]
+        numbers[owner, group] += 1
+        transit, wait, idle = found.transits.get(at, (None, None, None))
+        unit = mark.number or 0 if mark else 0
+        yield model.Collective(group, index, name, tasks.end[at] - tasks.begin[at], transit, wait, idle, unit)
+
+
+def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:
+    """The streams in the median unit and, if it is another one, in the slowest; ``units`` by segment."""
+    every = list(units.values())
+    median, slowest = model.median_unit(every), max(every, key=model.duration_of, default=None)
+    pictures = {"median": median, "slowest": None if slowest is median else slowest}
+    for why, unit in pictures.items():
+        if unit is not None and unit.device_ns:
+            at = next(at for at, one in units.items() if one is unit)
+            yield model.Lanes(unit.number, why, unit.device_ns, _streams(found, cuts, at))
+
+
+def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[model.Span, ...]]:
+    """Stream → what ran there in the window of a segment, merged to what can be seen."""
+    window = cuts.windows[segment]
+    tasks, texts, near = found.tasks, found.names.texts, (window.end - window.begin) // _PIXELS
+    streams: dict[str, list[model.Span]] = {}
+    for at in cuts.order:
+        begin, end = max(tasks.begin[at], window.begin), min(tasks.end[at], window.end)
+        if begin >= end:
+            continue
+        name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
+        span = model.Span(begin - window.begin, end - begin, kind, name, cuts.owner[at] == segment)
+        spans = streams.setdefault(texts[tasks.stream[at]], [])
+        if spans and _touch(spans[-1], span, near):
+            spans[-1] = _merged(spans[-1], span)
+        else:
+            spans.append(span)
+    return {stream: tuple(spans) for stream, spans in streams.items()}
+
+
+def _touch(last: model.Span, span: model.Span, near: int) -> bool:
+    """Whether two spans that follow each other can be drawn as one: of one kind, near, and one of them short."""
+    alike = (last.kind, last.own) == (span.kind, span.own)
+    return alike and span.begin_ns - last.begin_ns - last.ns <= near and min(last.ns, span.ns) <= 4 * near
+
+
+def _merged(last: model.Span, span: model.Span) -> model.Span:
+    until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
+    name = last.name if last.name == span.name else ""
+    return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)

@@ -1,0 +1,134 @@
+"""Whether the data can be trusted: what fails withdraws the diagnoses that rest on it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterator, Sequence
+
+from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
+from patcher.traces.model import Check, RankProfile, RecordedUnit
+from patcher.traces.timeline import Timeline
+from patcher.traces.words import in_ms, percent, short
+
+NOTABLE = 0.10
+"""The share of a unit from which on something is worth a verdict; the guides take it for Free."""
+
+LINKED, ALONE, FEW, MANY, EARLY = 0.95, 0.90, 0.5, 2.0, 0.01
+"""Limits of the checks: kernels with a launch, one task in its unit, kernels of a unit to the median, early kernels."""
+
+HOST = ("dispatch", "waiting")
+DEVICE = ("communication", "copies", "compute", "waiting", "slow-rank")
+EVERY = ("dispatch", "outlier", *DEVICE)
+"""The diagnoses that rest on the host's times, on the device's, and all that a check can withdraw."""
+
+
+def checked(found: Timeline, made: Attribution) -> RankProfile:
+    """The profile with its checks."""
+    return dataclasses.replace(made.profile, checks=tuple(_checks(found, made)))
+
+
+def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
+    profile, units = made.profile, made.profile.units
+    lost = [found.cut] if found.cut else []
+    lost += [f"{found.lost:,} events could not be read"] if found.lost else []
+    evidence = f"{'; '.join(lost)}: what came before was read" if lost else "read to its end"
+    yield Check("whole", not lost, evidence, ("outlier",))
+    missing = "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
+    evidence = f"marked by {mark_name(profile.marks)}" if profile.marks else missing
+    yield Check("marks", bool(profile.marks), evidence, ("outlier",))
+    yield _kernels_check(units)
+    yield _count_check(units)
+    yield _launches_check(made.launches)
+    yield _clock_check(made)
+    yield _alone_check(units, made)
+    yield _exposed_check(profile)
+    yield _overlap_check(made)
+    if profile.facts or found.doubts:
+        yield Check("facts", not found.doubts, "; ".join(found.doubts) or "they agree with the trace")
+    if found.unknown:
+        types = ", ".join(map(short, sorted(found.unknown)[:5]))
+        yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
+
+
+def mark_name(family: str) -> str:
+    """A family of marks as people read it."""
+    return family.rstrip("#_[")
+
+
+def _kernels_check(units: Sequence[RecordedUnit]) -> Check:
+    idle = [unit.number for unit in units if not unit.kernels]
+    evidence = "every unit has some" if units else "there is no unit"
+    if idle:
+        evidence = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
+    return Check("kernels", bool(units) and not idle, evidence, EVERY)
+
+
+def _launches_check(launches: Launches) -> Check:
+    share = launches.linked / launches.tasks if launches.tasks else 1.0
+    evidence = f"{percent(share)} of {launches.tasks:,} kernels and copies have a launch"
+    return Check("launches", share >= LINKED, evidence if launches.tasks else "there is no kernel and no copy", HOST)
+
+
+def _clock_check(made: Attribution) -> Check:
+    """Some µs are normal on NPUs; it matters where that could move a notable share from one kind of free to another."""
+    tasks, _, early, lead = made.launches
+    if not early:
+        return Check("clocks", True, f"no kernel begins more than {EARLY_NS // 1000} µs before its launch", HOST)
+    moved = lead / early * tasks / max(made.profile.total_ns, 1)
+    evidence = (
+        f"{early:,} of {tasks:,} kernels begin more than {EARLY_NS // 1000} µs before their launch: the clocks of host"
+        f" and device differ by some {lead / early / 1000:.0f} µs, which moves at most {percent(min(moved, 1))}"
+        " of the time"
+    )
+    return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
+
+
+def _count_check(units: Sequence[RecordedUnit]) -> Check:
+    counts = [unit.kernels for unit in units]
+    median = statistics.median(counts) if counts else 0
+    far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
+    evidence = f"the median unit launched {median:,.0f}"
+    if far:
+        evidence = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
+    return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
+
+
+def _alone_check(units: Sequence[RecordedUnit], made: Attribution) -> Check:
+    alone = [
+        (unit.number, window.longest) for unit, window in zip(units, made.windows, strict=True)
+        if unit.device_ns and window.longest_ns > ALONE * unit.device_ns
+    ]  # fmt: skip
+    evidence = "no kernel takes most of its unit"
+    if alone:
+        numbers = _numbers([number for number, _ in alone])
+        evidence = f"one kernel takes over {percent(ALONE, 0)} of its unit in {numbers}: {short(alone[0][1])}"
+    return Check("alone", not alone, evidence, DEVICE)
+
+
+def _exposed_check(profile: RankProfile) -> Check:
+    for step, row in (profile.vendor or {}).items():
+        exposed, whole = row.get("communication_not_overlapped_ns", 0), row.get("communication_ns", 0)
+        if exposed > whole:
+            evidence = f"the vendor's step {step or '?'} has more communication not overlapped ({in_ms(exposed)}) than"
+            return Check("exposed", False, f"{evidence} communication ({in_ms(whole)})", ("communication", "slow-rank"))
+    unknown = "" if profile.vendor else ": the vendor does not say"
+    return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
+
+
+def _overlap_check(made: Attribution) -> Check:
+    marks = device = 0
+    for one, following in zip(made.windows, made.windows[1:], strict=False):
+        mark = one.segment.mark
+        marks += mark is not None and mark.end > following.segment.begin
+        if one.first is not None and following.first is not None:
+            device += following.first < one.first
+    evidence = f"{marks} marks overlap on the host" if marks else ""
+    if device:
+        evidence = f"{device} units begin on the device before the one in front of them"
+    return Check("overlap", not evidence, evidence or "no unit overlaps another one", EVERY)
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    shown = ", ".join(f"#{number}" for number in numbers[:5])
+    return shown + (f" and {len(numbers) - 5} more" if len(numbers) > 5 else "")

@@ -1,0 +1,239 @@
+"""What there is to gain, and what it comes to: profiles made into a report."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from patcher.traces import model
+from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
+from patcher.traces.analysis.ranks import met
+from patcher.traces.words import in_ms, percent, short
+
+COPIES = 0.05
+SLOW = 1.3
+"""A unit that takes so many times the median is an outlier."""
+
+SEVERITIES = ("problem", "warning", "note")
+"""Of diagnoses, as they are ordered."""
+
+TITLES = {
+    "communication": "Communication that nothing hides",
+    "dispatch": "Dispatch: the device waits for the host",
+    "waiting": "Launched, but not started",
+    "copies": "Copies that nothing hides",
+    "outlier": "One unit takes much longer than the others",
+    "slow-rank": "Ranks wait for each other",
+    "compute": "The device computes nearly all the time",
+}
+"""Id of a diagnosis → its title, which is the verdict where it weighs most."""
+
+_FASTER_LAUNCH = {
+    "torch": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
+    "ascend-text": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
+}
+_FASTER_LAUNCH["ascend-db"] = _FASTER_LAUNCH["ascend-text"]
+
+
+def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
+    """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
+    ranks, exact = met(profiles)
+    found = [one for profile in profiles for one in _diagnoses(profile, ranks)]
+    slow = _slow_rank(ranks, exact=exact)
+    if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
+        found.append(slow)
+    ordered = _ordered(found)
+    if len(profiles) > 1:
+        labels = {profile.source: profile.label or profile.source for profile in profiles}
+        ordered = [_of_rank(one, labels) for one in ordered]
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
+
+
+def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
+    """Of each diagnosis the one with the most to gain; the heaviest warning is the problem, and comes first."""
+    by_saving = sorted(found, key=lambda one: one.saving_ns or 0, reverse=True)
+    worst = {one.id: one for one in reversed(by_saving)}
+    ordered = [one for one in by_saving if one is worst[one.id]]
+    heaviest = next((one for one in ordered if one.severity == "warning"), None)
+    ordered = [dataclasses.replace(one, severity="problem") if one is heaviest else one for one in ordered]
+    return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
+
+
+def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
+    found = (
+        _communication(profile, ranks), _dispatch(profile), _waiting(profile), _copies(profile), _outlier(profile),
+        _compute(profile),
+    )  # fmt: skip
+    return (one for one in found if one is not None and one.id not in profile.withdrawn)
+
+
+def _of_part(
+    name: str, profile: model.RankProfile, evidence: str, part: str, certainty: str, advice: str
+) -> model.Diagnosis:
+    """A diagnosis whose saving is the time of one part."""
+    saving = profile.sum_ns(part) // max(len(profile.units), 1)
+    return model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
+
+
+def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> model.Diagnosis | None:
+    share = profile.share("communication_ns")
+    if share < NOTABLE:
+        return None
+    hidden = percent(profile.share("overlap_ns"))
+    evidence = f"{percent(share)} of the time is communication that nothing hides, {hidden} is hidden behind computing."
+    timed = [one for one in profile.collectives if one.transit_ns is not None]
+    own = next((rank for rank in ranks if rank.source == profile.source), None)
+    transit, wait, idle = _vendor_shares(timed)
+    if timed:
+        shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
+        evidence += f" Within the collectives {shares}, says the vendor."
+    if own is not None and own.collectives:
+        whole = sum(one.ns for one in profile.collectives) or 1
+        evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
+    elif not timed:
+        evidence += " Waiting for a slow rank counts as communication: report all ranks before you blame the network."
+    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
+    if wait + idle > 0.5:
+        advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
+    certainty = "exact; the saving is an upper bound"
+    return _of_part("communication", profile, evidence, "communication_ns", certainty, advice)
+
+
+def _vendor_shares(timed: Sequence[model.Collective]) -> tuple[float, float, float]:
+    """The vendor's shares of the time of collectives: transit, waiting and idle."""
+    whole = sum(one.ns for one in timed) or 1
+    times = ((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed)
+    transit, wait, idle = map(sum, zip(*times, strict=True)) if timed else (0, 0, 0)
+    return transit / whole, wait / whole, idle / whole
+
+
+def _dispatch(profile: model.RankProfile) -> model.Diagnosis | None:
+    share = profile.share("free_host_late_ns")
+    if share < NOTABLE:
+        return None
+    evidence = f"For {percent(share)} of the time the device was free and its next kernel had not been launched."
+    if profile.prompt_share is not None:
+        evidence += f" {percent(profile.prompt_share, 0)} of the kernels start within 20 µs of their launch."
+    certainty = "upper bound; the profiler's own cost is in it"
+    return _of_part("dispatch", profile, evidence, "free_host_late_ns", certainty, _FASTER_LAUNCH.get(profile.form, ""))
+
+
+def _waiting(profile: model.RankProfile) -> model.Diagnosis | None:
+    share = profile.share("free_waiting_ns")
+    if share < NOTABLE:
+        return None
+    evidence = f"For {percent(share)} of the time the device was free although its next kernel had been launched."
+    advice = "look at what streams wait for: events between them, copies, the start of a graph, synchronisation"
+    return _of_part("waiting", profile, evidence, "free_waiting_ns", "upper bound", advice)
+
+
+def _copies(profile: model.RankProfile) -> model.Diagnosis | None:
+    share = profile.share("copy_ns")
+    if share < COPIES:
+        return None
+    evidence = f"{percent(share)} of the time is copies that neither computing nor communication hides."
+    advice = "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"
+    return _of_part("copies", profile, evidence, "copy_ns", "exact; the saving is an upper bound", advice)
+
+
+def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
+    slowest, usual = profile.slowest_unit, profile.median_unit
+    if slowest is None or usual is None or len(profile.units) < 3 or slowest.device_ns <= SLOW * usual.device_ns:
+        return None
+    more = {part: slowest.parts[part] - usual.parts[part] for part in model.PARTS}
+    part = max(more, key=lambda name: more[name])
+    excess = slowest.device_ns - usual.device_ns
+    evidence = (
+        f"Unit {slowest.number} took {in_ms(slowest.device_ns)},"
+        f" {slowest.device_ns / max(usual.device_ns, 1):.1f} times the median."
+        f" {percent(min(more[part] / excess, 1), 0)} of the difference is {model.PARTS[part]}."
+    )
+    if slowest.kernels != usual.kernels:
+        evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
+    late = [unit.device_ns - usual.device_ns for unit in profile.units if unit.device_ns > SLOW * usual.device_ns]
+    advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
+    certainty, saving = "exact; the saving is an upper bound", sum(late) // len(profile.units)
+    return model.Diagnosis("outlier", "warning", evidence, saving, certainty, TITLES["outlier"], advice, profile.source)
+
+
+def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
+    share = profile.share("compute_ns", "overlap_ns")
+    if share < 1 - 2 * NOTABLE:
+        return None
+    kernels = [kernel for kernel in profile.kernels if kernel.kind == model.COMPUTE]
+    whole = sum(kernel.ns for kernel in kernels) or 1
+    longest = ", ".join(f"{short(kernel.name)} ({percent(kernel.ns / whole, 0)})" for kernel in kernels[:3])
+    advice = "faster or fewer kernels: fusion, another precision, larger batches"
+    evidence = f"{percent(share)} of the time is computing. The longest kernels: {longest}."
+    return model.Diagnosis("compute", "note", evidence, None, "exact", TITLES["compute"], advice, profile.source)
+
+
+def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis | None:
+    if len(ranks) < 2:
+        return None
+    waits = max(ranks, key=lambda rank: rank.waits_ns / max(rank.units, 1))
+    per_unit = waits.waits_ns // max(waits.units, 1)
+    slow = max(ranks, key=lambda rank: rank.awaited_ns)
+    if not slow.awaited_ns or per_unit < COPIES / 2 * waits.median_ns:
+        return None
+    evidence = (
+        f"{_rank(slow)} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
+        f" {in_ms(slow.awaited_ns)} for it. {_rank(waits)} waits longest, {in_ms(per_unit)} per unit."
+    )
+    advice = f"look at what {_rank(slow).lower()} does before: its load, its host, its cores"
+    certainty = "exact" if exact else "heuristic: the trace names no groups"
+    return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
+
+
+def _rank(rank: model.Rank) -> str:
+    return f"Rank {rank.rank}" if rank.rank is not None else rank.source
+
+
+def _of_rank(diagnosis: model.Diagnosis, labels: Mapping[str, str]) -> model.Diagnosis:
+    label = labels.get(diagnosis.source)
+    return diagnosis if label is None else dataclasses.replace(diagnosis, evidence=f"{label}: {diagnosis.evidence}")
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def _verdict(profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis]) -> model.Verdict:
+    withdrawn = {diagnosis for profile in profiles for diagnosis in profile.withdrawn}
+    first = next((one for one in diagnoses if one.severity == "problem"), None)
+    if not profiles or set(DEVICE) <= withdrawn:
+        title = "No verdict: the data does not carry one"
+    else:
+        note = next((one for one in diagnoses if one.id == "compute"), None)
+        title = next((one.title for one in (first, note) if one), "Nothing stands out")
+    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
+    reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
+    return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
+
+
+def _withdrawal(check: model.Check) -> str:
+    """The evidence of a failed check, and the diagnoses that it withdraws."""
+    names = [name for name in check.withdraws if name in TITLES]
+    rests = "every verdict" if set(EVERY) <= set(names) else ", ".join(names)
+    return f"{check.evidence} (withdrawn: {rests})" if names else check.evidence
+
+
+def _guide(profiles: Sequence[model.RankProfile], first: model.Diagnosis | None) -> tuple[str, str]:
+    """What the guide's rule says of the rank that is free most, and why that is not what we say."""
+    timed = [profile for profile in profiles if profile.total_ns]
+    if not timed:
+        return "", ""
+    reasons = {**model.FREE, "copy_ns": model.PARTS["copy_ns"]}
+    profile = max(timed, key=lambda one: one.share(*reasons))
+    free = profile.share(*reasons)
+    rule = f"The guide's rule: Free{f' of {profile.label}' if len(profiles) > 1 else ''} is {percent(free)}, "
+    if free <= NOTABLE:
+        return f"{rule}not above 10 %: computing first, then communication.", ""
+    rule += "above 10 %: dispatch."
+    if first is not None and first.id == "dispatch":
+        return rule, ""
+    shares = ((reason, profile.share(part)) for part, reason in reasons.items())
+    shown = ", ".join(f"{percent(share)} {reason}" for reason, share in shares if share >= 0.0005)
+    difference = f"That Free counts copies and every wait: {shown}."
+    if first is not None and first.saving_ns:
+        difference += f" What weighs most is another thing: {first.title[0].lower()}{first.title[1:]}."
+    return rule, difference

@@ -1,0 +1,76 @@
+"""How ranks met in their collectives, and what tells the profiles of one report apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from patcher.traces.model import Collective, Rank, RankProfile
+
+_Members = dict[str, list[Collective]]
+"""Source of a profile → its collectives of one group in one unit."""
+
+
+def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
+    """Who waited for whom, from the n-th collective of each group in each unit; and whether the groups are known.
+
+    All ranks of a collective end together, so how much longer it took one rank than the one that came last is what
+    that rank waited. A unit in which the ranks differ in the collectives of a group is left out.
+    """
+    ranks = [profile.rank for profile in profiles]
+    if len(profiles) < 2 or len(set(ranks)) < len(ranks):  # several profiles of one rank did not meet
+        return (), True
+    together: dict[tuple[int, str], _Members] = defaultdict(dict)
+    for profile in profiles:
+        for one in profile.collectives:
+            together[one.unit, one.group].setdefault(profile.source, []).append(one)
+    waits, awaited, last, count = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    for members in filter(_alike, together.values()):
+        for turn in zip(*members.values(), strict=True):
+            times = {source: one.ns for source, one in zip(members, turn, strict=True)}
+            shortest = min(times, key=times.__getitem__)
+            last[shortest] += 1
+            for source, ns in times.items():
+                count[source] += 1
+                waits[source] += ns - times[shortest]
+                awaited[shortest] += ns - times[shortest]
+    if not count:
+        return (), True
+    sums = (count, waits, awaited, last)
+    rows = (
+        Rank(one.rank, one.source, len(one.units), one.median_ns, *(column[one.source] for column in sums))
+        for one in profiles
+    )
+    ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
+    return tuple(ordered), all(group for _, group in together)
+
+
+def _alike(members: _Members) -> bool:
+    """Whether several ranks have the same collectives."""
+    return len(members) > 1 and len({tuple(one.name for one in own) for own in members.values()}) == 1
+
+
+def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
+    """The profiles with a label that tells them apart: rank, rank and units, or the last names of their paths."""
+    every = list(profiles)
+    if len(every) < 2:
+        return every
+    ranks = [profile.rank_name for profile in every]
+    labels = ranks
+    if not _distinct(labels):
+        labels = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
+    if not all(ranks) or not _distinct(labels):
+        labels = _tails([profile.source.rstrip("/").split("/") for profile in every])
+    return [dataclasses.replace(profile, label=label) for profile, label in zip(every, labels, strict=True)]
+
+
+def _tails(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The last names of paths, as many as tell them apart, or all."""
+    longest = max(map(len, paths))
+    tails = [["/".join(path[-depth:]) for path in paths] for depth in range(1, longest + 1)]
+    return next(filter(_distinct, tails), tails[-1])
+
+
+def _distinct(labels: Sequence[str]) -> bool:
+    return len(set(labels)) == len(labels)

@@ -1,0 +1,7 @@
+"""Folders of traces: what was recorded, whether it is whole, and what a report can read."""
+
+from patcher.traces.folders.groups import TraceGroup, common, trace_groups
+from patcher.traces.folders.states import RecordedTrace
+from patcher.traces.folders.walk import inspect, readable
+
+__all__ = ("RecordedTrace", "TraceGroup", "common", "inspect", "readable", "trace_groups")

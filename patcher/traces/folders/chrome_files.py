@@ -1,0 +1,48 @@
+"""A file of torch.profiler on disk: whether it is whole, and which of its units it holds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from patcher.processes import alive
+from patcher.traces import names
+from patcher.traces.folders.states import CUT, EMPTY, FOREIGN, WHOLE, WRITING, RecordedTrace, changed
+from patcher.traces.formats.chrome import Scan, scan
+
+_RECENT_S = 60.0
+
+
+def inspect(path: Path) -> RecordedTrace:
+    """The state of a trace of torch.profiler, with all that its name and one pass over it contain."""
+    name = names.of(path)
+    size, written = path.stat().st_size, changed(path)
+    found = RecordedTrace(path, "torch", EMPTY, size, "it has 0 bytes", ended=name.ended or written, **name.fields)
+    if not size:
+        return found
+    content = scan(path)
+    rank = content.distributed("rank") if found.rank is None else found.rank
+    found = replace(found, steps=content.steps, rank=rank, world=content.distributed("world_size"))
+    state, why = _state(content, found, name, written)
+    return replace(found, state=state, why=why)
+
+
+def _state(content: Scan, found: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
+    if not content.is_json:
+        return EMPTY, "it holds no JSON"
+    if not content.whole:
+        recent = time.time() - written < _RECENT_S
+        writes = found.pid and name.here and alive(found.pid, written)
+        if (name.temporary and writes) or (recent and (writes or (found.pid and not name.here))):
+            return WRITING, f"process {found.pid} writes it"
+        return CUT, _cut(content)
+    if not content.events:
+        return EMPTY, "it holds no event"
+    return (WHOLE, "") if found.ours else (FOREIGN, "torch.profiler recorded it, and not by a probe of rlpatch")
+
+
+def _cut(content: Scan) -> str:
+    if isinstance(content.error, EOFError):
+        return "it is compressed, and ends in the middle"
+    return f"it is compressed, and cannot be read: {content.error}" if content.error else "its JSON ends in the middle"

@@ -1,0 +1,179 @@
+"""Traces put together: those of one window of one run, a trace for each rank."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from patcher.traces import sidecar
+from patcher.traces.folders import walk
+from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
+from patcher.traces.model import Payload
+
+_COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
+
+
+@dataclass(frozen=True)
+class TraceGroup(Payload):
+    """The traces of one window of one run, a trace for each rank: a row of the table of ``traces``."""
+
+    traces: tuple[RecordedTrace, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The group as ``--json`` promises it."""
+        units = None if self.steps is None else list(self.steps)
+        return {
+            **{key: getattr(self.first, key) for key in _COMMON},
+            "asked": self.first.asked, "got": self.got, "units": units, "uncounted": self.uncounted,
+            "closed": self.closed, "ranks": ranks(self), "ranks_found": list(self.ranks), "state": self.state,
+            "size": self.size, "next": self.next_command, "traces": [trace.as_json() for trace in self.traces],
+        }  # fmt: skip
+
+    @property
+    def first(self) -> RecordedTrace:
+        """The one that speaks for all where they must agree."""
+        return self.traces[0]
+
+    @property
+    def state(self) -> str:
+        """The worst of its traces."""
+        return min((trace.state for trace in self.traces), key=WORST.index)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(trace.size for trace in self.traces)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that left a trace."""
+        return tuple(sorted({trace.rank for trace in self.traces if trace.rank is not None}))
+
+    @property
+    def steps(self) -> tuple[int, ...] | None:
+        """The units that every rank has which left some; None where nobody knows."""
+        known = [set(trace.steps) for trace in self.traces if trace.steps is not None]
+        return tuple(sorted(set.intersection(*known))) if known else None
+
+    @property
+    def got(self) -> str:
+        """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
+        if len({trace.extent for trace in self.traces}) == 1:
+            return got(self.steps, self.first.extent)
+        counts = {len(trace.steps) for trace in self.traces if trace.steps is not None}
+        return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+
+    @property
+    def closed(self) -> str:
+        """Why the window was closed: complete, or the reason of the first rank that is not; "" where none has one."""
+        reasons = [trace.metadata.closed for trace in self.traces if trace.metadata and trace.metadata.closed]
+        return next((reason for reason in reasons if reason != "complete"), reasons[0] if reasons else "")
+
+    @property
+    def uncounted(self) -> dict[int, int]:
+        """Unit → the uncounted iterations right before it, in the rank that has most of them."""
+        found = [trace.metadata.uncounted for trace in self.traces if trace.metadata]
+        return max(found, key=lambda uncounted: sum(uncounted.values()), default={})
+
+    @property
+    def next_command(self) -> str:
+        """The command to type next, or "" where nothing helps but to record again."""
+        folder = shlex.quote(str(common(trace.path for trace in self.traces)))
+        parse = f"rlpatch analyse {folder}" if any(trace.raw for trace in self.traces) else ""
+        report = f"rlpatch report {shlex.join(str(trace.path) for trace in self.traces)}"
+        return {
+            NOT_PARSED: parse,
+            HALF_PARSED: parse,
+            WRITING: f"rlpatch traces {folder}",
+            WHOLE: report,
+            CUT: report if self.first.form == "torch" and self.first.size else "",
+            FOREIGN: report if self.first.form != "other" else "",
+        }.get(self.state, "")
+
+
+def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> str:
+    """The units that are there, as a window where they are one; "" where nobody knows, "none" for none."""
+    if units is None:
+        return ""
+    numbers = sorted(units)
+    if not numbers:
+        return "none"
+    first, end = numbers[0], numbers[-1] + 1
+    text = f"{first}:{end}"
+    if len(numbers) < end - first:
+        return f"{text} ({len(numbers)} units)"
+    if extent and extent[1] is not None and (first, end) != extent:
+        return f"{text} ({len(numbers)} of {extent[1] - extent[0]})"
+    return text
+
+
+def ranks(group: TraceGroup) -> str:
+    """The ranks that left a trace, and how many there should be where that was written down."""
+    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in _runs(group.ranks))
+    wanted, world = group.first.ranks, group.first.world
+    expected = wanted if wanted != "all" else ""
+    if expected:
+        listed = {int(rank) for rank in expected.split(",") if rank.isdecimal() and len(rank) < 10}
+        complete = {rank for rank in listed if not world or rank < world} <= set(group.ranks)
+    else:
+        expected, complete = str(world), not world or world <= len(group.ranks)
+    return text if complete else f"{text or 'none'} of {expected}"
+
+
+def _runs(numbers: Iterable[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
+def common(paths: Iterable[Path]) -> Path:
+    """The one path, or the folder in which all of them lie."""
+    every = list(paths)
+    return every[0] if len(every) == 1 else Path(os.path.commonpath(every))
+
+
+def trace_groups(folder: Path, begun: Callable[[Path], None] = lambda _path: None) -> list[TraceGroup]:
+    """The groups of traces below ``folder``, or the one that it is itself, oldest first.
+
+    ``begun`` is called with each trace before it is read. Raises OSError where the folder cannot be read.
+    """
+    known = sidecar.below(folder)
+
+    def inspected(path: Path) -> RecordedTrace:
+        begun(path)
+        return walk.inspect(path, known.get(path.parent, ()))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib, which does most of the work, lets the others run
+        return grouped(pool.map(inspected, walk.recorded(folder)))
+
+
+def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:
+    """Traces put together by run and window: the second one of a rank begins another group."""
+    found: dict[object, list[list[RecordedTrace]]] = {}
+    for trace in sorted(traces, key=lambda trace: (trace.ended, str(trace.path))):
+        alone = trace.path if not trace.ours or trace.rank is None else None
+        known = (trace.form, trace.stage, trace.role, trace.step, trace.rollout, trace.window, trace.target)
+        runs = found.setdefault((alone, trace.path.parent, *known), [])
+        if not runs or any(_worker(one) == _worker(trace) for one in runs[-1]):
+            runs.append([])
+        runs[-1].append(trace)
+    made = [TraceGroup(tuple(sorted(run, key=_order))) for runs in found.values() for run in runs]
+    return sorted(made, key=lambda group: (group.first.ended, str(group.first.path)))
+
+
+def _worker(trace: RecordedTrace) -> tuple[str, int | None, int | None]:
+    """The worker that left a trace; it leaves one in each group."""
+    return trace.host, trace.replica, trace.rank
+
+
+def _order(trace: RecordedTrace) -> tuple[int, str, str]:
+    return (-1 if trace.rank is None else trace.rank, trace.host, str(trace.path))

@@ -1,0 +1,146 @@
+"""A folder of torch_npu on disk: what was recorded, what it was parsed into, and who is at work there."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+from patcher.processes import alive
+from patcher.traces import names
+from patcher.traces.folders import states
+from patcher.traces.formats import ascend, database
+from patcher.traces.formats.chrome import closed, steps_in
+from patcher.traces.names import OUTPUT
+from patcher.traces.sidecar import NEVER, Extent, UnitWindow
+
+BEFORE = f"{OUTPUT}.before"
+"""Where `analyse` keeps an older result until it has the new one."""
+LOCK = "analyse.lock"
+STORE = ".rlpatch"
+
+
+def inspect(path: Path) -> states.RecordedTrace:
+    """The state of the folder of one rank, with all that its name, its settings and its tables contain."""
+    name = names.of(path)
+    info = next(iter(sorted(path.glob("profiler_info*.json"))), None)
+    settings = ascend.loaded(info) if info else None
+    settings = settings if isinstance(settings, dict) else None
+    steps = steps_of(path)
+    fields = dict(name.fields)
+    if settings:
+        extent = _scheduled(settings)
+        fields |= {"extent": extent, "window": extent and UnitWindow(extent)}
+        if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
+            fields["rank"] = max(settings["rank_id"], 0)
+    state, why = _state(path, name, info, settings, steps)
+    if state == states.WHOLE and not fields["ours"]:
+        state, why = states.FOREIGN, "torch_npu recorded it, and not by a probe of rlpatch"
+    return states.RecordedTrace(
+        path, "npu", state, states.size(path), why, exports=exported(path), raw=has_raw(path), steps=steps,
+        ended=name.ended or states.changed(path), **fields,
+    )  # fmt: skip
+
+
+def has_raw(path: Path) -> bool:
+    """Whether what torch_npu recorded is there, to be parsed."""
+    return (path / "FRAMEWORK").is_dir() or any(path.glob("PROF_*"))
+
+
+def _state(
+    path: Path, name: names.Name, info: Path | None, settings: Any, steps: tuple[int, ...] | None
+) -> tuple[str, str]:
+    if parsing(path):
+        return states.WRITING, "it is being parsed"
+    if info is None and not exported(path):
+        return _without_info(path, name)
+    if info is not None and settings is None:
+        return (
+            (states.EMPTY, f"{info.name} has 0 bytes")
+            if not info.stat().st_size
+            else (states.CUT, f"{info.name} is not whole")
+        )
+    if (path / BEFORE).is_dir():
+        return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
+    if (path / OUTPUT).is_dir():
+        why = missing(path)
+        return (states.HALF_PARSED, why) if why else (states.WHOLE, "")
+    if not steps and not _device_data(path):
+        return states.EMPTY, "it holds no step and no data of a device"
+    return states.NOT_PARSED, ""
+
+
+def _without_info(path: Path, name: names.Name) -> tuple[str, str]:
+    pid = name.fields["pid"]
+    if pid and name.here and alive(pid, states.changed(path)):
+        return states.WRITING, f"process {pid} records it"
+    if not any((path / "FRAMEWORK").glob("*")) and not any(path.glob("PROF_*/*/*")):
+        return states.EMPTY, "there is neither FRAMEWORK nor PROF_ in it"
+    return states.KILLED, "there is no profiler_info.json"
+
+
+def _device_data(path: Path) -> bool:
+    return any(file.stat().st_size for file in path.glob("PROF_*/device_*/data/*"))
+
+
+def exported(path: Path) -> tuple[str, ...]:
+    """What of text and db the folder of a rank was parsed into."""
+    output = path / OUTPUT
+    there = {"text": (output / "trace_view.json").is_file(), "db": bool(database.parsed_into(output))}
+    return tuple(export for export, found in there.items() if found)
+
+
+def missing(path: Path) -> str:
+    """What is missing in the result of a parsing, in words; "" for nothing.
+
+    Newer torch_npu leaves ``analyse.done`` also where a part of it failed, and older ones never do: it says nothing.
+    """
+    output = path / OUTPUT
+    view, databases = output / "trace_view.json", database.parsed_into(output)
+    if not view.is_file() and not databases:
+        return "there is neither trace_view.json nor ascend_pytorch_profiler.db"
+    if view.is_file() and not closed(view):
+        return "trace_view.json ends in the middle"
+    if any((output / f"{file.name}-journal").exists() for file in databases):
+        return f"{databases[0].name} was not closed"
+    if any(database.broken(file) for file in databases):
+        return f"{databases[0].name} is no database"
+    if _device_data(path) and view.is_file() and not any(output.glob("kernel_details*.csv")):
+        return "the device left data, and there is no kernel_details.csv"
+    return ""
+
+
+def steps_of(path: Path) -> tuple[int, ...] | None:
+    """The numbers of the steps: of the result of a parsing where there is one, else of the recorded operators."""
+    output = path / OUTPUT
+    steps = ascend.vendor_steps(output) or {}
+    if numbers := sorted(int(step) for step in steps if step.isdigit()):
+        return tuple(numbers)
+    for file in (path / "FRAMEWORK" / "torch.op_range", output / "trace_view.json"):
+        if file.is_file():
+            return steps_in(file)
+    return next(map(database.steps_in, database.parsed_into(output)), None)
+
+
+def _scheduled(settings: Any) -> Extent | None:
+    """The window of the schedule that the profiler was built with (``profiler_info.json``)."""
+    try:
+        schedule = settings["config"]["common_config"]["schedule"]
+        first = sum(int(schedule.get(name) or 0) for name in ("skip_first", "wait", "warmup"))
+        end = first + int(schedule["active"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return first, None if end >= NEVER else end
+
+
+def parsing(path: Path) -> bool:
+    """Whether an `analyse` of rlpatch is at work in the folder of this trace."""
+    lock = path.parent / STORE / LOCK
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return path.name in lock.read_text(encoding="utf-8").split("\n")
+    except OSError:
+        return False

@@ -1,0 +1,108 @@
+"""One trace on disk, by its name, its files and the metadata beside it, and the states that it can be in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from patcher.traces.model import Payload
+from patcher.traces.sidecar import Extent, Metadata, UnitWindow
+
+WHOLE = "whole"
+CUT = "cut off"
+EMPTY = "empty"
+WRITING = "still written"
+KILLED = "killed"
+NOT_PARSED = "not parsed"
+HALF_PARSED = "half parsed"
+FOREIGN = "of another tool"
+STATES = {
+    WHOLE: "everything is there that a report needs",
+    CUT: "it ends in the middle: a full disk, or a process that ended while it wrote",
+    EMPTY: "it holds nothing",
+    WRITING: "the process that records or parses it is at work",
+    KILLED: "torch_npu left no profiler_info: the process was ended inside the window, and the data is lost",
+    NOT_PARSED: "it was recorded, and has to be parsed before it can be read",
+    HALF_PARSED: "its parsing was interrupted, or failed",
+    FOREIGN: "another tool recorded it",
+}
+"""What each state means. They are in the order of the work."""
+WORST = (CUT, KILLED, HALF_PARSED, EMPTY, WRITING, NOT_PARSED, FOREIGN, WHOLE)
+"""Worst first: a group is in the worst state of its traces."""
+
+
+@dataclass(frozen=True)
+class RecordedTrace(Payload):
+    """One trace of one process. ``why`` says what is wrong with it, in words, if anything is.
+
+    ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they are not known.
+    ``window`` is what was requested, ``extent`` where that lies; ``raw`` says whether what torch_npu recorded is there,
+    to be parsed. ``metadata`` is what a probe wrote beside it, ``doubts`` are what that contradicts. What nobody wrote
+    down is None or "".
+    """
+
+    KEYS = (
+        "path", "state", "why", "size", "host", "replica", "rank", "pid", "exports", "ended", "facts", "doubts",
+    )  # fmt: skip
+
+    path: Path
+    form: str
+    state: str
+    size: int
+    why: str = ""
+    ours: bool = False
+    host: str = ""
+    replica: int | None = None
+    rank: int | None = None
+    pid: int | None = None
+    stage: str = ""
+    role: str = ""
+    rollout: int | None = None
+    step: int | None = None
+    target: str = ""
+    release: str = ""
+    ranks: str = ""
+    world: int | None = None
+    steps: tuple[int, ...] | None = None
+    ended: float = 0.0
+    exports: tuple[str, ...] = ()
+    raw: bool = False
+    window: UnitWindow | None = None
+    extent: Extent | None = None
+    metadata: Metadata | None = field(default=None, compare=False)
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> str:
+        """The window that was requested; "" where nobody knows."""
+        return self.window.text if self.window else ""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The metadata as its file has it."""
+        return self.metadata.raw if self.metadata else {}
+
+
+def size(path: Path) -> int:
+    """Bytes of a file, or of all that lie in a folder."""
+    if not path.is_dir():
+        return path.stat().st_size
+    total = 0
+    for place, _, files in os.walk(path):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  (a Path for each costs more)
+            except OSError:  # gone meanwhile: the parser tidies up
+                continue
+    return total
+
+
+def changed(path: Path) -> float:
+    """When the youngest file of a trace was written, or the trace itself."""
+    times = [path.stat().st_mtime]
+    if path.is_dir():
+        times += [file.stat().st_mtime for file in path.glob("*")]
+    return max(times)

@@ -1,0 +1,171 @@
+"""The one walk over folders of traces: what below a folder is a trace, of which tool, and which of it can be read."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from patcher.errors import Kind, Problem
+from patcher.traces import names, sidecar
+from patcher.traces.folders import chrome_files, npu_folders
+from patcher.traces.folders.npu_folders import STORE
+from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
+from patcher.traces.formats import database
+from patcher.traces.formats.chrome import has_events
+from patcher.traces.names import OUTPUT
+from patcher.traces.sidecar import SUFFIX, Sidecar
+
+OTHER_TOOLS = {
+    ".nsys-rep": "Nsight Systems", ".qdrep": "Nsight Systems", ".ncu-rep": "Nsight Compute",
+    ".pftrace": "Perfetto", ".perfetto-trace": "Perfetto", ".rpd": "rocmProfileData", ".xplane.pb": "XLA",
+}  # fmt: skip
+"""End of the name → the profiler, of those whose files rlpatch does not read."""
+
+NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other"
+_REPORTED = (NPU, CHROME, DATABASE)
+_LISTED = (NPU, CANN, CHROME, OTHER)
+
+
+class Located(NamedTuple):
+    """What the walk meets: the path of a trace, and its kind."""
+
+    path: Path
+    kind: str
+
+
+def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[Located]:
+    """Every trace below the folder ``top``, and nothing inside another one; ``failed`` hears of closed folders."""
+    for place, folders, files in os.walk(top, onerror=failed):
+        kinds = {name: _folder_kind(Path(place, name)) for name in folders}
+        yield from (Located(Path(place, name), kind) for name, kind in kinds.items() if kind)
+        folders[:] = [name for name in folders if not kinds[name] and name != STORE]
+        for name in files:
+            if kind := _file_kind(Path(place, name)):
+                yield Located(Path(place, name), kind)
+
+
+def _folder_kind(folder: Path) -> str:
+    if names.is_npu(folder) or (folder / OUTPUT).is_dir():
+        return NPU
+    return CANN if folder.name.startswith("PROF_") else ""
+
+
+def _file_kind(file: Path) -> str:
+    if file.name.endswith(SUFFIX):
+        return ""
+    if names.is_torch(file.name) or (file.name.endswith(names.JSON) and has_events(file)):
+        return CHROME
+    return OTHER if _tool(file) else DATABASE if file.match(database.NAMED) else ""
+
+
+def _tool(path: Path) -> str:
+    return next((tool for end, tool in OTHER_TOOLS.items() if path.name.endswith(end)), "")
+
+
+# ---------------------------------------------------------------- everything that was recorded
+
+
+def recorded(folder: Path) -> list[Path]:
+    """Everything below ``folder`` that is a trace of some tool. Raises OSError where it cannot be read itself."""
+    folder = sidecar.trace_of(folder)
+    if not folder.is_dir() or _folder_kind(folder) == NPU:
+        return [folder]
+
+    def failed(error: OSError) -> None:
+        if error.filename and os.path.realpath(error.filename) == os.path.realpath(folder):
+            raise error
+
+    return sorted(entry.path for entry in walk(folder, failed) if entry.kind in _LISTED)
+
+
+def inspect(path: Path, known: Iterable[Sidecar] | None = None) -> RecordedTrace:
+    """The state of one trace; ``known`` is the metadata that lies in its folder, if it was read already."""
+    if path.is_dir() and _folder_kind(path) == NPU:
+        trace = npu_folders.inspect(path)
+    elif _tool(path) or path.is_dir():
+        trace = RecordedTrace(
+            path, "other", FOREIGN, size(path), f"a trace of {_tool(path) or 'CANN, without torch_npu'}"
+        )
+    else:
+        trace = chrome_files.inspect(path)
+    own = sidecar.beside(path, known)
+    return _with(trace, own) if own else trace
+
+
+def _with(trace: RecordedTrace, own: Sidecar) -> RecordedTrace:
+    """The trace with the metadata beside it, before the fields of its name."""
+    if own.error:
+        return replace(trace, doubts=(own.error,))
+    found = own.metadata
+    keys = ("target", "release", "stage", "role", "host", "ranks", "rollout", "step", "rank", "pid", "world", "replica")
+    fields: dict[str, Any] = {key: value for key in keys if (value := getattr(found, key)) is not None}
+    return replace(
+        trace, ours=True, metadata=found, window=found.window or trace.window, extent=found.extent or trace.extent,
+        steps=tuple(found.units) if trace.steps is None and found.units else trace.steps,
+        doubts=tuple(sidecar.contradictions(found, trace.path, trace.form, trace.steps)), **fields,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- what a report reads
+
+
+def readable(path: Path) -> list[Path]:
+    """The traces at ``path`` that a report reads, in the order of their names: the file, or what lies below a folder.
+
+    A folder of torch_npu is one, by what it was parsed into: db where both exports are there, for it is exact. Raises
+    Problem (NO_TRACE) where there is nothing, or only what has to be parsed first; OSError where a folder is closed.
+    """
+    if not path.exists():
+        raise Problem(Kind.NO_TRACE, f"{path} does not exist", hint="rlpatch traces shows what was recorded")
+    if not path.is_dir():
+        trace = sidecar.trace_of(path)
+        return [path] if trace == path else readable(trace)
+    if own := _export(path):
+        return [own]
+    entries = sorted(entry for entry in walk(path, _raised) if entry.kind in _REPORTED)
+    exports = {entry.path: _export(entry.path) if entry.kind == NPU else entry.path for entry in entries}
+    if found := list(filter(None, exports.values())):
+        return found
+    if exports or _is_raw(path) or (path / OUTPUT).is_dir():
+        raise _not_parsed(next(iter(exports), path), path)
+    hint = "rlpatch traces shows what was recorded, and where"
+    raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+def _export(folder: Path) -> Path | None:
+    """The file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
+    for output in (folder / OUTPUT, folder):
+        databases = database.parsed_into(output) if output.name == OUTPUT else []
+        if len(databases) > 1:
+            several = ", ".join(file.name for file in databases)
+            hint = "give each rank a folder of its own, or name the one database that is meant"
+            raise Problem(Kind.TRACE, f"{output.parent.name} holds several ranks: {several}", str(output), hint)
+        if databases:
+            return databases[0]
+        if output.name == OUTPUT and (output / "trace_view.json").is_file():
+            return output / "trace_view.json"
+    return None
+
+
+def _is_raw(folder: Path) -> bool:
+    return folder.name.startswith("PROF_") or npu_folders.has_raw(folder)
+
+
+def _not_parsed(folder: Path, named: Path) -> Problem:
+    next_command = f"rlpatch analyse {shlex.quote(str(named))}"
+    if (folder / OUTPUT).is_dir():
+        cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
+    elif _is_raw(folder):
+        cause = f"{folder.name} has not been parsed"
+    else:
+        cause = f"{folder.name} holds nothing that torch_npu recorded"
+        next_command = f"rlpatch traces {shlex.quote(str(named))}"
+    return Problem(Kind.NO_TRACE, cause, str(folder), next_command)

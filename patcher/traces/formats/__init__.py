@@ -1,0 +1,43 @@
+"""The formats of foreign tools, one module each; ``read`` takes the one that the content of a file is of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from patcher.traces import sidecar
+from patcher.traces.formats import ascend_db, ascend_text, torch
+from patcher.traces.names import OUTPUT
+from patcher.traces.timeline import Timeline
+
+_NUMBERED = "ProfilerStep#"
+"""Marks that carry the number of a unit as the probe counts it."""
+
+
+def read(path: Path) -> Timeline:
+    """The timeline of the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none."""
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head.startswith(b"SQLite format 3\0"):
+        found = ascend_db.read(path)
+    elif path.name.startswith("trace_view") and path.suffix == ".json":
+        found = ascend_text.read(path)
+    else:
+        found = torch.read(path)
+    place = path.parent.parent if path.parent.name == OUTPUT else path
+    if place != path:
+        found.source = str(place)
+    if own := sidecar.beside(place):
+        _add_metadata(found, own, place)
+    return found
+
+
+def _add_metadata(found: Timeline, own: sidecar.Sidecar, place: Path) -> None:
+    if own.error:
+        found.doubts = (own.error,)
+        return
+    steps = sorted({mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED})
+    form = "torch" if found.form == "torch" else "npu"
+    found.metadata = own.metadata
+    found.doubts = tuple(sidecar.contradictions(own.metadata, place, form, steps or None))
+    if found.rank is None:
+        found.rank = own.metadata.rank

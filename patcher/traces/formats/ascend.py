@@ -1,0 +1,134 @@
+"""Both exports of torch_npu.profiler: the folder of a rank, the vendor's own tables, and the types of tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces.formats.chrome import nanoseconds
+from patcher.traces.model import COMPUTE, COPY
+
+_COLUMNS = {
+    "Computing": "computing_ns",
+    "Communication(Not Overlapped)": "communication_not_overlapped_ns",
+    "Overlapped": "overlapped_ns",
+    "Communication": "communication_ns",
+    "Free": "free_ns",
+    "Stage": "stage_ns",
+    "Bubble": "bubble_ns",
+    "Communication(Not Overlapped and Exclude Receive)": "communication_not_overlapped_and_exclude_receive_ns",
+    "Preparing": "preparing_ns",
+}
+"""Column of the vendor's step file, in text → ours; db has the same in lower case."""
+
+_SILENT = re.compile(
+    r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
+    r"|CONDITION|RDMA|FLIP|MAINTENANCE|LOADRECORD|^SDMA$|^HCCL$|^FFTS.*SDMA|^OTHER$|^UNKNOWN$",
+    re.IGNORECASE,
+)
+_COPIES = re.compile(r"MEMCPY|MEMSET_ASYNC|PCIE_DMA|SDMA_SQE|^D2D|^H2D|^D2H|P2P_DMA", re.IGNORECASE)
+_WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VECTOR|CUBE|DPU", re.IGNORECASE)
+
+
+def kind_of(task_type: str) -> str | None:
+    """Classify a type of tasks; None if it only orders others: an event, a notification, a placeholder.
+
+    ``SDMA`` alone belongs to a collective, whose time stands in its own row. An unknown type computes.
+    """
+    if _COPIES.search(task_type):
+        return COPY
+    return None if _SILENT.search(task_type) else COMPUTE
+
+
+def is_known(task_type: str) -> bool:
+    """Whether a type of tasks is in one of the tables."""
+    return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
+
+
+def collective(name: str) -> tuple[str, str]:
+    """The operator and the group in the name of a collective: ``hcom_allReduce__586_0_1`` is allReduce of group 586."""
+    found = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
+    return (found[1], found[2]) if found else (name.partition("@")[0], "")
+
+
+def rank_of(folder: Path) -> int | None:
+    """The rank in the ``profiler_info`` of a folder; Problem (TRACE) where two ranks share it."""
+    files = sorted(folder.glob("profiler_info*.json"))
+    if len(files) > 1:
+        several = ", ".join(file.name for file in files)
+        hint = "give each rank a folder of its own, and parse them again"
+        raise Problem(Kind.TRACE, f"{folder.name} holds several ranks: {several}", str(folder), hint)
+    if not files:
+        return None
+    rank = mapping(loaded(files[0])).get("rank_id")
+    named = re.search(r"_(\d+)$", files[0].stem)
+    return rank if isinstance(rank, int) and rank >= 0 else int(named[1]) if named else None
+
+
+def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
+    """The content of ``step_trace_time.csv``: step → column → whole nanoseconds; None without it."""
+    steps: dict[str, dict[str, int]] = {}
+    for row in _rows(output / "step_trace_time.csv"):
+        values = steps[str(row.get("Step") or "")] = {}
+        for column, name in _COLUMNS.items():
+            with contextlib.suppress(ValueError):
+                values[name] = nanoseconds(row.get(column) or "")
+    return steps if steps or (output / "step_trace_time.csv").is_file() else None
+
+
+def _rows(file: Path) -> Iterator[Mapping[str, str]]:
+    """The rows of a table; none where there is no file."""
+    if file.is_file():
+        with file.open(encoding="utf-8", errors="replace", newline="") as lines:
+            yield from csv.DictReader(line.replace("\0", "") for line in lines)
+
+
+def vendor_columns() -> Mapping[str, str]:
+    """Column of db's step table → its name in the promised JSON."""
+    return {name.removesuffix("_ns"): name for name in _COLUMNS.values()}
+
+
+def transits(output: Path) -> dict[str, list[tuple[int, int, int]]]:
+    """The times of each collective in ``communication.json``, by its name, in the order of their begin.
+
+    Transit, waiting for other ranks, and the rest, in nanoseconds.
+    """
+    found: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
+    for step in mapping(loaded(output / "communication.json")).values():
+        for kind in ("collective", "p2p"):
+            for name, details in mapping(mapping(step).get(kind)).items():
+                times = mapping(mapping(details).get("Communication Time Info"))
+                values = [_milliseconds(times.get(f"{column} Time(ms)")) for column in ("Transit", "Wait", "Idle")]
+                begin = _milliseconds(times.get("Start Timestamp(us)"))
+                if "@" in name and None not in values:
+                    found.setdefault(name.partition("@")[0], []).append((begin or 0, tuple(values)))  # type: ignore[arg-type]
+    return {name: [values for _, values in sorted(rows)] for name, rows in found.items()}
+
+
+def types(output: Path) -> dict[str, str]:
+    """The type of each kernel of ``kernel_details.csv`` by its name: MatMulV2 for what aclnn calls by where it is."""
+    rows = _rows(output / "kernel_details.csv")
+    return {row["Name"]: row["Type"] for row in rows if row.get("Name") and row.get("Type")}
+
+
+def loaded(file: Path) -> object:
+    """The content of a small JSON file; None where it is not there, or no JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8", errors="replace"), strict=False)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """``value`` if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _milliseconds(value: object) -> int | None:
+    return round(value * 1_000_000) if isinstance(value, int | float) and abs(value) < 1e15 else None

@@ -1,0 +1,326 @@
+"""What torch_npu.profiler exports as db: SQLite, with names as numbers into ``STRING_IDS``.
+
+The tables are those of ``ascend_pytorch_profiler_<rank>.db`` (schema 1). ``PYTORCH_API`` holds its times as text. A
+task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN that launched it by its ``connectionId``.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces.formats import ascend, database
+from patcher.traces.model import COMMUNICATION, COMPUTE
+from patcher.traces.names import OUTPUT
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, in_order, module_class
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_NEEDED = {
+    "TASK": {"startNs", "endNs", "deviceId", "connectionId", "globalTaskId", "taskType", "streamId"},
+    "STRING_IDS": {"id", "value"},
+}
+_COMPUTING = "LEFT JOIN COMPUTE_TASK_INFO i ON i.globalTaskId = t.globalTaskId"
+_PIECE = 1 << 10
+"""Operators that are walked at once."""
+
+_OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
+_HOST = f"""FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND (type = {_OPERATOR}
+ OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
+
+
+def read(file: Path) -> Timeline:
+    """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
+    found = DatabaseTimeline(file)
+    with found.opened() as db:
+        _Filler(db, file, found).fill()
+    return found
+
+
+class DatabaseTimeline(Timeline):
+    """A timeline whose operators stay in their database: they are most of it, and are walked without being loaded.
+
+    ``span`` is from when to when there are some, ``ordered`` whether those of each thread lie in the order of their
+    begin, as torch_npu writes them; else SQLite sorts them, in files of its own.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file), "ascend-db")
+        self.file = file
+        self.numbers: dict[int, int] = {}
+        self.span: tuple[int, int] | None = None
+        self.ordered = True
+
+    @contextmanager
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The database, in which what cannot be read is a Problem (TRACE)."""
+        import sqlite3
+
+        try:
+            with database.opened(self.file) as db:
+                db.text_factory = lambda data: data.decode("utf-8", "replace")
+                yield db
+        except (sqlite3.Error, TypeError, ValueError, OverflowError) as error:
+            what = error if isinstance(error, sqlite3.Error) else "a column holds what is not of its type"
+            hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
+            raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
+
+    def add_operators(self, db: sqlite3.Connection) -> None:
+        """Take their names, threads and times, and of marks and modules all."""
+        texts, latest = _texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
+        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
+        for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
+            thread, text = self.thread(0, thread_id), texts.get(name)
+            if text is None:
+                continue
+            if kind == _TRACE:
+                self.modules[thread].add(begin, end, self.names(module_class(text)))
+                continue
+            if self.mark(text, begin, end, thread):
+                continue
+            if name not in self.numbers:
+                self.numbers[name] = self.names(text)
+            if forward:
+                self.backward.add(thread)
+            before = latest.get(thread_id, (begin, end))
+            self.ordered &= before[0] < begin or (before[0] == begin and before[1] >= end)
+            latest[thread_id] = begin, end
+            low, high = self.span or (begin, end)
+            self.span = (min(low, begin), max(high, end))
+
+    def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
+        """The operators of each thread in the order of their begin, read a second time."""
+        if self.span is None:
+            return
+        order = "" if self.ordered else "ORDER BY 3, 1, 2 DESC"
+        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name"
+        numbers = self.numbers
+        with self.opened() as db:
+            found = db.execute(f"SELECT {columns} {_HOST} AND type = {_OPERATOR} {order}")
+            while piece := found.fetchmany(_PIECE):
+                threads: dict[int, list[Row]] = {}
+                for begin, end, thread, name in piece:
+                    if name in numbers:
+                        threads.setdefault(thread, []).append((begin, end, numbers[name]))
+                for thread, rows in threads.items():
+                    yield self.thread(0, thread), rows
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """From when to when there are operators, and tasks."""
+        yield from super().spans()
+        if self.span is not None:
+            yield self.span
+
+
+def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
+    """The texts of the numbers that the query ``wanted`` gives, by number.
+
+    All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
+    """
+    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
+    found: dict[int, str] = {}
+    for number, text in db.execute(query):
+        found.setdefault(number, str(text))
+    return found
+
+
+class _Filler:
+    """Fills a timeline from its tables; ``connections`` is the ``connectionId`` of each task."""
+
+    def __init__(self, db: sqlite3.Connection, file: Path, found: DatabaseTimeline) -> None:
+        self.db, self.file, self.found = db, file, found
+        self.connections = array("q")
+        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+        self.tables = {
+            name: set(self._column("""PRAGMA table_info("{}")""".format(name.replace('"', '""')), 1)) for name in names
+        }
+
+    def _column(self, query: str, at: int = 0) -> list[Any]:
+        return [row[at] for row in self.db.execute(query)]
+
+    def _several(self, what: str, values: Iterable[object]) -> Problem:
+        cause = f"{self.file.name} holds {what}: {values}"
+        return Problem(Kind.TRACE, cause, str(self.file), "parse each rank into a folder of its own")
+
+    def fill(self) -> None:
+        """Read everything but the operators, which stay where they are."""
+        self._check()
+        found, output = self.found, self.file.parent
+        found.rank = self._rank()
+        names = self._column("SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
+        found.device = str(names[0]) if names else "Ascend NPU"
+        found.vendor = _vendor(output / "analysis.db") or ascend.vendor_steps(output)
+        if "TASK" in self.tables:
+            self._add_tasks()
+            if "COMMUNICATION_OP" in self.tables:
+                self._add_collectives()
+        if "PYTORCH_API" in self.tables:
+            found.add_operators(self.db)
+        if "MSTX_EVENTS" in self.tables:
+            self._add_ranges()
+        if "STEP_TIME" in self.tables and not any(mark.family == "ProfilerStep#" for _, mark in found.marks):
+            for number, begin, end in self.db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
+                found.mark(f"ProfilerStep#{number}", begin, end, found.thread(0, "steps"))
+        self._link()
+
+    def _check(self) -> None:
+        for table, columns in _NEEDED.items():
+            if table == "TASK" and table not in self.tables and "PYTORCH_API" in self.tables:
+                continue  # nothing ran on a device: then torch_npu leaves the table out
+            missing = columns - self.tables.get(table, set())
+            if missing:
+                lacking = ", ".join(sorted(missing))
+                what = f"{lacking} in the table {table}" if table in self.tables else f"the table {table}"
+                cause = f"{self.file.name} is a database of another schema: it lacks {what}"
+                hint = "a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler"
+                raise Problem(Kind.TRACE, cause, str(self.file), hint)
+
+    def _rank(self) -> int | None:
+        output = self.file.parent
+        table = "RANK_DEVICE_MAP" in self.tables
+        ranks = self._column("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
+        if len(ranks) > 1:
+            raise self._several("several ranks", ranks)
+        own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
+        return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
+
+    def _add(self, begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
+        self.found.tasks.add(begin, end, kind, self.found.names(name), self.found.names(stream))
+        self.connections.append(UNKNOWN if connection is None else connection)
+
+    def _add_tasks(self) -> None:
+        db, found = self.db, self.found
+        devices = self._column("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
+        if len(devices) > 1:
+            raise self._several("the tasks of several devices", ", ".join(sorted(map(str, devices))))
+        table = "COMPUTE_TASK_INFO" in self.tables
+        computing = bool(self._column("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")) if table else False
+        columns, joins = ("i.opType, i.globalTaskId", _COMPUTING) if computing else ("NULL, NULL", "")
+        rows = db.execute(
+            f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {joins}"  # noqa: S608
+        )
+        operators = " UNION SELECT opType FROM COMPUTE_TASK_INFO" if computing else ""
+        texts = _texts(db, f"SELECT taskType FROM TASK{operators}")  # noqa: S608
+        for begin, end, stream, connection, type_id, operator_id, computed in rows:
+            task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
+            kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
+            if kind is None or (kind == COMPUTE and computed is None and computing):  # the vendor counts neither
+                continue
+            if computed is None and not ascend.is_known(task_type):
+                found.unknown.add(task_type)
+            self._add(begin, end, kind, operator or task_type, f"stream {stream}", connection)
+
+    def _add_collectives(self) -> None:
+        found, transits = self.found, _transits(self.file.parent / "analysis.db")
+        rows = self.db.execute(
+            "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
+            " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
+        )
+        for begin, end, connection, name, group in rows:
+            operator, short = ascend.collective(str(name or "collective"))
+            at = len(found.tasks)
+            self._add(begin, end, COMMUNICATION, operator, f"group {short or group}", connection)
+            found.groups[at] = str(group or short)
+            known = transits.get(str(name), [])
+            if known:
+                found.transits[at] = known.pop(0)
+
+    def _add_ranges(self) -> None:
+        found = self.found
+        rows = self.db.execute(
+            "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"
+            " LEFT JOIN STRING_IDS n ON n.id = m.message LEFT JOIN STRING_IDS d ON d.id = m.domainId"
+            " WHERE m.startNs IS NOT NULL AND m.endNs IS NOT NULL AND n.value IS NOT NULL"
+        )
+        for begin, end, thread_id, name, domain in rows:
+            thread = found.thread(0, thread_id)
+            if not found.mark(name, begin, end, thread) and domain == "Module":
+                found.modules[thread].add(begin, end, found.names(name))
+
+    def _link(self) -> None:
+        """Give each task the call of CANN that launched it, and the operator that called for it."""
+        found, tasks = self.found, self.found.tasks
+        if "CANN_API" in self.tables:
+            calls = self.db.execute(
+                "SELECT connectionId, startNs, globalTid FROM CANN_API WHERE connectionId IS NOT NULL"
+            )
+            for task, time, thread in _earliest(self.connections, calls):
+                tasks.launched[task] = tasks.enqueued[task] = time
+                tasks.thread[task] = found.thread(0, thread)
+        if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
+            calls = self.db.execute(
+                "SELECT c.connectionId, CAST(p.startNs AS INTEGER), p.globalTid FROM PYTORCH_API p"
+                " JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = ? AND p.startNs IS NOT NULL",
+                (_OPERATOR,),
+            )
+            for task, time, thread in _earliest(self.connections, calls):
+                tasks.enqueued[task], tasks.thread[task] = time, found.thread(0, thread)
+                if tasks.launched[task] == UNKNOWN:
+                    tasks.launched[task] = time
+
+
+def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, object]]) -> Iterator[tuple[int, int, object]]:
+    """The places of ``wanted`` with time and thread of the earliest of the calls (key, time, thread) of their key.
+
+    There are more calls than tasks: none is kept but the earliest.
+    """
+    order = in_order(array("i", range(len(wanted))), wanted)
+    keys = array("q", map(wanted.__getitem__, order))
+    times = array("q", [UNKNOWN]) * len(keys)
+    known: dict[object, int] = {}  # whatever stands there for a thread
+    threads = array("q", times)
+    for key, time, thread in calls:
+        place = bisect_left(keys, key)
+        if place < len(keys) and keys[place] == key and (times[place] == UNKNOWN or time < times[place]):
+            times[place], threads[place] = time, known.setdefault(thread, len(known))
+    first, numbered = 0, list(known)
+    for place, key in enumerate(keys):
+        first = first if keys[first] == key else place
+        if key != UNKNOWN and times[first] != UNKNOWN:
+            yield order[place], times[first], numbered[threads[first]]
+
+
+def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
+    """The rows of ``query`` in the vendor's own analysis; none where it is not there, or has not got them."""
+    import sqlite3
+
+    if not file.is_file():
+        return []
+    try:
+        with database.opened(file) as db:
+            return db.execute(query).fetchall()
+    except sqlite3.Error:
+        return []
+
+
+def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
+    columns = ascend.vendor_columns()
+    rows = _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
+    steps = {
+        str(step): {
+            name: round(value * 1000) for name, value in zip(columns.values(), values, strict=True) if value is not None
+        }
+        for step, *values in rows
+    }
+    return steps or None
+
+
+def _transits(file: Path) -> dict[str, list[tuple[int, int, int]]]:
+    """Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    rows = _analysis(
+        file,
+        "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
+        " ORDER BY start_timestamp",
+    )
+    for name, *values in rows:
+        if all(isinstance(value, int | float) for value in values):
+            transit, wait, idle = (round(value * 1_000_000) for value in values)
+            found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))
+    return found

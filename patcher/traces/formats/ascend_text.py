@@ -1,0 +1,163 @@
+"""What torch_npu.profiler exports as text: ``trace_view.json`` and the tables beside it.
+
+Its rows are distinguished by their arguments, for the names of their processes may stand behind them. A task of the
+device carries the ``connection_id`` of the call of CANN that launched it; the flow ``async_npu`` leads to the operator
+of the framework that called for it, which with the task queue lies earlier, on another thread.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from patcher.errors import Kind, Problem
+from patcher.traces.formats import ascend
+from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
+from patcher.traces.model import COMMUNICATION
+from patcher.traces.names import OUTPUT
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, StringTable, Timeline, joined, module_class
+
+
+def read(file: Path) -> Timeline:
+    """The timeline of a rank, from the ``trace_view.json`` of its folder; Problem (TRACE) if it is none."""
+    reader = _Reader(file)
+    reader.source.feed(reader.take)
+    return reader.timeline()
+
+
+class _Reader:
+    """Fills a timeline block by block; links wait in columns until all tasks are there."""
+
+    def __init__(self, file: Path) -> None:
+        output = file.parent
+        folder = output.parent if output.name == OUTPUT else output
+        self.source = ChromeEvents(file)
+        self.found = Timeline(str(file), "ascend-text")
+        self.found.rank = ascend.rank_of(folder)
+        self.found.device = "Ascend NPU"
+        self.found.vendor = ascend.vendor_steps(output)
+        self.types = ascend.types(output)
+        self.transits = ascend.transits(output)
+        self.kinds: dict[str, str | None] = {}
+        self.connections, self.calls, self.callers = array("q"), array("q"), array("i")  # of CANN
+        self.task_connections = array("q")
+        self.begins, self.flows = array("q"), array("q")  # where a flow ends on the device
+        self.flow_ids, self.enqueued, self.enqueuers = array("q"), array("q"), array("i")  # where it begins on the host
+        self.ids, self.cann_threads = StringTable(), StringTable()
+        self.devices: set[object] = set()
+        self.met: Counter[str] = Counter()
+
+    def take(self, events: Iterator[Event]) -> None:
+        """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
+        found = self.found
+        for event in events:
+            if event.ph == "X":
+                if event.cat == "cpu_op":
+                    self._operator(event)
+                elif event.cat == "python_function":
+                    if event.name.startswith(NN_MODULE):
+                        begin, end = times(event)
+                        found.modules[found.thread(event.pid, event.tid)].add(
+                            begin, end, found.names(module_class(event.name))
+                        )
+                elif event.args is not None:
+                    self._other(event, event.args)
+            elif event.cat == "async_npu":
+                time, flow = nanoseconds(event.ts), self._id(event.id)
+                if event.ph == "s":
+                    self.flow_ids.append(flow)
+                    self.enqueued.append(time)
+                    self.enqueuers.append(found.thread(event.pid, event.tid))
+                elif event.ph == "f":
+                    self.begins.append(time)
+                    self.flows.append(flow)
+
+    def _operator(self, event: Event) -> None:
+        found = self.found
+        begin, end = times(event)
+        thread = found.thread(event.pid, event.tid)
+        if found.mark(event.name, begin, end, thread):
+            return
+        found.operators[thread].add(begin, end, found.names(event.name))
+        if event.args is not None and event.args.forward:
+            found.backward.add(thread)
+
+    def _other(self, event: Event, args: Args) -> None:
+        """Add a task of the device, a collective, a call of CANN, or a range of mstx."""
+        found = self.found
+        if args.task is not None:
+            kind = self._kind(args.task)
+            if kind is not None:
+                name = self.types.get(event.name) or _type(event.name)
+                self.devices.add(event.pid)
+                self._task(event, kind, name, f"stream {event.tid}", args.connection)
+        elif args.level is not None:
+            if args.connection is not None:
+                self.calls.append(nanoseconds(event.ts))
+                self.connections.append(args.connection)
+                self.callers.append(self.cann_threads(str(event.tid)))
+        elif args.connection is not None:
+            self._collective(event, args.connection)
+        elif args.domain is not None:
+            begin, end = times(event)
+            thread = found.thread(event.pid, event.tid)
+            if not found.mark(event.name, begin, end, thread) and args.domain == "Module":
+                found.modules[thread].add(begin, end, found.names(event.name))
+
+    def _kind(self, task_type: str) -> str | None:
+        if task_type not in self.kinds:
+            self.kinds[task_type] = ascend.kind_of(task_type)
+            if not ascend.is_known(task_type):
+                self.found.unknown.add(task_type)
+        return self.kinds[task_type]
+
+    def _collective(self, event: Event, connection: int) -> None:
+        found, at = self.found, len(self.found.tasks)
+        name, group = ascend.collective(event.name)
+        self._task(event, COMMUNICATION, name, f"group {group}", connection)
+        if group:
+            found.groups[at] = group
+        known = self.transits.get(event.name, [])
+        if self.met[event.name] < len(known):
+            found.transits[at] = known[self.met[event.name]]
+        self.met[event.name] += 1
+
+    def _task(self, event: Event, kind: str, name: str, stream: str, connection: int | None) -> None:
+        found = self.found
+        begin, end = times(event)
+        found.tasks.add(begin, end, kind, found.names(name), found.names(stream))
+        self.task_connections.append(UNKNOWN if connection is None else connection)
+
+    def _id(self, value: int | str) -> int:
+        if isinstance(value, str):
+            return int(value) if value.isdigit() else -2 - self.ids(value)
+        return value
+
+    def timeline(self) -> Timeline:
+        """The timeline, when all events have been added."""
+        found, tasks = self.found, self.found.tasks
+        if len(self.devices) > 1:
+            cause = f"{self.source.path.name} holds the tasks of {len(self.devices)} devices"
+            raise Problem(Kind.TRACE, cause, found.source, "parse each rank into a folder of its own")
+        found.cut, found.lost = self.source.cut, self.source.lost
+        numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}
+        callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
+        for task, call in joined(self.task_connections, self.connections, self.calls):
+            tasks.launched[task] = tasks.enqueued[task] = self.calls[call]
+            tasks.thread[task] = callers[self.callers[call]]
+        heads = dict(joined(self.flows, self.flow_ids, self.enqueued))
+        ends = array("q", (self.begins[at] for at in heads))
+        starts = array("q", heads.values())
+        for task, flow in joined(tasks.begin, ends, starts):
+            tasks.enqueued[task] = self.enqueued[starts[flow]]
+            tasks.thread[task] = self.enqueuers[starts[flow]]
+            if tasks.launched[task] == UNKNOWN:
+                tasks.launched[task] = tasks.enqueued[task]
+        return found
+
+
+def _type(name: str) -> str:
+    """The type of a kernel that no table names: ``aclnnMuls_MulAiCore_Mul`` is a Mul."""
+    return name.rpartition("_")[2] if name.startswith("aclnn") and "_" in name else name

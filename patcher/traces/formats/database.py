@@ -1,0 +1,58 @@
+"""The databases of torch_npu: which are there, and opening one so that nothing is left beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+NAMED = "ascend_pytorch_profiler*.db"
+"""How torch_npu calls the database of a rank."""
+
+
+def parsed_into(output: Path) -> list[Path]:
+    """The databases in the folder into which torch_npu parses: one, unless somebody put several ranks together."""
+    return sorted(output.glob(NAMED))
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[sqlite3.Connection]:
+    """The database in ``file``; ``sqlite3.Error`` where it is none.
+
+    One in the mode of a write-ahead log gets two files beside it from whoever looks, and the folder may be somebody
+    else's. Those are not made, unless a log with content is there already: then part of the data stands in it.
+    """
+    import sqlite3
+
+    log = file.with_name(f"{file.name}-wal")
+    alone = not log.is_file() or not log.stat().st_size
+    how = "mode=ro&immutable=1" if alone else "mode=ro"
+    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
+        yield database
+
+
+def broken(file: Path) -> bool:
+    """Whether a file is no database, or one that ends in the middle."""
+    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
+    if not head.startswith(b"SQLite format 3\0"):
+        return True
+    page = int.from_bytes(head[16:18], "big") or 1
+    pages = int.from_bytes(head[28:32], "big")
+    return pages * (65536 if page == 1 else page) > file.stat().st_size
+
+
+def steps_in(file: Path) -> tuple[int, ...] | None:
+    """The numbers of the steps in a database; None where it has none, or is none."""
+    import sqlite3
+
+    try:
+        with opened(file) as connection:
+            rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
+    except sqlite3.Error:
+        return None
+    return tuple(sorted(int(row[0]) for row in rows if str(row[0]).isdigit()))

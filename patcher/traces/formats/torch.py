@@ -1,0 +1,180 @@
+"""Traces of torch.profiler: kineto's JSON, plain or gzip, of NVIDIA and AMD GPUs and of CPUs.
+
+The names of categories and arguments are kineto's (``libkineto/src/output_json.cpp``): kernels and copies of the
+device, ``…_runtime`` and ``…_driver`` for the calls that launch them, which share their ``correlation`` with what
+they launched: all kernels of a replayed graph with the one call.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from patcher.errors import Kind, Problem
+from patcher.traces.formats.chrome import ChromeEvents, Event, nanoseconds, times
+from patcher.traces.model import COPY
+from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, kind_of, module_class
+
+Append = Callable[[int], None]
+_Columns = tuple[int, Append, Append, Append]
+"""The number of a thread, and how its operators grow: by begin, end and name."""
+
+_OPERATOR, _LAUNCH, _KERNEL, _COPY, _ANNOTATION, _MODULE = range(6)
+_CATEGORIES = {
+    "cpu_op": _OPERATOR,
+    "operator": _OPERATOR,
+    "kernel": _KERNEL,
+    "concurrent_kernel": _KERNEL,
+    "gpu_memcpy": _COPY,
+    "gpu_memset": _COPY,
+    "memcpy": _COPY,
+    "memset": _COPY,
+    "user_annotation": _ANNOTATION,
+    "python_function": _MODULE,
+    "runtime": _LAUNCH,
+}
+_LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
+
+
+def read(path: Path) -> Timeline:
+    """The timeline of the trace at ``path``; Problem (TRACE) if it is none, or holds more than one device."""
+    reader = _Reader(path)
+    reader.source.feed(reader.take)
+    return reader.timeline()
+
+
+class _Reader:
+    """Fills a timeline block by block; launches wait in columns until all kernels are there."""
+
+    def __init__(self, path: Path) -> None:
+        self.source = ChromeEvents(path)
+        self.found = Timeline(str(path), "torch")
+        self.correlations, self.launches, self.threads = array("q"), array("q"), array("i")
+        self.kernels = array("q")
+        self.devices: set[object] = set()
+        self.categories = _Categories()
+        self.take_other = {
+            _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
+            _MODULE: self._annotate,
+        }  # fmt: skip
+        self.kinds: dict[tuple[int, str], tuple[str, int]] = {}
+        self.streams: dict[object, int] = {}
+        self.ranges: dict[Thread, _Columns] = {}
+
+    def take(self, events: Iterator[Event]) -> None:
+        """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
+        # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
+        categories, ranges, backward = self.categories, self.ranges, self.found.backward
+        numbers, number_of = self.found.names.numbers, self.found.names
+        for event in events:
+            if event.ph != "X":
+                continue
+            name = event.name
+            category = categories[event.cat, name]
+            if category == _OPERATOR:
+                whole, _, decimals = bytes(event.ts).partition(b".")
+                exact = len(decimals) == 3 and decimals.isdigit()
+                begin = int(whole + decimals) if exact else nanoseconds(event.ts)
+                end = begin + round(event.dur * 1000)
+                thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
+                number = numbers.get(name)
+                add_name(number_of(name) if number is None else number)
+                add_begin(begin)
+                add_end(end)
+                if event.args is not None and event.args.forward:
+                    backward.add(thread)
+            elif category != UNKNOWN:
+                self.take_other[category](event, category)
+
+    def _add_launch(self, event: Event, _category: int) -> None:
+        correlation = None if event.args is None else event.args.correlation
+        if correlation is not None:
+            thread = (self.ranges.get((event.pid, event.tid)) or self._thread(event))[0]
+            self.launches.append(nanoseconds(event.ts))
+            self.correlations.append(correlation)
+            self.threads.append(thread)
+
+    def _thread(self, event: Event) -> _Columns:
+        thread = self.found.thread(event.pid, event.tid)
+        columns = self.found.operators[thread]
+        found = thread, columns.begin.append, columns.end.append, columns.name.append
+        self.ranges[event.pid, event.tid] = found
+        return found
+
+    def _add_task(self, event: Event, category: int) -> None:
+        begin, end = times(event)
+        found, args, key = self.found, event.args, (category, event.name)
+        known = self.kinds.get(key)
+        if known is None:
+            kind = COPY if category == _COPY else kind_of(event.name)
+            known = self.kinds[key] = kind, found.names(event.name)
+        number = event.tid if args is None or args.stream is None else args.stream
+        stream = self.streams.get(number)
+        if stream is None:
+            stream = self.streams[number] = found.names(f"stream {number}")
+        found.tasks.add(begin, end, *known, stream)
+        self.kernels.append(UNKNOWN if args is None or args.correlation is None else args.correlation)
+        if args is not None and args.group is not None:
+            found.groups[len(found.tasks) - 1] = str(args.group)
+        if category == _KERNEL:
+            self.devices.add(event.pid if args is None or args.device is None else args.device)
+
+    def _annotate(self, event: Event, category: int) -> None:
+        begin, end = times(event)
+        found = self.found
+        thread = found.thread(event.pid, event.tid)
+        if category == _MODULE:
+            found.modules[thread].add(begin, end, found.names(module_class(event.name)))
+        elif found.mark(event.name, begin, end, thread):
+            return
+        elif event.name.startswith(OPTIMIZER):
+            found.operators[thread].add(begin, end, found.names(event.name))
+        elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
+            found.modules[thread].add(begin, end, found.names(event.name))
+
+    def timeline(self) -> Timeline:
+        """The timeline, when all events have been added."""
+        found, header = self.found, self.source.header
+        if len(self.devices) > 1:
+            several = ", ".join(sorted(map(str, self.devices)))
+            cause = f"{self.source.path.name} holds the kernels of several devices: {several}"
+            hint = "record or export each rank by itself: times of several devices cannot be one unit"
+            raise Problem(Kind.TRACE, cause, found.source, hint)
+        found.cut, found.lost = self.source.cut, self.source.lost
+        rank = _mapping(header.get("distributedInfo")).get("rank")
+        found.rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+        found.device = _device(header, next(iter(self.devices), None))
+        for task, launch in joined(self.kernels, self.correlations, self.launches):
+            found.tasks.enqueued[task] = found.tasks.launched[task] = self.launches[launch]
+            found.tasks.thread[task] = self.threads[launch]
+        return found
+
+
+class _Categories(dict[tuple[str, str], int]):
+    """Category and name of an event → the number of the category; UNKNOWN where nothing is read of such an event."""
+
+    def __missing__(self, key: tuple[str, str]) -> int:
+        text, name = key[0].lower(), key[1]
+        found = _LAUNCH if text.endswith(("_runtime", "_driver")) else _CATEGORIES.get(text, UNKNOWN)
+        unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (
+            found == _MODULE and not name.startswith(NN_MODULE)
+        )
+        self[key] = UNKNOWN if unread else found
+        return self[key]
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _device(header: Mapping[str, Any], number: object) -> str:
+    """The name of the device whose number the kernels carry, or the first that has one; CPU without kernels."""
+    if number is None:
+        return "CPU"
+    devices = [device for device in header.get("deviceProperties") or () if isinstance(device, Mapping)]
+    own = [device for device in devices if device.get("id") == number]
+    return str(next((name for device in (*own, *devices) if (name := device.get("name"))), "GPU"))

@@ -1,0 +1,58 @@
+"""HTML and SVG in which whatever is not markup of ours is escaped: text by default, markup only by this module."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+VOID = frozenset(("meta", "input", "br"))
+_UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Characters that are not seen, or turn the text around them: a name has to look like what it is."""
+
+Content = object
+"""Markup, or a value whose text is meant, or an iterable of such; None and False stand for nothing."""
+
+
+class Markup(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> str:
+    """A value as text that can stand between tags and within quotes."""
+    return html.escape(_UNSEEN.sub("\N{REPLACEMENT CHARACTER}", str(value)))
+
+
+def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
+    """One element. Attributes that are None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
+    words = [name]
+    for key, value in attributes.items():
+        if value is True:
+            words.append(key.rstrip("_").replace("_", "-"))
+        elif value is not None and value is not False:
+            words.append(f'{key.rstrip("_").replace("_", "-")}="{text(value)}"')
+    opened = f"<{' '.join(words)}>"
+    return Markup(opened if name in VOID else f"{opened}{joined(content)}</{name}>")
+
+
+def joined(content: Content) -> Markup:
+    """The content, one piece after the other."""
+    if isinstance(content, Markup):
+        return content
+    if content is None or content is False:
+        return Markup()
+    if isinstance(content, Iterable) and not isinstance(content, str):
+        return Markup("".join(joined(one) for one in content))
+    return Markup(text(content))
+
+
+def literal(name: str, source: str) -> Markup:
+    """An element for CSS or a script of ours, whose text browsers do not unescape.
+
+    Raises ValueError where it would end the element itself: then it is none of ours.
+    """
+    if "</" in source or "<!--" in source:
+        raise ValueError(f"the text of <{name}> holds markup")
+    return Markup(f"<{name}>{source}</{name}>")

@@ -1,0 +1,92 @@
+"""The one place that writes a drawing: lengths become text here, and names are escaped by ``markup``.
+
+Whole numbers are written as they are, others with one decimal: a tenth of a unit of the drawing is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from patcher.traces.page.markup import Content, Markup, tag
+
+WIDTH = 1000
+"""Of every drawing, in its own units."""
+
+
+class Scale(NamedTuple):
+    """A linear axis: the values from ``low`` to ``high`` lie from ``begin`` to ``end``."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of a value."""
+        return self.begin + (value - self.low) * self.factor
+
+    @property
+    def factor(self) -> float:
+        """How far 1 of the data reaches."""
+        return (self.end - self.begin) / (self.high - self.low)
+
+    def length(self, value: float) -> float:
+        """How long a difference is drawn."""
+        return value * abs(self.factor)
+
+
+def drawing(content: Content, height: float, label: str) -> Markup:
+    """A drawing as wide as the page."""
+    return tag("svg", content, viewBox=f"0 0 {WIDTH} {_number(height)}", role="img", aria_label=label)
+
+
+def text(content: object, x: float, y: float, **attributes: object) -> Markup:
+    """Text that begins at ``x``, unless ``text_anchor`` is set."""
+    return tag("text", content, x=_number(x), y=_number(y), **attributes)
+
+
+def rect(x: float, y: float, width: float, height: float, class_: str, title: str | None = None) -> Markup:
+    """A rectangle; its title is shown where the mouse is."""
+    sides = {"x": x, "y": y, "width": width, "height": height}
+    hint = None if title is None else tag("title", title)
+    return tag("rect", hint, **{name: _number(side) for name, side in sides.items()}, class_=class_)
+
+
+def dot(x: float, y: float, title: str) -> Markup:
+    """A point of a chart."""
+    return tag("circle", tag("title", title), r=3.5, class_="dot", cx=_number(x), cy=_number(y))
+
+
+def box(x: float, y: float, width: float, height: float) -> str:
+    """The outline of a rectangle within a path."""
+    return f"M{_number(x)} {_number(y)}h{_number(width)}v{_number(height)}h{_number(-width)}z"
+
+
+def stroke(x: float, y: float, width: float) -> str:
+    """A horizontal line within a path."""
+    return f"M{_number(x)} {_number(y)}h{_number(width)}"
+
+
+def path(pieces: Sequence[str], class_: str) -> Markup:
+    """Many outlines or lines as one element."""
+    return tag("path", d="".join(pieces), class_=class_)
+
+
+def rule(left: float, y: float, class_: str) -> Markup:
+    """A line from ``left`` to the right end of the drawing."""
+    return tag("path", d=f"M{_number(left)} {_number(y)}H{WIDTH}", class_=class_)
+
+
+def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
+    """A small drawing beside a text, which says the same."""
+    return tag("svg", content, viewBox=f"0 0 {width} 10", **attributes, aria_hidden="true")
+
+
+def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
+    """The rectangle of an icon."""
+    return tag("rect", width=width, height=10, **attributes, class_=class_)
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.1f}"

@@ -1,0 +1,308 @@
+"""Step metadata that a probe leaves beside each trace (``*.rlpatch.json``), read into typed values.
+
+It may be missing, of a later release, or of another trace. A value of the wrong type counts as missing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from patcher.traces import names
+
+SUFFIX = ".rlpatch.json"
+FORMAT = 1
+NEVER = 10**9
+"""The end of a window that has none; no rollout has as many units."""
+
+CONTENTS = ("requests", "tokens", "drafts", "longest", "context", "sequences")
+"""The counts of a unit: of an iteration, with ``longest`` and summed ``context``; ``sequences`` of a micro-batch."""
+
+_IDENTITY = ("host", "stage", "role", "step", "rank", "pid", "replica")
+_CONDITIONS = ("load", "tail", "context")
+_BACKENDS = ("npu", "torch")
+_LARGEST = 1 << 28
+
+Extent = tuple[int, "int | None"]
+"""The half-open range of units of a window; None as the end of one that has none."""
+
+
+class UnitWindow(NamedTuple):
+    """A window as it was requested: its ``extent`` or, where only that is known, what was ``typed``.
+
+    Behind ``conditions`` (name and value) the extent differs between replicas, so it is not part of the request.
+    """
+
+    extent: Extent | None = None
+    typed: str = ""
+    conditions: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The window as people type it, with its conditions."""
+        begin, end = self.extent or (None, None)
+        shown = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
+        conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
+        return f"{shown} at {conditions}".strip() if conditions else shown
+
+
+class UnitMetadata(NamedTuple):
+    """The metadata of one unit; ``uncounted`` iterations lie between the unit before and this one."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    drafts: int | None = None
+    longest: int | None = None
+    context: int | None = None
+    sequences: int | None = None
+    padded: tuple[int, ...] | None = None
+    uncounted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The metadata of one trace; None where a value is missing, or not of its type. ``raw`` is all that the file holds.
+
+    ``extent`` is where the window came to lie, ``window`` what was requested. ``closed`` is "complete", or the reason
+    why the window was closed before its end.
+    """
+
+    raw: Mapping[str, Any]
+    target: str | None = None
+    release: str | None = None
+    stage: str | None = None
+    role: str | None = None
+    host: str | None = None
+    ranks: str | None = None
+    unit: str | None = None
+    backend: str | None = None
+    rollout: int | None = None
+    step: int | None = None
+    rank: int | None = None
+    pid: int | None = None
+    world: int | None = None
+    replica: int | None = None
+    closed: str = ""
+    extent: Extent | None = None
+    window: UnitWindow | None = None
+    units: Mapping[int, UnitMetadata] = field(default_factory=dict)
+
+    @property
+    def uncounted(self) -> dict[int, int]:
+        """Unit → the uncounted iterations right before it, for those that have some."""
+        return {number: unit.uncounted for number, unit in self.units.items() if unit.uncounted}
+
+    @property
+    def contents(self) -> dict[str, list[int]]:
+        """The values of the units for each of ``CONTENTS`` of which some are not 0."""
+        columns = {name: [getattr(unit, name) for unit in self.units.values()] for name in CONTENTS}
+        return {
+            name: [value for value in values if value is not None] for name, values in columns.items() if any(values)
+        }
+
+    @property
+    def identity(self) -> Iterator[str]:
+        """What tells one profile from another, in words: of which target, stage, window, rollout or step, and host."""
+        window = self.window.text if self.window else ""
+        for group in ((self.target, self.release), (self.stage, self.role), (self.unit, window)):
+            yield " ".join(filter(None, group))
+        numbers = {"rollout": self.rollout, "step": self.step}
+        yield from (f"{name} {value}" for name, value in numbers.items() if value is not None)
+        yield self.host or ""
+
+
+_TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backend")
+_NUMBERS = ("rollout", "step", "rank", "pid", "world")
+
+
+def parsed(raw: Mapping[str, Any]) -> Metadata:
+    """The metadata in the content of a file."""
+    texts = {name: _text(raw.get(name)) for name in _TEXTS}
+    numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
+    units, extent = _units(raw), _extent(raw)
+    typed, conditions = _text(raw.get("window")) or "", _conditions(raw)
+    window = UnitWindow(extent) if extent and not conditions else UnitWindow(None, typed, conditions)
+    closed = _text(raw.get("closed"))
+    if closed is None:  # as earlier releases wrote it
+        closed = (_text(raw.get("why")) or "").partition(", recorded")[0]
+    replica = raw.get("replica")
+    own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
+    return Metadata(
+        raw, **texts, **numbers, replica=int(replica) if own else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
+        extent=extent, window=window if any(window) else None, units=units,
+    )  # fmt: skip
+
+
+def _text(value: object) -> str | None:
+    """A text that can be shown as it is, of a list its words with commas between them; None where there is none."""
+    if isinstance(value, list) and len(value) < 10_000:
+        value = ",".join(map(str, value))
+    return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else None
+
+
+def _number(value: object) -> int | None:
+    """A whole number from 0; None where there is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def _shape(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list) or not 0 < len(value) <= 8:
+        return None
+    sizes = tuple(size for one in value if (size := _number(one)) is not None)
+    return sizes if len(sizes) == len(value) else None
+
+
+def _conditions(raw: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """The conditions behind which the window counts."""
+    return tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
+
+
+def _extent(raw: Mapping[str, Any]) -> Extent | None:
+    """Where the window lies; without ``first`` and ``end`` the window that was typed, of several that of the units."""
+    first, end = _number(raw.get("first")), _number(raw.get("end"))
+    if first is not None and end is not None:
+        return first, None if end >= NEVER else end
+    if _conditions(raw):
+        return None
+    typed = [_typed(one) for one in (_text(raw.get("window")) or "").split(",")]
+    recorded = min(_listed(raw), default=None)
+    fitting = (one for one in typed if one and (len(typed) == 1 or _holds(one, recorded)))
+    return next(fitting, None)
+
+
+def _typed(window: str) -> Extent | None:
+    found = re.fullmatch(r"(\d{1,9}):(\d{0,9})", window, re.ASCII)
+    return (int(found[1]), int(found[2]) if found[2] else None) if found else None
+
+
+def _holds(window: Extent, unit: int | None) -> bool:
+    return unit is not None and window[0] <= unit < (window[1] or NEVER)
+
+
+def _listed(raw: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    listed = raw.get("units")
+    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    return {number: one for one in known if (number := _number(one.get("number"))) is not None}
+
+
+def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
+    """The metadata of each unit, by its number.
+
+    A probe writes the uncounted iterations between two units, or all since the window was opened. The two differ in
+    their sum, which stands beside the units; where it does not, it is the second.
+    """
+    found = dict(sorted(_listed(raw).items()))
+    written = [_number(one.get("uncounted")) for one in found.values()]
+    counts = [count or 0 for count in written]
+    if sum(counts) != _number(raw.get("uncounted")):
+        counts = [max(count - before, 0) for count, before in zip(counts, [0, *counts], strict=False)]
+    return {
+        number: UnitMetadata(
+            **{name: _number(one.get(name)) for name in CONTENTS},
+            padded=_shape(one.get("padded")), uncounted=None if known is None else count,
+        )
+        for (number, one), known, count in zip(found.items(), written, counts, strict=True)
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- on disk
+
+
+class Sidecar(NamedTuple):
+    """One file of metadata; ``error`` says why it is not understood, if so."""
+
+    file: Path
+    metadata: Metadata
+    error: str = ""
+
+    def belongs_to(self, trace: Path) -> bool:
+        """Whether it is of this trace: by the name of the file, or by the name that stands in it."""
+        beside = self.file.name.removesuffix(SUFFIX).removesuffix(".gz")
+        named = self.metadata.raw.get("trace")
+        return trace.name.removesuffix(".gz") == beside or (isinstance(named, str) and Path(named).name == trace.name)
+
+
+def trace_of(path: Path) -> Path:
+    """The trace of the metadata at ``path``, as a shell names it beside its trace; any other path as it is."""
+    trace = path.with_name(path.name.removesuffix(SUFFIX))
+    return trace if path.name != trace.name and trace.exists() else path
+
+
+def read(file: Path) -> Sidecar:
+    """The metadata in a file; empty, and with the reason, where it is not understood."""
+    nothing = Metadata({})
+    try:
+        if file.stat().st_size > _LARGEST:
+            return Sidecar(file, nothing, f"the facts beside it are larger than {_LARGEST >> 20} MB")
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return Sidecar(file, nothing, "the facts beside it are no JSON, or not all of it")
+    if not isinstance(content, dict):
+        return Sidecar(file, nothing, "the facts beside it are no JSON object")
+    if (version := content.get("format")) != FORMAT:
+        shown = version if isinstance(version, int | float) else "none"
+        return Sidecar(file, nothing, f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+    return Sidecar(file, parsed(content))
+
+
+def below(folder: Path) -> dict[Path, list[Sidecar]]:
+    """The metadata below a folder, or beside a trace, by the folder in which the files lie."""
+    found: dict[Path, list[Sidecar]] = {}
+    alone = not folder.is_dir() or names.is_npu(folder)
+    for file in sorted(folder.parent.glob(f"*{SUFFIX}") if alone else folder.rglob(f"*{SUFFIX}")):
+        found.setdefault(file.parent, []).append(read(file))
+    return found
+
+
+def beside(trace: Path, known: Iterable[Sidecar] | None = None) -> Sidecar | None:
+    """The metadata of a trace, a file of its name before others that name it; None where there is none.
+
+    ``known`` are the files of its folder, if they were read already.
+    """
+    if known is None:
+        own = trace.with_name(f"{trace.name}{SUFFIX}")
+        known = [read(own)] if own.is_file() else below(trace).get(trace.parent, [])
+    return min(
+        (one for one in known if one.belongs_to(trace)),
+        key=lambda one: not one.file.name.startswith(trace.name), default=None,
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- contradictions
+
+
+def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
+    """In what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
+    named = metadata.raw.get("trace")
+    if isinstance(named, str) and Path(named).name.removesuffix(".gz") != trace.name.removesuffix(".gz"):
+        yield "its facts name another trace"
+    yield from _of_name(metadata, names.of(trace).fields)
+    if metadata.backend in _BACKENDS and form in _BACKENDS and metadata.backend != form:
+        yield f"its facts say that {metadata.backend} recorded it"
+    recorded = sorted(metadata.units)
+    if steps is not None and recorded and recorded != sorted(steps):
+        yield f"its facts tell of {_range(recorded)}, and it holds {_range(sorted(steps))}"
+    begin, end = metadata.extent or (0, None)
+    if metadata.closed == "complete" and "units" in metadata.raw and end is not None and len(recorded) < end - begin:
+        yield f"its facts call it complete, with {len(recorded)} of {end - begin} units"
+
+
+def _of_name(metadata: Metadata, own: Mapping[str, Any]) -> Iterator[str]:
+    """Identity fields that differ from those in the name that a probe gave the trace."""
+    raw = {**metadata.raw, "replica": metadata.replica}
+    for name in _IDENTITY if own["ours"] else ():
+        value = raw.get(name)
+        if value not in (None, "") and own.get(name) not in (None, "") and value != own[name]:
+            shown = _number(value) if isinstance(value, int) else _text(value)
+            yield f"its name says {name} {own[name]}, its facts say {'another' if shown is None else shown}"
+
+
+def _range(units: Sequence[int]) -> str:
+    if len(units) < 2:
+        return f"unit {units[0]}" if units else "no unit"
+    whole = len(units) == units[-1] - units[0] + 1
+    return f"{len(units)} units, {units[0]} to {units[-1]}" if whole else f"{len(units)} of {units[0]} to {units[-1]}"

@@ -1,0 +1,268 @@
+"""The offline parsing of what torch_npu recorded: one process of the target's interpreter for each trace.
+
+Whether it worked is read from the files that it left, never from an exit code. A parsing that is interrupted, dies or
+hangs leaves the folder as it was before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from patcher import interrupts
+from patcher.errors import Kind, Problem
+from patcher.traces.folders import npu_folders
+from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
+from patcher.traces.model import Payload
+from patcher.traces.names import OUTPUT
+from patcher.traces.tools import offline
+
+_PAUSE_S = 0.1
+_LOOK_S = 2.0  # between two looks at whether a parser still works
+_GONE_S = 10.0  # a process that waits for a file system that hangs does not even end when it is killed
+_GONE_PAUSE_S = 0.005
+_BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
+
+DONE, KEPT, BACK = "parsed", "not whole", "as before"
+
+
+@dataclass(frozen=True, slots=True)
+class ParseResult(Payload):
+    """How the parsing of one trace ended: parsed, not whole (what there is was kept), or as before.
+
+    ``why`` says what went wrong, ``said`` are the lines of torch_npu's output about it; ``exports`` is what is there.
+    """
+
+    path: Path
+    ended: str
+    why: str = ""
+    said: tuple[str, ...] = ()
+    seconds: float = 0.0
+    exports: tuple[str, ...] = ()
+
+
+class ToolProcess:
+    """A process in a session of its own, with whatever it starts, and its output in ``log``."""
+
+    def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes], locks: Sequence[int] = ()) -> None:
+        self.folder, self.log, self.began = folder, log, time.monotonic()
+        # It holds the locks on, should rlpatch be killed.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
+            start_new_session=True, pass_fds=tuple(locks),
+        )  # fmt: skip
+        self.seen: tuple[object, float] = ((), 0.0)
+        self.worked = self.looked = self.began
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been there."""
+        return time.monotonic() - self.began
+
+    def idles(self, watched: Path, patience: float) -> bool:
+        """Whether it has neither computed, nor written anything below ``watched``, for ``patience`` s."""
+        now = time.monotonic()
+        if now - self.looked < min(_LOOK_S, patience / 2):
+            return False
+        self.looked = now
+        before, self.seen = self.seen, (_files(watched), _cpu(self.process.pid))
+        if self.seen[0] != before[0] or self.seen[1] - before[1] > _BUSY_S:
+            self.worked = now
+        return now - self.worked > patience
+
+    def stop(self) -> None:
+        """End it, and all that it started and left; when this comes back they write no more."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        # The others end when the kernel comes to it: until then they may write, and hold the locks of the folder.
+        end = time.monotonic() + _GONE_S
+        while (left := _session(self.process.pid)) and time.monotonic() < end:
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_GONE_PAUSE_S)
+
+    def output(self, words: tuple[str, ...] = ("[ERROR]", "Error:")) -> tuple[str, ...]:
+        """The last lines of its output with one of ``words`` in them, or the last ones of all."""
+        return self.errors(words) or _last(self._lines())
+
+    def errors(self, words: tuple[str, ...] = ("[ERROR]",)) -> tuple[str, ...]:
+        """The last lines of its output with one of ``words`` in them."""
+        return _last([line for line in self._lines() if any(word in line for word in words)])
+
+    def _lines(self) -> list[str]:
+        self.log.seek(0)
+        text = self.log.read().decode("utf-8", "replace")
+        lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
+        return [line for line in lines if line]
+
+
+def _last(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[:300] for line in lines[-3:])
+
+
+class Parser:
+    """One process that parses one trace."""
+
+    def __init__(self, path: Path, command: Sequence[str], log: IO[bytes], locks: Sequence[int]) -> None:
+        self.path, self.output, self.before = path, path / OUTPUT, path / BEFORE
+        if self.before.is_dir():  # the last one was killed, and what it left is half
+            shutil.rmtree(self.output, ignore_errors=True)
+        elif self.output.is_dir():
+            self.output.rename(self.before)
+        try:
+            self.child = ToolProcess(command, path.parent, log, locks)
+        except BaseException:
+            self._restore()
+            raise
+
+    def ended(self, patience: float) -> ParseResult | None:
+        """How it ended; None while it works. One that neither computes nor writes for ``patience`` s is ended."""
+        code = self.child.process.poll()
+        if code is None:
+            if not self.child.idles(self.path, patience):
+                return None
+            self.stop()
+            return self._result(
+                BACK, f"the parser neither computed nor wrote anything for {patience:g} s, and was ended"
+            )
+        self.child.stop()
+        why = npu_folders.missing(self.path)
+        if not why:
+            shutil.rmtree(self.before, ignore_errors=True)
+            return self._result(DONE, "")
+        died = f"the parser died of signal {-code}" if code < 0 else f"the parser failed (exit {code})" if code else ""
+        if not died and not self.before.is_dir() and npu_folders.exported(self.path):
+            return self._result(KEPT, why)
+        self._restore()
+        return self._result(BACK, died or why)
+
+    def _result(self, ended: str, why: str) -> ParseResult:
+        output = self.child.output() if why else self.child.errors()
+        return ParseResult(self.path, ended, why, output, self.child.seconds, npu_folders.exported(self.path))
+
+    def stop(self) -> None:
+        """End it with all its children, and put the folder back."""
+        self.child.stop()
+        self._restore()
+
+    def _restore(self) -> None:
+        shutil.rmtree(self.output, ignore_errors=True)
+        if self.before.is_dir():
+            self.before.rename(self.output)
+
+
+def parse(
+    paths: Sequence[Path],
+    program: str,
+    exports: str,
+    *,
+    jobs: int,
+    patience: float,
+    done: Callable[[ParseResult], None],
+    at_work: Callable[[Sequence[Path]], None] = lambda _paths: None,
+) -> list[ParseResult]:
+    """Parse traces, ``jobs`` at a time, with the interpreter ``program``.
+
+    ``done`` is called with how each ended, ``at_work`` from time to time with what is being parsed. Raises
+    KeyboardInterrupt, for SIGTERM, too, with the traces that were not done as before; Problem (ENVIRONMENT) where one
+    of the folders is locked or read-only.
+    """
+    source = Path(offline.__file__).read_text(encoding="utf-8")
+    waiting, ended = list(paths), list[ParseResult]()
+    working: list[Parser] = []
+    # An exception between any two steps would leave a parser that nobody ends, or a folder half moved.
+    with interrupts.deferred(terminated=True), locked(paths) as locks, contextlib.ExitStack() as logs:
+        try:
+            while waiting or working:
+                interrupts.look()
+                while waiting and len(working) < jobs:
+                    path = waiting.pop(0)
+                    log = logs.enter_context(tempfile.TemporaryFile())
+                    words = [program, "-c", source, str(path), exports]
+                    working.append(Parser(path, words, log, locks))
+                at_work([one.path for one in working])
+                for one in list(working):
+                    how = one.ended(patience)
+                    if how is not None:
+                        working.remove(one)
+                        ended.append(how)
+                        done(how)
+                time.sleep(_PAUSE_S if working else 0)
+        finally:
+            for one in working:
+                one.stop()
+    return ended
+
+
+@contextlib.contextmanager
+def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
+    """Hold the lock of each folder in which one of ``paths`` lies; their names stand in it, for `traces`.
+
+    Raises Problem (ENVIRONMENT) where another `analyse` holds it, or the folder cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        descriptors = []
+        for folder in sorted({path.parent for path in paths}):
+            place = folder / STORE / LOCK
+            try:
+                place.parent.mkdir(exist_ok=True)
+                file = stack.enter_context(place.open("a+"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                cause = "another `rlpatch analyse` works in this folder"
+                raise Problem(Kind.ENVIRONMENT, cause, str(folder), "wait until it has ended") from None
+            except OSError as error:
+                cause = f"the folder of the traces cannot be written: {error.strerror}"
+                hint = "parse a copy, or run rlpatch as its owner"
+                raise Problem(Kind.ENVIRONMENT, cause, str(folder), hint) from None
+            file.truncate(0)
+            file.write("\n".join(path.name for path in paths if path.parent == folder))
+            file.flush()
+            stack.callback(file.truncate, 0)  # it stays: who removes it lets two hold it
+            descriptors.append(file.fileno())
+        yield tuple(descriptors)
+
+
+def _files(path: Path) -> tuple[int, int, int]:
+    """How many files there are, how large they are together, and when the youngest was written."""
+    count = total = youngest = 0
+    for place, _, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(place, name))  # noqa: PTH118  (a Path for each costs more)
+                count, total = count + 1, total + found.st_size
+                youngest = max(youngest, found.st_mtime_ns)
+    return count, total, youngest
+
+
+def _session(leader: int) -> list[int]:
+    """The processes of a session that have not ended, whether or not their parent has waited for them."""
+    return [pid for pid, state, _ in _stats(leader) if state not in "ZX"]
+
+
+def _cpu(session: int) -> float:
+    """Seconds of CPU that the processes of a session have used; those that have ended count with their parents."""
+    return sum(ticks for _, _, ticks in _stats(session)) / os.sysconf("SC_CLK_TCK")
+
+
+def _stats(session: int) -> Iterator[tuple[int, str, int]]:
+    """The number of each process of a session, its state, and the ticks of CPU that it has used."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == session:
+            yield int(file.parent.name), fields[0], sum(map(int, fields[11:15]))

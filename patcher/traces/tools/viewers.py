@@ -1,0 +1,130 @@
+"""Whether a trace has the files that programs which show it read, and what to open there.
+
+What MindStudio Insight and msprof-analyze read is known from the folders that torch_npu writes for them
+(``torch_npu/profiler/analysis/prof_view``) and from ``msprof_analyze/cluster_analyse`` and ``prof_common/constant.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.traces.folders import RecordedTrace, common
+from patcher.traces.folders.states import FOREIGN, WHOLE
+from patcher.traces.formats.database import NAMED
+from patcher.traces.model import Payload
+from patcher.traces.names import OUTPUT
+
+INSIGHT, ANALYZE, PERFETTO = "MindStudio Insight", "msprof-analyze", "Perfetto"
+PERFETTO_BYTES = 2_000_000_000
+"""Perfetto's page cannot hold more than the memory that a browser gives WebAssembly."""
+
+
+class ExpectedFile(NamedTuple):
+    """A file that a program reads: ``shows`` is what is missing there without it.
+
+    ``unless`` says when it is no fault that there is none; a file without it has to be there.
+    """
+
+    name: str
+    shows: str
+    unless: str = ""
+
+
+EXPECTED = {
+    "text": (
+        ExpectedFile("trace_view.json", "the timeline"),
+        ExpectedFile("kernel_details.csv", "the operators of the device", "nothing ran on a device"),
+        ExpectedFile("step_trace_time.csv", "the summary", "there is no ProfilerStep, or nothing ran on a device"),
+        ExpectedFile("communication.json", "communication", "no collective was recorded"),
+        ExpectedFile("communication_matrix.json", "the links between ranks", "no collective was recorded"),
+    ),
+    "db": (
+        ExpectedFile(NAMED, "everything"),
+        ExpectedFile("analysis.db", "communication", "no collective was recorded"),
+    ),
+}
+"""Export of torch_npu → the files that belong to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCheck(Payload):
+    """Whether an expected file is there in one trace, not empty."""
+
+    trace: Path
+    name: str
+    there: bool
+    shows: str
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer(Payload):
+    """What to open, in which program; ``lacks`` are the reasons why that shows less than it could, or fails.
+
+    ``mixed`` is True where it would take several windows for one.
+    """
+
+    KEYS = ("program", "where", "how", "lacks", "files")
+
+    program: str
+    where: Path
+    how: str
+    lacks: tuple[str, ...] = ()
+    files: tuple[FileCheck, ...] = ()
+    mixed: bool = False
+
+
+def viewers(traces: Sequence[RecordedTrace]) -> Iterator[Viewer]:
+    """For the traces of one folder: the one thing to open for those of NPUs, and each file of torch.profiler."""
+    npu = [trace for trace in traces if trace.form == "npu" and trace.exports]
+    if npu:
+        files = tuple(file for trace in npu for file in _files(trace))
+        where = common(trace.path for trace in npu)
+        yield Viewer(INSIGHT, where, "Import Data, and choose this folder", tuple(_missing(files)), files)
+        yield _analyze(npu, where)
+    for trace in traces:
+        if trace.form == "torch" and trace.size:
+            yield Viewer(PERFETTO, trace.path, "ui.perfetto.dev, Open trace file", tuple(_limits(trace)))
+
+
+def _files(trace: RecordedTrace) -> Iterator[FileCheck]:
+    for export, files in EXPECTED.items():
+        for name, shows, _ in files if export in trace.exports else ():
+            there = any(file.stat().st_size for file in (trace.path / OUTPUT).glob(name))
+            yield FileCheck(trace.path, name, there, shows)
+
+
+def _missing(files: Sequence[FileCheck]) -> Iterator[str]:
+    for name, shows, unless in (file for export in EXPECTED.values() for file in export):
+        of = [file for file in files if file.name == name]
+        missing = sum(not file.there for file in of)
+        if missing:
+            where = f" in {missing} of {len(of)} traces" if len(of) > 1 else ""
+            yield f"no {name}{where}, for {shows}{f': right if {unless}' if unless else ''}"
+
+
+def _analyze(traces: Sequence[RecordedTrace], where: Path) -> Viewer:
+    """msprof-analyze takes a rank's number from the name of its profiler_info, and a rank only once."""
+    numbers: list[str] = []
+    lacks = []
+    for trace in traces:
+        names = (re.fullmatch(r"profiler_info_(\d+)\.json", one.name) for one in trace.path.glob("profiler_info*.json"))
+        own = [name[1] for name in names if name]
+        numbers += own
+        if not own:
+            unknown = "without torch.distributed torch_npu knows no rank"
+            lacks.append(f"{trace.path.name} has no profiler_info_RANK.json: {unknown}")
+    mixed = len(set(map(int, numbers))) < len(numbers)
+    if mixed:
+        lacks.append("the same rank is there more than once: several windows would be mixed, so name one of them")
+    return Viewer(ANALYZE, where, f"{ANALYZE} cluster -d DIR", tuple(lacks), mixed=mixed)
+
+
+def _limits(trace: RecordedTrace) -> Iterator[str]:
+    if trace.state not in (WHOLE, FOREIGN):
+        yield f"it is {trace.state}: {trace.why}"
+    if trace.size > PERFETTO_BYTES and trace.path.suffix != ".gz":
+        yield "it is larger than a browser can hold: trace_processor --httpd FILE opens it there"

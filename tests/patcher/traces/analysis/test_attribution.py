@@ -1,0 +1,455 @@
+"""Which unit launched a task, and what each nanosecond of a unit was: against an oracle that counts them one by one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from patcher.traces import analysis, folders, formats
+from patcher.traces import timeline as timelines
+from patcher.traces.model import KINDS, PARTS, RankProfile, RecordedUnit
+from patcher.traces.timeline import UNKNOWN
+from tests.matrix import examples
+from tests.patcher.traces.recorded import MARKS, MS, START, Range, Run, Task, steps, timeline
+
+WRITERS = ("torch", "gzip", "text", "db")
+
+
+def written(run: Run, form: str, place: Path) -> Path:
+    """Where ``run`` lies, as the profiler of ``form`` would have written it."""
+    if form in ("torch", "gzip"):
+        return run.torch(place / f"host_1.{form}.pt.trace.json{'.gz' if form == 'gzip' else ''}")
+    write: Callable[[Path], Path] = getattr(run, form)
+    return write(place / f"{form}_ascend_pt")
+
+
+def capture(run: Run, form: str, place: Path, only: tuple[int, int] | None = None) -> RankProfile:
+    (path,) = folders.readable(written(run, form, place))
+    return analysis.attributed(formats.read(path), only).profile
+
+
+def units(run: Run) -> tuple[RecordedUnit, ...]:
+    return analysis.attributed(timeline(run)).profile.units
+
+
+# ---------------------------------------------------------------- each nanosecond, one by one
+
+
+def counted(run: Run) -> list[dict[str, int]]:
+    """The parts of each unit, by looking at every nanosecond: slow, and as the words of the documentation say it."""
+    owners = [
+        next((n for n, mark in enumerate(run.marks) if mark.begin <= (task.asked or 0) < _end(run, n)), None)
+        for task in run.tasks
+    ]
+    busy: dict[int, int] = {}
+    for task, owner in zip(run.tasks, owners, strict=True):
+        if task.kind == "compute" and owner is not None:
+            busy[task.stream] = busy.get(task.stream, 0) + task.end - task.begin
+    busiest = max(busy, key=lambda stream: (busy[stream], -_order(run, stream)), default=None)
+    firsts: list[int | None] = []
+    for number in range(len(run.marks)):
+        own = [task for task, owner in zip(run.tasks, owners, strict=True) if owner == number]
+        ranked = [
+            [task.begin for task in own if task.kind == "compute" and task.stream == busiest],
+            *([task.begin for task in own if task.kind == kind] for kind in KINDS),
+        ]
+        firsts.append(next((min(begins) for begins in ranked if begins), None))
+    found, reached = [], 0
+    for number, first in enumerate(firsts):
+        parts = dict.fromkeys(PARTS, 0)
+        if first is not None:
+            begin = reached = max(first, reached)
+            following = next((other for other in firsts[number + 1 :] if other is not None), None)
+            last = max(task.end for task, owner in zip(run.tasks, owners, strict=True) if owner == number)
+            for now in range(begin, max(begin, last if following is None else following)):
+                parts[_part(run, now)] += 1
+        found.append(parts)
+    return found
+
+
+def _end(run: Run, number: int) -> int:
+    return run.marks[number + 1].begin if number + 1 < len(run.marks) else run.marks[number].end
+
+
+def _order(run: Run, stream: int) -> int:
+    return list(dict.fromkeys(task.stream for task in run.tasks)).index(stream)
+
+
+def _part(run: Run, now: int) -> str:
+    kinds = {task.kind for task in run.tasks if task.begin <= now < task.end}
+    if "compute" in kinds:
+        return "overlap_ns" if "communication" in kinds else "compute_ns"
+    if "communication" in kinds:
+        return "communication_ns"
+    if "copy" in kinds:
+        return "copy_ns"
+    following = min((task for task in run.tasks if task.begin > now), key=lambda task: task.begin, default=None)
+    if following is None or following.launch is None:
+        return "free_unknown_ns"
+    return "free_host_late_ns" if now < following.launch else "free_waiting_ns"
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """A few marks, and tasks of all kinds on a few streams that may lie anywhere, before their launch, too."""
+    edges = sorted(draw(st.sets(st.integers(0, 60), min_size=2, max_size=5)))
+    marks = tuple(Range(f"ProfilerStep#{n}", *pair) for n, pair in enumerate(itertools.pairwise(edges)))
+    begins = draw(st.lists(st.integers(0, 120), unique=True, max_size=10))
+    tasks = []
+    for begin in begins:
+        launch = draw(st.integers(0, 70))
+        ask = draw(st.none() | st.integers(0, launch))
+        length = draw(st.integers(0, 20))
+        tasks.append(
+            Task(begin, begin + length, draw(st.sampled_from(KINDS)), "k", draw(st.integers(1, 3)), launch, ask)
+        )
+    return Run(tuple(tasks), marks)
+
+
+@given(runs())
+def test_the_parts_are_what_a_count_of_each_nanosecond_gives(run: Run) -> None:
+    if not any(task.asked is not None for task in run.tasks):
+        return
+    found = units(run)
+    assert [unit.parts for unit in found] == counted(run)
+    assert [unit.device_ns for unit in found] == [sum(unit.parts.values()) for unit in found]
+
+
+@settings(max_examples=examples(50))
+@given(runs())
+def test_what_is_drawn_lies_within_its_unit(run: Run) -> None:
+    found = analysis.attributed(timeline(run)).profile
+    for lanes in found.lanes:
+        for spans in lanes.streams.values():
+            assert all(0 <= span.begin_ns <= span.begin_ns + span.ns <= lanes.device_ns for span in spans)
+
+
+@settings(max_examples=examples(50))
+@given(runs())
+def test_no_task_belongs_to_two_units_and_none_is_lost(run: Run) -> None:
+    found = analysis.attributed(timeline(run)).profile
+    within = [task for task in run.tasks if run.marks[0].begin <= (task.asked or 0) < run.marks[-1].end]
+    assert sum(unit.kernels for unit in found.units) == len(within)
+    assert sum(kernel.calls for kernel in found.kernels) == len(within)
+    assert sum(kernel.ns for kernel in found.kernels) == sum(task.end - task.begin for task in within)
+
+
+# ---------------------------------------------------------------- every profiler, one answer
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_run_is_the_same_whoever_recorded_it(tmp_path: Path, form: str) -> None:
+    run = steps(4, late={31: 3 * MS})
+    found = capture(run, form, tmp_path)
+    assert [unit.parts for unit in found.units] == [unit.parts for unit in units(run)]
+    assert [unit.number for unit in found.units] == [30, 31, 32, 33]
+    assert [unit.kernels for unit in found.units] == [10] * 4
+    assert [unit.host_ns for unit in found.units] == [10 * MS, 13 * MS, 10 * MS, 10 * MS]
+    assert {kernel.name: kernel.calls for kernel in found.kernels} == {f"kernel{n}": 4 for n in range(10)}
+    assert found.rank == 0
+    assert found.form == {"gzip": "torch", "text": "ascend-text", "db": "ascend-db"}.get(form, form)
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_only_the_units_that_were_asked_for_are_counted(tmp_path: Path, form: str) -> None:
+    found = capture(steps(4), form, tmp_path, only=(31, 33))
+    assert [unit.number for unit in found.units] == [31, 32]
+    assert sum(kernel.calls for kernel in found.kernels) == 20
+    assert found.units == capture(steps(4), form, tmp_path / "again").units[1:3]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("delay", [MS, 3 * MS, 7 * MS + 123])
+def test_a_host_that_stops_is_what_the_device_waits_for(tmp_path: Path, form: str, delay: int) -> None:
+    found = capture(steps(5, late={32: delay}), form, tmp_path).units[2]
+    # Five kernels of 0.5 ms were launched 0.1 ms apart, so the device had 2 ms of work left when the host stopped.
+    gaps = 2 if delay > 2 * MS else 1
+    assert found.parts == {
+        **dict.fromkeys(PARTS, 0),
+        "compute_ns": 5 * MS,
+        "free_host_late_ns": 5 * MS + delay - gaps * MS // 100,
+        "free_waiting_ns": gaps * MS // 100,
+    }
+
+
+def parts(**known: int) -> dict[str, int]:
+    return {**dict.fromkeys(PARTS, 0), **{f"{name}_ns": ns for name, ns in known.items()}}
+
+
+KNOWN: dict[str, tuple[tuple[Task, ...], list[dict[str, int]]]] = {
+    "one behind the other": (
+        (Task(10, 30, launch=1), Task(30, 60, launch=2), Task(110, 130, launch=101)),
+        [parts(compute=50, free_host_late=41, free_waiting=9), parts(compute=20)],
+    ),
+    "launched, not started": (
+        (Task(10, 30, launch=1), Task(90, 95, launch=2), Task(110, 130, launch=101)),
+        [parts(compute=25, free_waiting=60 + 9, free_host_late=6), parts(compute=20)],
+    ),
+    "communication half hidden": (
+        (Task(10, 30, launch=1), Task(20, 40, "communication", stream=9, launch=2), Task(40, 50, launch=3)),
+        [parts(compute=20, overlap=10, communication=10), parts()],
+    ),
+    "a copy beside everything else": (
+        (
+            Task(10, 60, "copy", stream=3, launch=1),
+            Task(10, 20, launch=1),
+            Task(30, 40, "communication", stream=9, launch=2),
+        ),
+        [parts(compute=10, communication=10, copy=30), parts()],
+    ),
+    "the second unit is late on the device": (  # its kernel began while the first one's still ran
+        (Task(10, 210, launch=1), Task(220, 230, launch=101)),
+        [parts(compute=200, free_waiting=10), parts(compute=10)],
+    ),
+    "no link says who launched the last kernel": (
+        (Task(10, 30, launch=1), Task(50, 60, launch=None), Task(110, 130, launch=101)),
+        [parts(compute=30, free_unknown=20, free_host_late=41, free_waiting=9), parts(compute=20)],
+    ),
+    "a kernel before its launch": (
+        (Task(10, 30, launch=1), Task(50, 60, launch=55), Task(110, 130, launch=101)),
+        [parts(compute=30, free_host_late=20 + 41, free_waiting=9), parts(compute=20)],
+    ),
+    "what runs before the first unit is of none": (
+        (Task(2, 8, launch=None), Task(10, 30, launch=1), Task(110, 130, launch=101)),
+        [parts(compute=20, free_host_late=71, free_waiting=9), parts(compute=20)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("tasks", "answer"), KNOWN.values(), ids=KNOWN)
+def test_a_known_schedule_has_known_parts(tasks: tuple[Task, ...], answer: list[dict[str, int]]) -> None:
+    assert [unit.parts for unit in units(Run(tasks, MARKS))] == answer
+
+
+def test_a_kernel_belongs_to_the_unit_that_launched_it_however_late_it_runs() -> None:
+    tasks = tuple(Task(500 + 10 * n, 510 + 10 * n, launch=n * 10) for n in range(20))  # the host ran far ahead
+    found = units(Run(tasks, MARKS))
+    assert [unit.kernels for unit in found] == [10, 10]
+    assert [unit.parts for unit in found] == [parts(compute=100), parts(compute=100)]
+
+
+def test_all_kernels_of_a_graph_belong_to_the_call_that_replayed_it(tmp_path: Path) -> None:
+    run = Run((*(Task(10 + n, 11 + n, launch=5) for n in range(8)), Task(120, 130, launch=105)), MARKS)
+    events = run.events()
+    for event in events:
+        correlation = event.get("args", {}).get("correlation", 0)
+        if event["cat"] == "kernel" and correlation < 9:
+            event["args"]["correlation"] = 1
+    launches = [event for event in events if event["cat"] != "cuda_runtime" or event["args"]["correlation"] in (1, 9)]
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(launches).replace('"<', "").replace('>"', ""))
+    found = analysis.attributed(formats.read(path)).profile
+    assert [unit.kernels for unit in found.units] == [8, 1]
+
+
+def test_the_operator_decides_the_unit_and_the_launch_the_delay() -> None:
+    """With the task queue, CANN launches on another thread, in the next step perhaps."""
+    tasks = (Task(150, 160, launch=120, ask=90), Task(170, 180, launch=165, ask=110))
+    found = units(Run(tasks, MARKS))
+    assert [unit.kernels for unit in found] == [1, 1]
+    assert found[0].parts == parts(compute=10, free_host_late=5, free_waiting=5)
+
+
+def test_iterations_that_do_not_count_belong_to_no_unit() -> None:
+    marks = (*MARKS, Range("rlpatch:uncounted", 50, 100))
+    tasks = (Task(10, 20, launch=1), Task(60, 90, launch=55), Task(110, 130, launch=101))
+    found = units(Run(tasks, marks))
+    assert [(unit.number, unit.kernels, unit.host_ns) for unit in found] == [(1, 1, 50), (2, 1, 100)]
+    assert found[0].parts == parts(compute=10, free_host_late=35, free_waiting=5)
+
+
+# ---------------------------------------------------------------- who marks units
+
+NAMES: dict[str, tuple[list[str], list[tuple[int, int | None, int | None, int | None]]]] = {
+    "torch's own": (["ProfilerStep#7", "ProfilerStep#8"], [(7, None, None, None), (8, None, None, None)]),
+    "vLLM": (["execute_context_2(600)_generation_30(31)"], [(0, 32, 631, None)]),
+    "vLLM before": (["execute_new_1_cached_31"], [(0, 32, None, None)]),
+    "vLLM with contexts": (
+        ["execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)"],
+        [(0, 46, 8192, 42919)],
+    ),
+    "SGLang": (["step[DECODE bs=64]", "step[EXTEND bs=2 toks=14721]"], [(0, 64, 64, None), (1, 2, 14721, None)]),
+    "SGLang with contexts": (["step[DECODE bs=128 g_sq=128 g_sk=32768]"], [(0, 128, 128, 32768)]),
+    "our marks": (["decode 30", "decode 31"], [(30, None, None, None), (31, None, None, None)]),
+    "our marks of training": (["micro-batch 0", "micro-batch 1"], [(0, None, None, None), (1, None, None, None)]),
+}
+
+
+@pytest.mark.parametrize(("names", "known"), NAMES.values(), ids=NAMES)
+def test_marks_of_every_engine_are_units(names: list[str], known: list[tuple[int | None, ...]]) -> None:
+    marks = tuple(Range(name, at * 100, at * 100 + 100) for at, name in enumerate(names))
+    tasks = tuple(Task(at * 100 + 10, at * 100 + 20, launch=at * 100 + 1) for at in range(len(names)))
+    found = units(Run(tasks, marks))
+    assert [(unit.number, unit.requests, unit.tokens, unit.context) for unit in found] == known
+
+
+def test_a_step_knows_what_the_engine_says_within_it() -> None:
+    marks = (
+        *MARKS,
+        Range("execute_context_0(0)_generation_30(30)", 5, 90),
+        Range("execute_context_1(9)_generation_29(29)", 105, 190),
+    )
+    found = units(Run((Task(10, 20, launch=1), Task(110, 120, launch=101)), marks))
+    assert [(unit.number, unit.requests, unit.tokens) for unit in found] == [(1, 30, 30), (2, 30, 38)]
+
+
+def test_one_step_around_many_iterations_is_not_the_unit() -> None:
+    marks = (Range("ProfilerStep#0", 0, 300), *(Range("step[DECODE bs=4]", n * 100, n * 100 + 90) for n in range(3)))
+    found = units(Run(tuple(Task(n * 100 + 10, n * 100 + 20, launch=n * 100 + 1) for n in range(3)), marks))
+    assert [(unit.number, unit.requests, unit.kernels) for unit in found] == [(0, 4, 1), (1, 4, 1), (2, 4, 1)]
+
+
+def test_the_whole_trace_begins_where_the_first_kernel_was_asked_for() -> None:
+    run = Run((Task(50, 60, launch=40), Task(70, 80, launch=45)), (), (Range("aten::mm", 42, 44),))
+    (unit,) = units(run)
+    assert (unit.kernels, unit.host_ns) == (2, 40)
+
+
+def test_without_marks_the_whole_trace_is_one_unit() -> None:
+    (found,) = units(Run((Task(10, 20, launch=1), Task(30, 40, launch=2)), (), (Range("aten::mm", 0, 5),)))
+    assert (found.number, found.kernels, found.device_ns) == (0, 2, 30)
+
+
+# ---------------------------------------------------------------- what the host did
+
+
+def host(run: Run) -> RankProfile:
+    return analysis.attributed(timeline(run)).profile
+
+
+def test_an_operator_has_what_it_launched_itself_and_its_own_time() -> None:
+    operators = (Range("outer", 0, 50), Range("inner", 10, 30), Range("inner", 40, 45), Range("outer", 150, 160))
+    tasks = (Task(60, 70, launch=15), Task(70, 75, launch=35), Task(80, 82, launch=48), Task(170, 180, launch=155))
+    found = {row.name: row for row in host(Run(tasks, MARKS, operators)).operators}
+    assert {name: (row.calls, row.kernels, row.ns, row.host_ns) for name, row in found.items()} == {
+        "outer": (2, 3, 5 + 2 + 10, 30 - 5 + 10),
+        "inner": (2, 1, 10, 25),
+    }
+
+
+def test_operators_that_come_in_any_order_are_nested_by_their_times() -> None:
+    operators = (Range("inner", 10, 30), Range("outer", 0, 50), Range("first", 0, 60))
+    found = {row.name: row.host_ns for row in host(Run((Task(60, 70, launch=15),), MARKS, operators)).operators}
+    assert found == {"inner": 20, "outer": 30, "first": 10}
+
+
+@pytest.mark.parametrize("stretch", [1, 2, 5, 1000])
+@pytest.mark.parametrize("far", [0, 1, 50])
+def test_ranges_are_sorted_however_far_from_their_place(
+    monkeypatch: pytest.MonkeyPatch, stretch: int, far: int
+) -> None:
+    monkeypatch.setattr(timelines, "STRETCH", stretch)
+    rows = [(n // 3, n // 3 + n % 3, n) for n in range(60)]
+    ranges = timelines.RangeColumns()
+    for row in sorted(rows, key=lambda row: row[0] + (row[2] * 7 % (far + 1))):
+        ranges.add(*row)
+    ranges.sort()
+    assert list(zip(ranges.begin, ranges.end, strict=True)) == sorted(
+        ((b, e) for b, e, _ in rows), key=lambda row: (row[0], -row[1])
+    )
+    assert sorted(ranges.name) == list(range(60))
+
+
+TRAINING = (
+    Range("aten::mm", 1, 9),
+    Range("autograd::engine::evaluate_function: MmBackward0", 20, 40, thread=2, forward=1),
+    Range("autograd::engine::evaluate_function: AddBackward0", 50, 60),
+    Range("Optimizer.step#AdamW.step", 70, 90),
+)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "keys", "times", "found"),
+    [
+        ([5, 7], [7, 5], [1, 2], [(0, 1), (1, 0)]),
+        ([5], [5, 5, 7, 5], [30, 10, 1, 20], [(0, 1)]),  # the earliest
+        ([7], [5, 5, 7], [3, 2, 1], [(0, 2)]),
+        ([4, 6, 9, UNKNOWN], [5, UNKNOWN, 7], [1, 2, 3], []),
+        ([5], [], [], []),
+        ([], [5], [1], []),
+    ],
+)
+def test_what_two_columns_have_in_common(
+    wanted: list[int], keys: list[int], times: list[int], found: list[tuple[int, int]]
+) -> None:
+    assert list(timelines.joined(*(array("q", column) for column in (wanted, keys, times)))) == found
+
+
+def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:
+    tasks = (Task(100, 110, launch=5), Task(110, 130, launch=55), Task(130, 160, launch=75))
+    (unit, _) = host(Run(tasks, MARKS, TRAINING)).units
+    assert unit.phases == {"forward": 10, "backward": 20, "optimizer": 30}
+    assert host(Run(tasks, MARKS, TRAINING[:1])).units[0].phases == {}
+
+
+def test_modules_hold_what_was_launched_within_them(tmp_path: Path) -> None:
+    calls = (
+        Range("LlamaModel", 0, 90),
+        Range("LlamaDecoderLayer", 5, 30),
+        Range("LlamaDecoderLayer", 40, 80),
+        Range("MLP", 50, 60),
+    )
+    tasks = (Task(95, 97, launch=10), Task(97, 100, launch=55), Task(101, 105, launch=85), Task(120, 125, launch=105))
+    run = Run(tasks, MARKS, annotations=calls)
+    found = analysis.attributed(formats.read(run.torch(tmp_path / "modules.json"))).profile
+    assert {row.name: (row.calls, row.kernels, row.ns, row.host_ns) for row in found.modules} == {
+        "LlamaModel": (1, 3, 9, 90),
+        "LlamaDecoderLayer": (2, 2, 5, 65),
+        "MLP": (1, 1, 3, 10),
+    }
+
+
+def test_what_torch_itself_says_of_modules_and_of_training(tmp_path: Path) -> None:
+    tasks = (Task(100, 110, launch=5), Task(110, 130), Task(130, 160, launch=75))
+    run = Run(tasks, MARKS, (Range("aten::mm", 2, 8), Range("autograd", 50, 60, 2, 1)))
+    more: tuple[tuple[str, str, int, int, int, dict[str, int]], ...] = (
+        ("python_function", "nn.Module: MLP_0", 1, 20, 1, {}),
+        ("python_function", "torch/nn/modules/module.py(1): forward", 1, 20, 1, {}),
+        ("user_annotation", "Optimizer.step#AdamW.step", 70, 80, 1, {}),
+        ("user_annotation", "a range of others", 1, 99, 1, {}),
+        ("cuda_runtime", "cudaLaunchKernel", 55, 56, 2, {"correlation": 2}),
+        ("cuda_runtime", "cudaLaunchKernel", 1, 2, 1, {}),
+        ("cuda_runtime", "cudaEventQuery", 1, 2, 1, {"correlation": 2}),
+    )
+    rows = [
+        f'{{"ph": "X", "cat": "{cat}", "name": "{name}", "pid": 1, "tid": {thread}, "args": {json.dumps(args)},'
+        f' "ts": {START // 1000}.{begin:03}, "dur": {(end - begin) / 1000}}}'
+        for cat, name, begin, end, thread, args in more
+    ]
+    path = run.torch(tmp_path / "training.json")
+    path.write_text(path.read_text().replace('"traceEvents": [', f'"traceEvents": [{", ".join(rows)}, '))
+    found = analysis.attributed(formats.read(path)).profile
+    assert found.units[0].phases == {"forward": 10, "backward": 20, "optimizer": 30}
+    assert [(row.name, row.calls, row.kernels) for row in found.modules] == [("MLP", 1, 1)]
+
+
+def test_collectives_are_numbered_in_their_unit_and_group(tmp_path: Path) -> None:
+    tasks = (
+        Task(10, 20, launch=1), Task(20, 50, "communication", "AllReduce", 9, 2), Task(50, 70, "communication", "AllReduce", 9, 3),
+        Task(110, 120, launch=101), Task(120, 160, "communication", "AllReduce", 9, 102),
+    )  # fmt: skip
+    for form in WRITERS:
+        found = capture(Run(tasks, MARKS), form, tmp_path).collectives
+        assert [(one.unit, one.index, one.group, one.ns) for one in found] == [
+            (1, 0, "586", 30),
+            (1, 1, "586", 20),
+            (2, 0, "586", 40),
+        ]
+
+
+def test_a_trace_of_a_cpu_has_units_and_operators_and_no_device(tmp_path: Path) -> None:
+    run = Run((), MARKS, (Range("aten::mm", 5, 50), Range("aten::mm", 105, 150)))
+    found = analysis.attributed(formats.read(run.torch(tmp_path / "cpu.json"))).profile
+    assert (found.device, [unit.device_ns for unit in found.units], [unit.host_ns for unit in found.units]) == (
+        "CPU",
+        [0, 0],
+        [100, 100],
+    )
+    assert [(row.name, row.calls, row.host_ns) for row in found.operators] == [("aten::mm", 2, 90)]

@@ -1,0 +1,309 @@
+"""What can be trusted, what there is to gain, what it comes to: with answers that are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.traces import analysis
+from patcher.traces.analysis import checks, diagnoses
+from patcher.traces.analysis.ranks import met
+from patcher.traces.model import PARTS, Check, Collective, Kernel, RankProfile, RecordedUnit, TraceReport
+from patcher.traces.sidecar import parsed
+from tests.patcher.traces.recorded import MARKS, MS, Range, Run, Task, steps, timeline
+
+
+def checks_of(run: Run, **more: object) -> dict[str, Check]:
+    found = timeline(run)
+    for name, value in more.items():
+        setattr(found, name, value)
+    return {check.id: check for check in analysis.checked(found, analysis.attributed(found)).checks}
+
+
+def unit(number: int = 0, kernels: int = 10, **parts: int) -> RecordedUnit:
+    times: dict[str, Any] = {f"{name}_ns": ms * MS for name, ms in parts.items()}
+    return RecordedUnit(number=number, host_ns=100 * MS, kernels=kernels, **times)
+
+
+def capture(*units: RecordedUnit, rank: int | None = 0, **more: object) -> RankProfile:
+    made = RankProfile(
+        f"/traces/rank{rank}", "torch", rank, "NVIDIA H100", units, marks="ProfilerStep#", label=f"rank {rank}"
+    )
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def report(*captures: RankProfile) -> TraceReport:
+    return analysis.reported(captures)
+
+
+# ---------------------------------------------------------------- checks
+
+GOOD = steps(4)
+BAD: dict[str, tuple[Run, dict[str, object], str, str]] = {
+    "the end is missing": (GOOD, {"cut": "the gzip file ends before its end"}, "whole", "the gzip file ends"),
+    "events were lost": (GOOD, {"lost": 3}, "whole", "3 events could not be read"),
+    "nothing marks units": (replace(GOOD, marks=()), {}, "marks", "the whole trace is taken for one"),
+    "units without kernels": (
+        Run((Task(10, 20, launch=1),), (*MARKS, Range("ProfilerStep#3", 200, 300))), {}, "kernels",
+        "2 of 3 units launched no kernel: #2, #3",
+    ),
+    "many units without kernels": (
+        Run((Task(10, 20, launch=1),), tuple(Range(f"ProfilerStep#{n}", n * 100 - 100, n * 100) for n in range(1, 9))), {},
+        "kernels", "7 of 8 units launched no kernel: #2, #3, #4, #5, #6 and 2 more",
+    ),
+    "a count far off": (
+        Run(tuple(Task(n * 10 + 5, n * 10 + 9, launch=n * 10) for n in (*range(10, 30), 31)), (*(Range(f"ProfilerStep#{n}", n * 100, n * 100 + 100) for n in range(1, 4)),)),
+        {}, "count", "1 of 3 units are far off the median of 10 kernels: #3",
+    ),
+    "kernels without a launch": (
+        Run((Task(10, 20, launch=1), Task(30, 40), Task(110, 120, launch=101)), MARKS), {}, "launches", "66.7 % of 3 kernels",
+    ),
+    "clocks that differ": (
+        Run(tuple(Task(40_000 * n, 40_000 * n + 9000, launch=40_000 * n + 15_000) for n in range(1, 9)), (Range("ProfilerStep#1", 0, 400_000),)),
+        {}, "clocks", "8 of 8 kernels begin more than 10 µs before their launch",
+    ),
+    "one kernel is the unit": (
+        Run((Task(10, 99, launch=1), Task(110, 120, launch=101)), MARKS), {}, "alone", "one kernel takes over 90 % of its unit",
+    ),
+    "the vendor's sums": (
+        GOOD, {"vendor": {"30": {"communication_not_overlapped_ns": 101 * MS, "communication_ns": 27 * MS}}}, "exposed",
+        "has more communication not overlapped (101.00 ms)",
+    ),
+    "marks that overlap": (
+        Run(GOOD.tasks, (Range("ProfilerStep#30", 0, 15 * MS), *GOOD.marks[1:])), {}, "overlap", "1 marks overlap",
+    ),
+    "a unit that begins before the one in front of it": (
+        Run((Task(110, 120, launch=1), Task(50, 60, launch=101)), MARKS), {}, "overlap", "begin on the device before",
+    ),
+    "a type that nobody knows": (GOOD, {"unknown": {"QUANTUM_SQE\x1b[31m"}}, "types", "QUANTUM_SQE?[31m"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("run", "more", "check", "says"), BAD.values(), ids=BAD)
+def test_bad_data_is_known(run: Run, more: dict[str, object], check: str, says: str) -> None:
+    found = checks_of(run, **more)[check]
+    assert not found.ok
+    assert says in found.evidence
+    assert (" more" in found.evidence) == (" more" in says or check == "exposed")
+
+
+def test_good_data_fails_no_check() -> None:
+    found = checks_of(GOOD)
+    assert [check for check in found.values() if not check.ok] == []
+    assert set(found) == {"whole", "marks", "kernels", "count", "launches", "clocks", "alone", "exposed", "overlap"}
+
+
+def test_some_microseconds_before_the_launch_are_normal() -> None:
+    tasks = tuple(Task(n * MS, n * MS + 900_000, launch=n * MS + 12_000) for n in range(1, 9))
+    assert checks_of(Run(tasks, (Range("ProfilerStep#1", 0, 9 * MS),)))["clocks"].ok
+
+
+WITHDRAWN = {
+    "launches": ({"free_host_late": 50, "compute": 50}, ("dispatch", "waiting"), "Nothing stands out"),
+    "exposed": ({"communication": 50, "compute": 50}, ("communication", "slow-rank"), "Nothing stands out"),
+    "kernels": ({"communication": 50, "compute": 50}, checks.EVERY, "No verdict: the data does not carry one"),
+}
+
+
+@pytest.mark.parametrize(("check", "parts", "withdraws", "title"), [(check, *row) for check, row in WITHDRAWN.items()])
+def test_a_failed_check_withdraws_what_rests_on_it(
+    check: str, parts: dict[str, int], withdraws: tuple[str, ...], title: str
+) -> None:
+    good = report(capture(unit(**parts)))
+    bad = report(capture(unit(**parts), checks=(Check(check, False, "why", withdraws),)))
+    assert [finding.severity for finding in good.findings] == ["problem"]
+    assert bad.findings == ()
+    assert bad.verdict.title == title
+    assert "why (withdrawn: " in bad.verdict.withdrawn[0]
+
+
+# ---------------------------------------------------------------- findings
+
+VERDICTS: dict[str, tuple[dict[str, int], str, int, str]] = {
+    "the host is late": ({"compute": 60, "free_host_late": 30, "copy": 1, "free_waiting": 9}, "dispatch", 30, ""),
+    "the network": ({"compute": 30, "overlap": 5, "communication": 60, "free_waiting": 5}, "communication", 60, ""),
+    "launched, not started": ({"compute": 70, "free_waiting": 30}, "waiting", 30, "30.0 % launched, not started"),
+    "copies": ({"compute": 80, "copy": 20}, "copies", 20, "20.0 % copying"),
+}
+
+
+@pytest.mark.parametrize(("parts", "name", "saving", "difference"), VERDICTS.values(), ids=VERDICTS)
+def test_what_weighs_most_is_the_verdict(parts: dict[str, int], name: str, saving: int, difference: str) -> None:
+    found = report(capture(*(unit(number, **parts) for number in range(3))))
+    first = found.findings[0]
+    assert (first.id, first.severity, first.saving_ns) == (name, "problem", saving * MS)
+    assert found.verdict.title == first.title == diagnoses.TITLES[name]
+    assert {finding.severity for finding in found.findings[1:]} <= {"warning", "note"}
+    assert difference in found.verdict.difference
+    assert bool(difference) == bool(found.verdict.difference)
+
+
+def test_a_device_that_computes_has_nothing_to_be_blamed_for() -> None:
+    found = report(capture(unit(compute=95, free_waiting=5), kernels=(Kernel("MatMul", "compute", 10, 90 * MS),)))
+    assert [(one.id, one.severity, one.saving_ns) for one in found.findings] == [("compute", "note", None)]
+    assert found.verdict.title == diagnoses.TITLES["compute"]
+    assert (
+        found.verdict.guide == "The guide's rule: Free is 5.0 %, not above 10 %: computing first, then communication."
+    )
+
+
+def test_the_guide_says_dispatch_where_the_host_was_not_late() -> None:
+    found = report(capture(unit(compute=50, free_waiting=40, copy=10)))
+    assert found.verdict.guide == "The guide's rule: Free is 50.0 %, above 10 %: dispatch."
+    assert found.verdict.difference.startswith(
+        "That Free counts copies and every wait: 40.0 % launched, not started, 10.0 % copying."
+    )
+    assert found.verdict.title == "Launched, but not started"
+
+
+def test_the_slowest_unit_is_told_with_its_reason() -> None:
+    units = [unit(number, compute=10) for number in range(9)]
+    found = report(capture(*units, unit(9, compute=10, free_host_late=20)))
+    (outlier,) = (finding for finding in found.findings if finding.id == "outlier")
+    assert (
+        outlier.evidence
+        == "Unit 9 took 30.00 ms, 3.0 times the median. 100 % of the difference is free: the host was late."
+    )
+    assert outlier.saving_ns == 2 * MS
+
+
+def test_transit_waiting_and_idle_are_told_apart_before_the_network_is_blamed() -> None:
+    told = Collective("586", 0, "allReduce", 60 * MS, 2 * MS, 8 * MS, 50 * MS)
+    found = report(capture(unit(compute=40, communication=60), collectives=(told,)))
+    assert "Within the collectives 3.3 % is transit, 13.3 % waiting, 83.3 % idle" in found.findings[0].evidence
+    assert "the network is not what takes the time" in found.findings[0].advice
+    alone = report(
+        capture(
+            unit(compute=40, communication=60),
+            collectives=(replace(told, transit_ns=None, wait_ns=None, idle_ns=None),),
+        )
+    )
+    assert "report all ranks before you blame the network" in alone.findings[0].evidence
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def meeting(*times: tuple[int, ...], group: str = "tp") -> list[RankProfile]:
+    """Captures of as many ranks; each row is one collective: how long it took each rank."""
+    return [
+        capture(
+            unit(compute=50, communication=50), rank=rank,
+            collectives=tuple(Collective(group, index, "allReduce", row[rank] * MS) for index, row in enumerate(times)),
+        )
+        for rank in range(len(times[0]))
+    ]  # fmt: skip
+
+
+def test_who_waits_for_whom_needs_no_common_clock() -> None:
+    ranks, exact = met(meeting((10, 2, 4), (5, 1, 1)))
+    assert exact
+    assert [(row.rank, row.collectives, row.waits_ns // MS, row.awaited_ns // MS, row.last) for row in ranks] == [
+        (0, 2, 8 + 4, 0, 0),
+        (1, 2, 0, 10 + 4, 2),
+        (2, 2, 2, 0, 0),
+    ]
+
+
+def test_the_slow_rank_is_a_finding_of_all() -> None:
+    found = report(*meeting((40, 10), (10, 10)))
+    (slow,) = (finding for finding in found.findings if finding.id == "slow-rank")
+    assert slow.evidence == (
+        "Rank 1 comes last in 1 of 2 collectives, and the others wait 30.00 ms for it. Rank 0 waits longest, 30.00 ms per unit."
+    )
+    assert (slow.saving_ns, slow.certainty) == (30 * MS, "exact")
+    assert "60.0 % of it waits for ranks that come later" in found.findings[0].evidence
+    assert report(*meeting((40, 10), group="")).findings[-1].certainty.startswith("heuristic")
+
+
+def test_ranks_that_differ_in_a_unit_are_not_matched_there() -> None:
+    first, second = meeting((10, 2), (5, 1))
+    other = replace(second, collectives=(*second.collectives, Collective("tp", 2, "allGather", MS)))
+    assert met([first, other])[0] == ()
+    again = [replace(one, unit=7) for one in first.collectives]
+    both = [replace(side, collectives=(*side.collectives, *again)) for side in (first, other)]
+    assert [row.collectives for row in met(both)[0]] == [2, 2]
+
+
+def test_captures_of_one_rank_did_not_meet() -> None:
+    first, _ = meeting((10, 2))
+    assert met([first, replace(first, source="/again")])[0] == ()
+
+
+LABELS = [
+    (["/a/x.json"], [0], [""]),
+    (["/a/x.json", "/a/y.json"], [0, 1], ["rank 0", "rank 1"]),
+    (["/a/x.json", "/a/y.json"], [0, 0], ["x.json", "y.json"]),
+    (["/a/x.json", "/b/x.json"], [None, None], ["a/x.json", "b/x.json"]),
+]
+
+
+@pytest.mark.parametrize(("sources", "ranks", "labels"), LABELS)
+def test_captures_have_names_that_tell_them_apart(
+    sources: list[str], ranks: list[int | None], labels: list[str]
+) -> None:
+    made = [RankProfile(source, "torch", rank, "", ()) for source, rank in zip(sources, ranks, strict=True)]
+    assert [one.label for one in analysis.labelled(made)] == labels
+
+
+# ---------------------------------------------------------------- the promise
+
+
+def test_the_json_of_a_report_is_what_is_promised() -> None:
+    run = Run(
+        (Task(10, 20, launch=1), Task(110, 120, "communication", stream=9, launch=101)),
+        MARKS,
+        (Range("aten::mm", 0, 5),),
+        (Range("MLP", 0, 6),),
+    )
+    found = timeline(run)
+    told = analysis.reported([analysis.checked(found, analysis.attributed(found))]).as_json()
+    assert list(told) == ["schema", "captures", "findings"]
+    (one,) = told["captures"]
+    assert list(one) == [
+        "source",
+        "form",
+        "rank",
+        "device",
+        "facts",
+        "checks",
+        "units",
+        "kernels",
+        "operators",
+        "modules",
+        "vendor",
+    ]
+    assert list(one["checks"][0]) == ["id", "ok", "evidence"]
+    assert list(one["units"][0]) == [
+        "number",
+        "host_ns",
+        "device_ns",
+        "kernels",
+        *PARTS,
+        "phases",
+        "requests",
+        "tokens",
+        "context",
+        "drafts",
+        "longest",
+        "sequences",
+        "padded",
+        "uncounted",
+    ]
+    assert all(row["device_ns"] == sum(row[part] for part in PARTS) for row in one["units"])
+    assert list(one["kernels"][0]) == ["name", "kind", "calls", "ns"]
+    assert list(one["operators"][0]) == ["name", "calls", "kernels", "ns", "host_ns"]
+    assert list(told["findings"][0]) == ["id", "severity", "evidence", "saving_ns", "certainty"]
+    times = [value for row in one["units"] for name, value in row.items() if name.endswith("_ns")]
+    assert {type(value) for value in times} == {int}
+
+
+def test_the_facts_beside_a_trace_tell_what_a_step_held(tmp_path: Path) -> None:
+    found = timeline(Run((Task(10, 20, launch=1), Task(110, 120, launch=101)), MARKS))
+    listed = [{"number": 1, "requests": 8, "tokens": 9, "context": 4000}, {"number": 2, "requests": "8"}, 7]
+    found.metadata = parsed({"units": listed})
+    told = analysis.attributed(found).profile.units
+    assert [(one.requests, one.tokens, one.context) for one in told] == [(8, 9, 4000), (None, None, None)]

@@ -1,0 +1,320 @@
+"""What torch_npu writes beside its tasks: the vendor's own numbers, mstx ranges, other releases of the database."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patcher.errors import Problem
+from patcher.traces import analysis, folders, formats, names
+from patcher.traces.formats import ascend, ascend_db, database
+from patcher.traces.timeline import Timeline
+from tests.patcher.traces.recorded import MS, START, Range, Run, Task, steps
+
+MARKS = (Range("ProfilerStep#7", 0, 100 * MS),)
+MET = Run((Task(MS, 2 * MS, launch=10), Task(2 * MS, 9 * MS, "communication", "allReduce", 9, 20)), MARKS)
+
+
+def read(folder: Path) -> Timeline:
+    (path,) = folders.readable(folder)
+    return formats.read(path)
+
+
+def output(folder: Path) -> Path:
+    return folder / names.OUTPUT
+
+
+def changed(folder: Path, *statements: str) -> Path:
+    (file,) = folder.rglob("ascend_pytorch_profiler*.db")
+    with closing(sqlite3.connect(file)) as db, db:
+        for statement in statements:
+            db.execute(statement)
+    return folder
+
+
+def rows(folder: Path, *more: dict[str, Any]) -> Path:
+    file = output(folder) / "trace_view.json"
+    file.write_text(json.dumps([*json.loads(file.read_text()), *more]))
+    return folder
+
+
+def test_a_database_has_no_table_of_tasks_where_nothing_ran_on_a_device(tmp_path: Path) -> None:
+    """torch_npu leaves it out then; without operators, too, it is a database of something else."""
+    folder = changed(steps(3).db(tmp_path / "rank0_ascend_pt"), "DROP TABLE TASK", "DROP TABLE COMMUNICATION_OP")
+    units = analysis.attributed(read(folder)).profile.units
+    assert [(unit.number, unit.host_ns, unit.kernels) for unit in units] == [(n, 10 * MS, 0) for n in (30, 31, 32)]
+    with pytest.raises(Problem, match="it lacks the table TASK"):
+        read(changed(folder, "DROP TABLE PYTORCH_API"))
+
+
+def worked(folder: Path, count: int, *, backwards: bool = False) -> Path:
+    """``folder`` with so many operators more, two within each other, and as many calls of CANN that launch nothing."""
+    (file,) = folder.rglob("ascend_pytorch_profiler*.db")
+    times = [START + at * 1000 for at in range(count // 2)]
+    found = [(str(begin + inner), str(begin + 900 - inner), inner) for begin in times for inner in (0, 100)]
+    with closing(sqlite3.connect(file)) as db, db:
+        db.executemany("INSERT INTO STRING_IDS VALUES (?,?)", [(10**6, "outer"), (10**6 + 100, "inner")])
+        db.executemany(
+            "INSERT INTO PYTORCH_API VALUES (?,?,1,NULL,1000000+?,NULL,50001)", reversed(found) if backwards else found
+        )
+        db.executemany("INSERT INTO CANN_API VALUES (?,?,1)", [(time, 10**6 + time) for time in times])
+    return folder
+
+
+def test_memory_does_not_grow_with_the_operators_of_a_database(tmp_path: Path) -> None:
+    """In columns each of them takes 20 bytes, and each call 20 more: of 10 GB that is more than 1 GB."""
+
+    def peak(count: int) -> int:
+        folder = worked(MET.db(tmp_path / f"{count}_ascend_pt"), count)
+        tracemalloc.start()
+        try:
+            capture = analysis.attributed(read(folder)).profile
+            assert {one.name: one.calls for one in capture.operators} == {"outer": count // 2, "inner": count // 2}
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    few = peak(4_000)
+    assert peak(16_000) < few + 100_000
+
+
+def test_operators_of_a_database_count_in_whichever_order_they_lie(tmp_path: Path) -> None:
+    ordered, backwards = (
+        read(worked(Run((), MARKS).db(tmp_path / f"{back}_ascend_pt"), 9000, backwards=back)) for back in (False, True)
+    )
+    assert isinstance(ordered, ascend_db.DatabaseTimeline)
+    assert isinstance(backwards, ascend_db.DatabaseTimeline)
+    assert (ordered.ordered, backwards.ordered) == (True, False)
+    found = [analysis.attributed(one).profile.operators for one in (ordered, backwards)]
+    assert found[0] == found[1]
+    assert {one.name: (one.calls, one.host_ns) for one in found[0]} == {
+        "outer": (4500, 4500 * 200),
+        "inner": (4500, 4500 * 700),
+    }
+
+
+def test_times_that_are_none_are_a_problem_of_the_database(tmp_path: Path) -> None:
+    folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), "UPDATE TASK SET startNs = 'soon'")
+    with pytest.raises(Problem, match=r"a column holds what is not of its type"):
+        read(folder)
+
+
+@pytest.mark.parametrize("thread", ["NULL", "'main'"])
+def test_a_thread_of_another_type_is_a_thread(tmp_path: Path, thread: str) -> None:
+    folder = changed(MET.db(tmp_path / "rank0_ascend_pt"), f"UPDATE CANN_API SET globalTid = {thread}")
+    captures = [analysis.attributed(read(one)).profile for one in (folder, MET.db(tmp_path / "rank1_ascend_pt"))]
+    assert captures[0].units == captures[1].units
+
+
+def test_names_are_looked_up_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch_npu keeps them without a key: to ask for each alone took minutes."""
+    asked: list[str] = []
+    opened = database.opened
+
+    @contextmanager
+    def watched(file: Path) -> Iterator[sqlite3.Connection]:
+        with opened(file) as db:
+            db.set_trace_callback(asked.append)
+            yield db
+
+    monkeypatch.setattr(database, "opened", watched)
+    texts = [f"INSERT INTO STRING_IDS VALUES ({number}, 'operator {number}')" for number in range(10**6, 10**6 + 50)]
+    times = "INSERT INTO PYTORCH_API SELECT startNs, endNs, globalTid, NULL, {}, NULL, type FROM PYTORCH_API LIMIT 1"
+    folder = MET.db(tmp_path / "rank0_ascend_pt")
+    changed(folder, *texts, *(times.format(number) for number in range(10**6, 10**6 + 50)))
+    read(folder)
+    assert 0 < len([one for one in asked if "STRING_IDS" in one]) < 10
+
+
+def test_the_vendors_steps_are_read_from_text(tmp_path: Path) -> None:
+    folder = MET.text(tmp_path / "rank0_ascend_pt")
+    (output(folder) / "step_trace_time.csv").write_text("Step,Computing,Free,Stage\n7,8873.756000000001,25744.05,\n")
+    assert read(folder).vendor == {"7": {"computing_ns": 8_873_756, "free_ns": 25_744_050}}
+
+
+def test_the_vendors_steps_and_transits_are_read_from_db(tmp_path: Path) -> None:
+    folder = MET.db(tmp_path / "rank0_ascend_pt")
+    columns = ", ".join(ascend.vendor_columns())
+    with closing(sqlite3.connect(output(folder) / "analysis.db")) as db, db:
+        db.execute(f"CREATE TABLE StepTraceTime (step, {columns})")
+        db.execute("INSERT INTO StepTraceTime (step, computing, stage) VALUES ('7', 1.5, 2)")
+        db.execute(
+            "CREATE TABLE CommAnalyzerTime (hccl_op_name, transit_time, wait_time, idle_time, start_timestamp, type)"
+        )
+        db.execute("INSERT INTO CommAnalyzerTime VALUES ('hcom_allReduce__586_2_1', 1, 2, 4, 5, 'collective')")
+    found = read(folder)
+    assert found.vendor == {"7": {"computing_ns": 1500, "stage_ns": 2000}}
+    (one,) = analysis.attributed(found).profile.collectives
+    assert (one.transit_ns, one.wait_ns, one.idle_ns) == (MS, 2 * MS, 4 * MS)
+
+
+def test_an_analysis_of_another_schema_is_passed_over(tmp_path: Path) -> None:
+    folder = MET.db(tmp_path / "rank0_ascend_pt")
+    (output(folder) / "analysis.db").write_bytes(b"no database at all" * 99)
+    assert read(folder).vendor is None
+
+
+def test_transits_and_types_are_read_from_text(tmp_path: Path) -> None:
+    folder = MET.text(tmp_path / "rank0_ascend_pt")
+    times = {"Start Timestamp(us)": 5.0, "Transit Time(ms)": 1.0, "Wait Time(ms)": 2.0, "Idle Time(ms)": 4.0}
+    told = {
+        "step7": {
+            "p2p": {},
+            "collective": {"hcom_allReduce__586_2_1@17": {"Communication Time Info": times}, "Total Op Info": {}},
+        }
+    }
+    (output(folder) / "communication.json").write_text(json.dumps(told))
+    with (output(folder) / "kernel_details.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["Name", "Type"], ["MatMul", "MatMulV2"], ["", ""]])
+    found = analysis.attributed(read(folder)).profile
+    assert [(one.transit_ns, one.wait_ns, one.idle_ns) for one in found.collectives] == [(MS, 2 * MS, 4 * MS)]
+    assert [kernel.name for kernel in found.kernels] == ["hcom_allReduce", "MatMulV2"]
+
+
+def span(begin: int, end: int) -> dict[str, Any]:
+    return {"ts": f"{(START + begin) // 1000}.{(START + begin) % 1000:03}", "dur": (end - begin) / 1000}
+
+
+def test_mstx_and_module_ranges_of_text(tmp_path: Path) -> None:
+    folder = rows(
+        MET.text(tmp_path / "rank0_ascend_pt"),
+        {"ph": "X", "cat": "python_function", "name": "nn.Module: Llama_3", "pid": 1, "tid": 1, **span(0, MS)},
+        {"ph": "X", "cat": "python_function", "name": "threading.py(9): run", "pid": 1, "tid": 1, **span(0, MS)},
+        {"ph": "X", "name": "Attention", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "Module"}},
+        {"ph": "X", "name": "decode 3", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
+        {"ph": "X", "name": "a range of others", "pid": 5, "tid": 1, **span(0, MS), "args": {"domain": "default"}},
+        {"ph": "X", "cat": "cpu_op", "name": "no arguments", "pid": 1, "tid": 1, **span(MS, 2 * MS)},
+        {"ph": "X", "name": "nothing of ours", "pid": 5, "tid": 1, **span(0, MS), "args": {"MB": 3}},
+        {"ph": "X", "cat": "cpu_op", "name": "no time", "pid": 1, "tid": 1, "ts": "soon", "dur": 1},
+        {
+            "ph": "X",
+            "name": "NEW_SQE",
+            "pid": 900,
+            "tid": 7,
+            **span(10 * MS, 11 * MS),
+            "args": {"Task Type": "NEW_ONE"},
+        },
+    )
+    found = read(folder)
+    made = analysis.attributed(found).profile
+    assert {row.name for row in made.modules} == {"Llama", "Attention"}
+    assert {mark.name for _, mark in found.marks} == {"ProfilerStep#7", "decode 3"}
+    assert [row.name for row in made.operators] == ["no arguments"]
+    assert (found.lost, found.unknown) == (1, {"NEW_ONE"})
+
+
+def test_flows_whose_id_is_text_lead_to_the_operator(tmp_path: Path) -> None:
+    folder = Run((Task(50 * MS, 51 * MS, launch=40 * MS, ask=5 * MS),), MARKS).text(tmp_path / "rank0_ascend_pt")
+    file = output(folder) / "trace_view.json"
+    told = json.loads(file.read_text())
+    for row in told:
+        if row.get("cat") == "async_npu":
+            row["id"] = f"flow {row['id']}"
+    file.write_text(json.dumps(told))
+    assert list(read(folder).tasks.enqueued) == [START + 5 * MS]
+
+
+def test_of_a_flow_that_lacks_its_begin_only_the_launch_is_known(tmp_path: Path) -> None:
+    asking = (Task(50 * MS, 51 * MS, launch=40 * MS, ask=5 * MS), Task(60 * MS, 61 * MS, launch=41 * MS, ask=6 * MS))
+    folder = Run(asking, MARKS).text(tmp_path / "rank0_ascend_pt")
+    file = output(folder) / "trace_view.json"
+    told = json.loads(file.read_text())
+    told.remove(next(row for row in told if row["ph"] == "s"))
+    file.write_text(json.dumps(told))
+    assert list(read(folder).tasks.enqueued) == [START + 40 * MS, START + 6 * MS]
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [('{"a": "\x01"}', {"a": "\x01"}), ("{", None), ("[" * 100_000, None), ("", None)],
+    ids=["a control character", "cut", "lists without end", "empty"],
+)
+def test_the_small_files_beside_a_trace(tmp_path: Path, text: str, content: object) -> None:
+    (tmp_path / "small.json").write_text(text)
+    assert ascend.loaded(tmp_path / "small.json") == content
+
+
+MSTX = "CREATE TABLE MSTX_EVENTS (startNs INTEGER, endNs INTEGER, globalTid INTEGER, message INTEGER, domainId INTEGER)"
+
+
+def test_mstx_and_module_ranges_of_db(tmp_path: Path) -> None:
+    folder = changed(
+        MET.db(tmp_path / "rank0_ascend_pt"),
+        MSTX,
+        "INSERT INTO STRING_IDS VALUES (900, 'Attention'), (901, 'Module'), (902, 'decode 3'), (903, 'nn.Module: Llama_12')",
+        f"INSERT INTO MSTX_EVENTS VALUES ({START}, {START + MS}, 1, 900, 901), ({START}, {START + MS}, 1, 902, NULL), (NULL, 1, 1, 902, 1)",
+        f"INSERT INTO PYTORCH_API VALUES ('{START}', '{START + MS}', 1, NULL, 903, NULL, 50003), (NULL, NULL, 1, NULL, 903, NULL, 50003)",
+    )
+    found = read(folder)
+    assert {row.name for row in analysis.attributed(found).profile.modules} == {"Llama", "Attention"}
+    assert {mark.name for _, mark in found.marks} == {"ProfilerStep#7", "decode 3"}
+
+
+def test_steps_are_taken_from_their_table_where_no_operator_says_them(tmp_path: Path) -> None:
+    folder = changed(
+        MET.db(tmp_path / "rank0_ascend_pt"),
+        "DROP TABLE PYTORCH_API",
+        "CREATE TABLE STEP_TIME (id INTEGER, startNs INTEGER, endNs INTEGER)",
+        f"INSERT INTO STEP_TIME VALUES (7, {START}, {START + 100 * MS})",
+    )
+    (unit,) = analysis.attributed(read(folder)).profile.units
+    assert (unit.number, unit.kernels) == (7, 2)
+
+
+def test_without_a_table_of_computing_tasks_their_type_tells(tmp_path: Path) -> None:
+    folder = changed(
+        MET.db(tmp_path / "rank0_ascend_pt"),
+        "DROP TABLE COMPUTE_TASK_INFO",
+        "DROP TABLE RANK_DEVICE_MAP",
+        "DROP TABLE NPU_INFO",
+        "INSERT INTO STRING_IDS VALUES (900, 'EVENT_WAIT'), (901, 'NEW_ONE')",
+        f"INSERT INTO TASK VALUES ({START}, {START + 9}, 0, NULL, 98, 900, 7), ({START + 3 * MS}, {START + 4 * MS}, 0, NULL, 99, 901, 7)",
+    )
+    found = read(folder)
+    assert sorted(found.names.texts[name] for name in found.tasks.name) == [
+        "KERNEL_AICORE",
+        "NEW_ONE",
+        "hcom_allReduce",
+    ]
+    assert (found.rank, found.device, found.unknown) == (None, "Ascend NPU", {"NEW_ONE"})
+
+
+TWO = {
+    "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "holds several ranks"),
+    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "tasks of several devices: 0, 1"),
+    "a column less": ("ALTER TABLE TASK RENAME COLUMN streamId TO stream", "it lacks streamId in the table TASK"),
+}
+
+
+@pytest.mark.parametrize(("statement", "says"), TWO.values(), ids=TWO)
+def test_a_database_that_is_not_of_one_rank_is_refused(tmp_path: Path, statement: str, says: str) -> None:
+    with pytest.raises(Problem) as raised:
+        read(changed(steps(2).db(tmp_path / "rank0_ascend_pt"), statement))
+    assert says in raised.value.cause
+
+
+TYPES = {
+    "AI_CORE": "compute", "AI_VECTOR_CORE": "compute", "MIX_AIC": "compute", "MIX_AIV": "compute", "DSA_SQE": "compute",
+    "AI_CPU": "compute", "KERNEL_AIVEC": "compute", "PCIE_DMA_SQE": "copy", "SDMA_SQE": "copy", "MEMCPY_ASYNC": "copy",
+    "EVENT_WAIT_SQE": None, "EVENT_RECORD": None, "Notify Wait": None, "Write Value": None, "PLACE_HOLDER_SQE": None,
+    "SDMA": None, "MODEL_EXECUTE": None, "PROFILING_ENABLE": None, "NEW_ONE": "compute",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("task_type", "kind"), TYPES.items())
+def test_the_type_of_a_task_says_what_it_does(task_type: str, kind: str | None) -> None:
+    assert ascend.kind_of(task_type) == kind
+    assert ascend.is_known(task_type) == (task_type != "NEW_ONE")
+
+
+def test_a_report_of_a_database_fails_no_check(tmp_path: Path) -> None:
+    found = read(steps(4).db(tmp_path / "rank0_ascend_pt"))
+    assert analysis.checked(found, analysis.attributed(found)).failed == ()
