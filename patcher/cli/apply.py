@@ -8,15 +8,17 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command, Option
-from patcher.cli.recording import RECORD
+from patcher.cli.profile import PROFILE
+from patcher.cli.search import LAUNCH
+from patcher.cli.where import WHERE
 from patcher.commands import applying
-from patcher.headings import PROFILERS
+from patcher.options.headings import PROFILERS
 
 if TYPE_CHECKING:
     from patcher.commands.finding import LaunchOptions
     from patcher.commands.where import Where
     from patcher.report import Report
-    from patcher.request import RecordOptions
+    from patcher.request import ProfileRequest
 
 FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch although another profiler is switched on.")
 
@@ -25,11 +27,11 @@ FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch althoug
     "apply",
     cls=Command,
     params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE],
-    groups=(RECORD, options.WHERE, options.LAUNCH),
+    groups=(PROFILE, WHERE, LAUNCH),
 )
 def command(
     targets: tuple[str, ...],
-    record: RecordOptions,
+    request: ProfileRequest,
     where: Where,
     launch: LaunchOptions,
     force: bool,
@@ -48,5 +50,5 @@ def command(
       rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
       rlpatch apply vllm-ascend --builtin --level level2 --export-type db,text
     """
-    request = record.request()
-    return where.within(lambda: applying.apply(targets, where, request, launch, dry_run=dry_run, force=force))
+    checked = request.checked()
+    return where.within(lambda: applying.apply(targets, where, checked, launch, dry_run=dry_run, force=force))

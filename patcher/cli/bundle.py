@@ -10,15 +10,15 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command, Group, Option
-from patcher.cli.recording import RECORD
+from patcher.cli.profile import PROFILE
 from patcher.commands import bundling
 from patcher.commands.finding import SearchOptions
-from patcher.headings import OUTPUT, PLACE
+from patcher.options.headings import OUTPUT, PLACE
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
     from patcher.report import Report
-    from patcher.request import RecordOptions
+    from patcher.request import ProfileRequest
 
 
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
@@ -61,9 +61,9 @@ FILE = Option(
     "bundle",
     cls=Command,
     params=[options.targets("TARGET[==VERSION]...", required=True), FILE],
-    groups=(RECORD, PLACES),
+    groups=(PROFILE, PLACES),
 )
-def command(targets: tuple[str, ...], record: RecordOptions, places: list[SearchOptions], output: Path) -> Report:
+def command(targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path) -> Report:
     """Write one file that patches TARGETs where rlpatch is not: all that it needs there is Python 3.8 or newer.
 
     The releases are read where they are installed, or out of wheels; nothing is downloaded. On a machine the files that
@@ -75,4 +75,4 @@ def command(targets: tuple[str, ...], record: RecordOptions, places: list[Search
       rlpatch bundle vllm-ascend verl --decode 30:60 --mini-batch 0:1 -o p.pyz
       rlpatch bundle vllm-ascend --decode 30:60 --path one.whl --path another.whl
     """
-    return bundling.bundle(targets, places, record.request(), output)
+    return bundling.bundle(targets, places, request.checked(), output)

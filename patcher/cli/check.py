@@ -8,6 +8,8 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.cli.search import LAUNCH
+from patcher.cli.where import WHERE
 
 if TYPE_CHECKING:
     from patcher.commands.finding import LaunchOptions
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from patcher.report import Report
 
 
-@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.LAUNCH, options.WHERE))
+@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(LAUNCH, WHERE))
 def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> Report:
     """Look for other profilers that are, or could be, switched on.
 

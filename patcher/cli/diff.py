@@ -8,16 +8,17 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command, Option
-from patcher.cli.recording import RECORD
+from patcher.cli.profile import PROFILE
+from patcher.cli.where import WHERE
 from patcher.commands import inspecting
 from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT
-from patcher.option import flag
+from patcher.options import flag
+from patcher.options.headings import OUTPUT
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where
     from patcher.report import Report
-    from patcher.request import RecordOptions
+    from patcher.request import ProfileRequest
 
 CALLS = Option(
     ["--calls"],
@@ -28,8 +29,8 @@ CALLS = Option(
 )
 
 
-@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(RECORD, options.WHERE))
-def command(targets: tuple[str, ...], record: RecordOptions, where: Where, calls: bool) -> Report:
+@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(PROFILE, WHERE))
+def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> Report:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b
@@ -39,15 +40,15 @@ def command(targets: tuple[str, ...], record: RecordOptions, where: Where, calls
       rlpatch diff vllm-ascend --decode 30:60
       rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
     """
-    if record.asked and not targets:
+    if request.selects and not targets:
         hint = "rlpatch diff vllm-ascend --decode 30:60"
         raise Problem(Kind.USAGE, "a window is given, but no target", hint=hint)
-    if record.choices and not record.asked:
-        option = flag(next(iter(record.choices)))
+    if request.choices and not request.selects:
+        option = flag(next(iter(request.choices)))
         raise Problem(
             Kind.USAGE,
             f"{option} without a window: without one, diff shows what is applied",
             hint=f"add --decode 30:60, or leave {option} out",
         )
-    request = record.request() if record.asked else None
-    return where.within(lambda: inspecting.diff(targets, where, request, calls=calls))
+    wanted = request.checked() if request.selects else None
+    return where.within(lambda: inspecting.diff(targets, where, wanted, calls=calls))

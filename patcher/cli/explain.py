@@ -8,6 +8,8 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.cli.profile import STAGE
+from patcher.cli.search import SEARCH
 from patcher.commands import knowledge
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 @click.command(
     "explain",
     cls=Command,
-    params=[options.targets("TARGET[==VERSION]", nargs=1, required=True), options.only_stage()],
-    groups=(options.SEARCH,),
+    params=[options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE],
+    groups=(SEARCH,),
 )
 def command(target: str, stage: str | None, search: SearchOptions) -> Report:
     """Say where the code goes in for TARGET and why, and what the release can do by itself.

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.cli.where import RECOVER
 from patcher.commands import applying
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from patcher.report import Report
 
 
-@click.command("recover", cls=Command, groups=(options.RECOVER,))
+@click.command("recover", cls=Command, groups=(RECOVER,))
 def command(where: Where) -> Report:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 

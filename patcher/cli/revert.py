@@ -8,6 +8,8 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.cli.profile import ROLE, STAGE
+from patcher.cli.where import WHERE
 from patcher.commands import applying
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 @click.command(
     "revert",
     cls=Command,
-    params=[options.targets("[TARGET]..."), options.only_stage(), options.only_role(), options.dry_run()],
-    groups=(options.WHERE,),
+    params=[options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run()],
+    groups=(WHERE,),
 )
 def command(targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool) -> Report:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.

@@ -9,14 +9,15 @@ import click
 from patcher.cli import options
 from patcher.cli.apply import FORCE
 from patcher.cli.command import Command, Option
-from patcher.cli.recording import RECORD
+from patcher.cli.profile import PROFILE
+from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running
-from patcher.headings import OUTPUT
+from patcher.options.headings import OUTPUT
 
 if TYPE_CHECKING:
     from patcher.commands.finding import LaunchOptions, SearchOptions
     from patcher.report import Report
-    from patcher.request import RecordOptions
+    from patcher.request import ProfileRequest
 
 REQUIRE = Option(
     ["--require"],
@@ -30,11 +31,11 @@ REQUIRE = Option(
     "run",
     cls=Command,
     params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE, REQUIRE],
-    groups=(RECORD, options.SEARCH, options.LAUNCH),
+    groups=(PROFILE, SEARCH, LAUNCH),
 )
 def command(
     targets: tuple[str, ...],
-    record: RecordOptions,
+    request: ProfileRequest,
     search: SearchOptions,
     launch: LaunchOptions,
     force: bool,
@@ -53,5 +54,4 @@ def command(
       rlpatch run verl --mini-batch 0:1 --require -- bash run_grpo.sh
       rlpatch run vllm --decode 30:60 -n -- vllm serve MODEL
     """
-    request = record.request()
-    return running.run(targets, search, request, launch, dry_run=dry_run, force=force, require=require)
+    return running.run(targets, search, request.checked(), launch, dry_run=dry_run, force=force, require=require)

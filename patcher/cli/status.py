@@ -8,13 +8,14 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
+from patcher.cli.where import WHERE
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where
     from patcher.report import Report
 
 
-@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(options.WHERE,))
+@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(WHERE,))
 def command(targets: tuple[str, ...], where: Where) -> Report:
     """Say what is patched where, since when, and whether it is still intact.
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patcher.cli import options, waiting
+from patcher.cli import waiting
 from patcher.cli.command import Command, Group, Option
-from patcher.cli.recording import option
+from patcher.cli.options import click_option, dry_run, targets, typed_values
+from patcher.cli.profile import only
 from patcher.commands import triggering
-from patcher.commands.triggering import EXPIRES_S, TriggerOptions
+from patcher.commands.triggering import TriggerOptions
 from patcher.commands.watching import WatchOptions
 from patcher.config import UNITS
 from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
-from patcher.option import Number
-from patcher.option import Option as Declared
+from patcher.options import OptionSpec, flag
+from patcher.options.headings import OUTPUT, WAITED, WHOSE, WINDOW
+from patcher.options.notations import Number
 from patcher.request import OPTIONS
 
 if TYPE_CHECKING:
@@ -26,46 +27,50 @@ if TYPE_CHECKING:
     from patcher.report import Report
 
 
-def _asked(values: Mapping[str, Any]) -> TriggerOptions:
-    windows = {unit: values[unit.replace("-", "_")] for unit in UNITS if values[unit.replace("-", "_")] is not None}
-    if len(windows) != 1:
-        said = " and ".join(f"--{unit}" for unit in windows)
-        cause = f"{said}: a request asks for one kind of window" if windows else "no window is given"
-        hint = "leave all but one out" if windows else "rlpatch trigger --decode 30:60, or --micro-batch 0:1"
+def _options(values: Mapping[str, Any]) -> TriggerOptions:
+    windows = typed_values(values, (unit.replace("-", "_") for unit in UNITS))
+    flags = [flag(name) for name in windows]
+    if len(flags) != 1:
+        cause = f"{' and '.join(flags)}: a request asks for one kind of window" if flags else "no window is given"
+        hint = "leave all but one out" if flags else "rlpatch trigger --decode 30:60, or --micro-batch 0:1"
         raise Problem(Kind.USAGE, cause, hint=hint)
-    ((unit, window),) = windows.items()
+    ((name, window),) = windows.items()
+    conditions = typed_values(values, CONDITIONS)
+    others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run"))
     return TriggerOptions(
-        unit, window, stage=values["stage"] or "", ranks=values["ranks"],
-        load=values["at_load"], tail=values["at_tail"], context=values["at_context"],
-        at=values["at"], expires=values["expires"] or EXPIRES_S, replace=values["replace"], dry_run=values["dry_run"],
-    )  # fmt: skip
+        name.replace("_", "-"),
+        window,
+        **{condition.removeprefix("at_"): value for condition, value in conditions.items()},
+        **others,
+    )
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")
 """The options of a rollout that a request has, too."""
-STAGE = OPTIONS["stage"]._replace(about="The stage that is meant, where several count this unit.", value="", shown="")
 OWN = (
-    Declared(
-        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", shown="the one after the furthest"
+    OptionSpec(
+        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", None, "the one after the furthest"
     ),
-    Declared("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", shown="a day"),
+    OptionSpec("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", None, "a day"),
 )
-
-ASK = Group(
-    "asked",
-    _asked,
+TRIGGER = Group(
+    "options",
+    _options,
     *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
-    *map(option, (*(OPTIONS[name] for name in CONDITIONS), STAGE, OPTIONS["ranks"], *OWN)),
+    *(click_option(OPTIONS[name]) for name in CONDITIONS),
+    only("stage", "The stage that is meant, where several count this unit."),
+    click_option(OPTIONS["ranks"]),
+    *map(click_option, OWN),
     Option(["--replace"], heading=WHOSE, is_flag=True, help="Take the place of a request that is still to be served."),
-    options.dry_run(),
-)  # fmt: skip
+    dry_run(),
+)
 
 
 @click.command(
     "trigger",
     cls=Command,
     params=[
-        options.targets("[TARGET]", nargs=1),
+        targets("[TARGET]", nargs=1),
         Option(
             ["--save-path"],
             heading=OUTPUT,
@@ -77,9 +82,9 @@ ASK = Group(
         Option(["--wait"], heading=WAITED, is_flag=True, help="Wait until it is served, as `watch` does."),
         waiting.timeout(),
     ],
-    groups=(ASK,),
+    groups=(TRIGGER,),
 )
-def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, asked: TriggerOptions) -> Report:
+def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, options: TriggerOptions) -> Report:
     """Ask workers that run for a window. They were patched with `--on-demand`, and wait for it.
 
     Each worker looks for a request where a rollout or a training step begins, and serves it once.
@@ -94,4 +99,4 @@ def command(target: str | None, save_path: Path, wait: bool, timeout: float | No
     if timeout is not None and not wait:
         raise Problem(Kind.USAGE, "--timeout without --wait: nothing is waited for", hint="--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
-    return triggering.trigger(save_path, asked._replace(target=target or ""), until, waiting.screen)
+    return triggering.trigger(save_path, options._replace(target=target or ""), until, waiting.screen)

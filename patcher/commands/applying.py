@@ -25,14 +25,14 @@ from patches import projects
 if TYPE_CHECKING:
     from patcher.config import ProfileConfig, Stage
     from patcher.plan import Place, Plan
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 
 def plans_for(
     report: Report,
     words: Sequence[str],
     search: Search,
-    request: Request,
+    request: ProfileRequest,
     command: str,
     where: Where | None = None,
 ) -> list[tuple[Upstream, Plan]]:
@@ -62,7 +62,7 @@ def plans_for(
     return plans
 
 
-def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
+def unused(request: ProfileRequest, plans: Sequence[tuple[Upstream, Plan]]) -> list[Problem]:
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
     stages = [plan.config.stage for _, plan in plans]
     problems = []
@@ -79,7 +79,7 @@ def unused(request: Request, plans: Sequence[tuple[Upstream, Plan]]) -> list[Pro
 def apply(
     words: Sequence[str],
     where: Where,
-    request: Request,
+    request: ProfileRequest,
     launch: LaunchOptions,
     *,
     dry_run: bool,

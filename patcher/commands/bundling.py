@@ -7,6 +7,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from patcher.targets.target import Target
 if TYPE_CHECKING:
     from patcher.plan import Plan
     from patcher.recipe import Upstream
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 Planned = list[tuple["Upstream", "Plan"]]
 
@@ -36,7 +37,7 @@ class _Pristine(Target):
         return markers.strip(super().read(path), where=str(self.root / path))
 
 
-def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Request, output: Path) -> Report:
+def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path) -> Report:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
     entries: list[dict[str, object]] = []
     report = Report("bundle", data={"output": str(output), "targets": entries})
@@ -58,7 +59,7 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Reque
     return report
 
 
-def _planned(report: Report, words: Sequence[str], places: Sequence[SearchOptions], request: Request) -> Planned:
+def _planned(report: Report, words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest) -> Planned:
     """The plans of all places from pristine files; of several places each needs to have one target only."""
     found: Planned = []
     absent: list[Problem] = []
@@ -80,7 +81,7 @@ def _planned(report: Report, words: Sequence[str], places: Sequence[SearchOption
     return found if report.problems else _checked(report, found, request)
 
 
-def _checked(report: Report, found: Planned, request: Request) -> Planned:
+def _checked(report: Report, found: Planned, request: ProfileRequest) -> Planned:
     report.problems += unused(request, found)
     for _, plan in found:
         if not any(place.marked for place in plan.places):
@@ -118,7 +119,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
                         archive.extract(name, folder)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
-        yield place._replace(path=Path(folder))
+        yield replace(place, path=Path(folder))
 
 
 def _bundled(plan: Plan) -> bundles.BundledPlan:

@@ -18,7 +18,7 @@ from patcher.report import Report
 
 if TYPE_CHECKING:
     from patcher.change import Record
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 
 def status(names: Sequence[str], search: SearchOptions) -> Report:
@@ -57,7 +57,7 @@ def _state(report: Report, root: PatchedRoot, record: Record, search: SearchOpti
     }  # fmt: skip
 
 
-def diff(names: Sequence[str], where: Where, request: Request | None, *, calls: bool = False) -> Report:
+def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> Report:
     """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
@@ -86,7 +86,7 @@ Files = dict[Path, list[File]]
 """Root → its files."""
 
 
-def _planned(report: Report, names: Sequence[str], search: Search, request: Request) -> Files:
+def _planned(report: Report, names: Sequence[str], search: Search, request: ProfileRequest) -> Files:
     files: Files = {}
     for _, made in plans_for(report, names, search, request, "diff"):
         shown = (*made.edit.changes[: len(made.places)], *made.gone)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from patcher.report import Report
 
 if TYPE_CHECKING:
     from patcher.plan import Plan
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 Show = Callable[[Report], int]
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
@@ -28,7 +29,7 @@ _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 def run(
     words: Sequence[str],
     search: SearchOptions,
-    request: Request,
+    request: ProfileRequest,
     launch: LaunchOptions,
     *,
     dry_run: bool,
@@ -83,7 +84,7 @@ def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[L
         if launch.script is not None and str(launch.script) == problem.where:
             raise
         report.warn("what the command starts was not looked at: its script cannot be read", str(problem))
-        return launch._replace(command=()), ()
+        return replace(launch, command=()), ()
 
 
 def _foresee(report: Report, loss: Loss, *, require: bool) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from patcher.commands import watching
 from patcher.commands.watching import Shown, WatchOptions
-from patcher.config import UNITS, Rollout, Window, kind_of
+from patcher.config import UNITS, RolloutStage, Window, kind_of
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.targets import versions
@@ -109,7 +109,7 @@ def window_of(options: TriggerOptions) -> str:
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
-    if options.conditions and kind_of(options.unit) is not Rollout:
+    if options.conditions and kind_of(options.unit) is not RolloutStage:
         cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
         raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
     window = Window.parse(options.unit, options.window)
@@ -209,7 +209,7 @@ def _request(report: Report, rows: Sequence[Row], options: TriggerOptions, now: 
         if row.life.silent:
             report.warn(f"{row.worker.name} may be gone: {row.life.words}", "how far it is was not counted")
     turns = [row.worker.turn for row in heard or rows if row.worker.turn is not None]
-    begin = 0 if kind_of(options.unit) is Rollout else 1
+    begin = 0 if kind_of(options.unit) is RolloutStage else 1
     following = max(turns, default=begin - 1) + 1
     at = following if options.at is None else options.at
     if at < following:
@@ -247,7 +247,7 @@ def _refuse_pending(report: Report, folder: Folder, found: Survey, stage: str, o
         report.note(f"the request before ({named}) was served by nobody")
 
 
-_ROLLOUT = tuple(unit.name for unit in Rollout.UNITS)
+_ROLLOUT = tuple(unit.name for unit in RolloutStage.UNITS)
 
 
 def _written(folder: Folder, stage: str, request: Request) -> Filed:

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.config import OPEN_END, WHOLE, Builtin, ProfileConfig, Rollout, Torch, TorchNpu, Training, Window
+from patcher.config import (
+    OPEN_END,
+    WHOLE,
+    BuiltinStage,
+    ProfileConfig,
+    RolloutStage,
+    TorchNpuProfiler,
+    TorchProfiler,
+    TrainingStage,
+    Window,
+)
 from patcher.errors import Kind, Problem
 from tests.choices import config
 
@@ -272,11 +282,13 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: Rollout(name="rollout", window=Window("mini-batch", 0, 1)),
-        lambda: Training(name="update-policy", window=Window.whole()),
-        lambda: ProfileConfig(stage=Builtin(named=("level",)), profiler=TorchNpu(level="level1"), ranks=None),
-        lambda: ProfileConfig(stage=Builtin(named=("level",)), profiler=TorchNpu(mstx=True)),
-        lambda: ProfileConfig(stage=Builtin(named=("contents",)), profiler=Torch()),
+        lambda: RolloutStage(name="rollout", window=Window("mini-batch", 0, 1)),
+        lambda: TrainingStage(name="update-policy", window=Window.whole()),
+        lambda: ProfileConfig(
+            stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(level="level1"), ranks=None
+        ),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(mstx=True)),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchProfiler()),
     ],
 )
 def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
