@@ -24,8 +24,8 @@ from patcher.config import (
     typed_as,
 )
 from patcher.errors import Kind, Problem
+from patcher.headings import RECORDED, WINDOW
 from patcher.options import OptionSpec, flag, options_of
-from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag
 
 if TYPE_CHECKING:

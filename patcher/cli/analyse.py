@@ -14,7 +14,7 @@ from patcher.cli.command import Command, Group, Option
 from patcher.cli.traces import folder as traces_folder
 from patcher.commands import tracing
 from patcher.commands.tracing import ParseOptions
-from patcher.options.headings import PARSED
+from patcher.headings import PARSED
 
 if TYPE_CHECKING:
     from patcher.commands.tracing import ParseOptions

@@ -12,7 +12,7 @@ from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
 from patcher.commands import applying
-from patcher.options.headings import PROFILERS
+from patcher.headings import PROFILERS
 
 if TYPE_CHECKING:
     from patcher.commands.finding import LaunchOptions

@@ -13,7 +13,7 @@ from patcher.cli.command import Command, Group, Option
 from patcher.cli.profile import PROFILE
 from patcher.commands import bundling
 from patcher.commands.finding import SearchOptions
-from patcher.options.headings import OUTPUT, PLACE
+from patcher.headings import OUTPUT, PLACE
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 import click
 
 from patcher.errors import Kind, Problem, failed
-from patcher.options.headings import HEADINGS, OUTPUT
+from patcher.headings import HEADINGS, OUTPUT
 from patcher.report import Report
 from patcher.targets import versions
 from patches.projects import projects

@@ -12,7 +12,7 @@ from patcher.cli import reporting
 from patcher.cli.command import Command, Option
 from patcher.commands import reporting as work
 from patcher.errors import Kind, Problem
-from patcher.options.headings import READ
+from patcher.headings import READ
 
 if TYPE_CHECKING:
     from patcher.commands.reporting import ReadOptions

@@ -10,7 +10,7 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Command, Option
 from patcher.commands import demonstrating
-from patcher.options.headings import PLACE
+from patcher.headings import PLACE
 
 if TYPE_CHECKING:
     from patcher.report import Report

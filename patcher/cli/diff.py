@@ -12,8 +12,8 @@ from patcher.cli.profile import PROFILE
 from patcher.cli.where import WHERE
 from patcher.commands import inspecting
 from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT
 from patcher.options import flag
-from patcher.options.headings import OUTPUT
 
 if TYPE_CHECKING:
     from patcher.commands.where import Where

@@ -8,7 +8,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
-from patcher.cli.profile import STAGE
+from patcher.cli.recorded import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands import knowledge
 

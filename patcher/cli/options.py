@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,8 +10,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from patcher.cli.command import Option
+from patcher.headings import OUTPUT
 from patcher.options import OptionSpec, flag, options_of
-from patcher.options.headings import OUTPUT
 from patcher.options.notations import FilePath, Flag, Text
 from patches.projects import projects
 
@@ -59,16 +59,16 @@ def click_option(spec: OptionSpec) -> Option:
     return Option(names, heading=spec.heading, **attributes)
 
 
-def click_options(*kinds: type) -> list[Option]:
-    """The options that dataclasses declare."""
-    return [click_option(spec) for spec in options_of(*kinds).values()]
+def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:
+    """The options that dataclasses declare, but for those ``without``."""
+    return [click_option(spec) for name, spec in options_of(*kinds).items() if name not in without]
 
 
 def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     """Those of ``names`` that stand on the command line, with their ``values``; the others keep their defaults."""
     context = click.get_current_context()
     typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return {name: values[name] for name in typed if name in values}
+    return {name: values[name] for name in typed}
 
 
 def build(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:

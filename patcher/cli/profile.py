@@ -10,7 +10,7 @@ import click
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values
 from patcher.config import UNITS, Window
-from patcher.options.headings import WINDOW
+from patcher.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 
 if TYPE_CHECKING:
@@ -42,15 +42,8 @@ def _request(values: Mapping[str, Any]) -> ProfileRequest:
     return ProfileRequest(tuple(windows.values()), typed_values(values, OPTIONS))
 
 
-def only(name: str, about: str) -> Option:
-    """An option of `apply` for commands that name what is recorded already, such as its stage or role."""
-    return click_option(OPTIONS[name]._replace(about=about, shown=""))
-
-
 _WINDOWS = [
     Option([f"--{unit.name}"], heading=WINDOW, type=_WindowType(unit.name), metavar="A:B", help=unit.about)
     for unit in UNITS.values()
 ]
 PROFILE = Group("request", _request, *_WINDOWS, *map(click_option, OPTIONS.values()))
-STAGE = only("stage", "Only this stage.")
-ROLE = only("role", "Only the patches for this role.")

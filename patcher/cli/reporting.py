@@ -12,7 +12,7 @@ import click
 from patcher.cli.command import Group, Option
 from patcher.commands.reporting import ReadOptions
 from patcher.errors import Kind, Problem
-from patcher.options.headings import OUTPUT, READ
+from patcher.headings import OUTPUT, READ
 
 if TYPE_CHECKING:
     AnyType = click.ParamType[Any]

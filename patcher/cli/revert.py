@@ -8,7 +8,7 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
-from patcher.cli.profile import ROLE, STAGE
+from patcher.cli.recorded import ROLE, STAGE
 from patcher.cli.where import WHERE
 from patcher.commands import applying
 

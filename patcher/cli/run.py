@@ -12,7 +12,7 @@ from patcher.cli.command import Command, Option
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running
-from patcher.options.headings import OUTPUT
+from patcher.headings import OUTPUT
 
 if TYPE_CHECKING:
     from patcher.commands.finding import LaunchOptions, SearchOptions

@@ -1,4 +1,4 @@
-"""``rlpatch status``."""
+"""``rlpatch status``, which loads nothing that plans, writes or looks for other profilers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
-from patcher.cli.where import WHERE
+from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
+from patcher.commands.finding import SearchOptions
+from patcher.commands.status import status
 
 if TYPE_CHECKING:
-    from patcher.commands.where import Where
     from patcher.report import Report
 
 
-@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(WHERE,))
-def command(targets: tuple[str, ...], where: Where) -> Report:
+@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(SEARCH, CLUSTER))
+def command(targets: tuple[str, ...], search: SearchOptions, cluster: ClusterOptions) -> Report:
     """Say what is patched where, since when, and whether it is still intact.
 
     \b
@@ -24,4 +25,5 @@ def command(targets: tuple[str, ...], where: Where) -> Report:
       rlpatch status
       rlpatch status --python /opt/venv/bin/python --json
     """
-    return where.within(lambda: where.status(targets))
+    nodes = cluster.connect(search)
+    return status(targets, search) if nodes is None else nodes.within(lambda: nodes.status(targets))

@@ -11,14 +11,14 @@ import click
 from patcher.cli import waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.options import click_option, dry_run, targets, typed_values
-from patcher.cli.profile import only
+from patcher.cli.recorded import only
 from patcher.commands import triggering
 from patcher.commands.triggering import TriggerOptions
 from patcher.commands.watching import WatchOptions
 from patcher.config import UNITS
 from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options import OptionSpec, flag
-from patcher.options.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options.notations import Number
 from patcher.request import OPTIONS
 

@@ -13,7 +13,7 @@ import click
 from patcher import tables
 from patcher.cli.command import Option
 from patcher.commands import watching
-from patcher.options.headings import WAITED
+from patcher.headings import WAITED
 
 
 def timeout() -> Option:

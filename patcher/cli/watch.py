@@ -16,7 +16,7 @@ from patcher.cli.traces import folder as traces_folder
 from patcher.commands import watching
 from patcher.commands.watching import WatchOptions
 from patcher.errors import Kind, Problem
-from patcher.options.headings import WAITED
+from patcher.headings import WAITED
 from patcher.request import OPTIONS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words, wait
-from patcher.cli.search import ClusterOptions, RecoverOptions
+from patcher.cli.search import RECOVERING, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.here import Here
 
@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 def _where(values: Mapping[str, Any]) -> Where:
     search = build(SearchOptions, values, typed=typed_words())
-    cluster = build(RecoverOptions, values)
-    cluster.check()
-    if cluster.ray is None:
-        return Here(search, wait)
-    from patcher.cluster.connecting import connect
-
-    return connect(cluster.ray, cluster.nodes, search, cluster.gone)
+    return build(ClusterOptions, values).connect(search) or Here(search, wait)
 
 
-WHERE = Group("where", _where, *click_options(SearchOptions, ClusterOptions))
-RECOVER = Group("where", _where, *click_options(SearchOptions, RecoverOptions))
+WHERE = Group("where", _where, *click_options(SearchOptions, ClusterOptions, without=RECOVERING))
+RECOVER = Group("where", _where, *click_options(SearchOptions, ClusterOptions))

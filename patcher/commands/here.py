@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import interrupts, processes
 from patcher.commands.guarding import check, guard
-from patcher.commands.inspecting import status
+from patcher.commands.status import status
 from patcher.errors import Kind, Problem
 from patcher.store import outcomes
 from patcher.store import transaction as store

@@ -46,7 +46,7 @@ def flag(name: str) -> str:
 def option(
     notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None, short: str = ""
 ) -> T | D:
-    """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.options.headings``).
+    """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.headings``).
 
     ``shown`` stands for the default in the help, if that needs other words.
     """
