@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from click.shell_completion import get_completion_class
 
 from patcher.cli import rlpatch
 from patcher.cli.command import Command
 from patcher.report import Report
-
-if TYPE_CHECKING:
-    from patcher.report import Report
 
 
 @click.command("completion", cls=Command)

@@ -23,7 +23,6 @@ from patcher.options.notations import Number
 from patcher.request import OPTIONS
 
 if TYPE_CHECKING:
-    from patcher.commands.triggering import TriggerOptions
     from patcher.report import Report
 
 

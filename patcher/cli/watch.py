@@ -20,7 +20,6 @@ from patcher.headings import WAITED
 from patcher.request import OPTIONS
 
 if TYPE_CHECKING:
-    from patcher.commands.watching import WatchOptions
     from patcher.report import Report
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -43,7 +42,7 @@ def _stages(context: click.Context, parameter: click.Parameter, value: str | Non
 
 
 def _options(values: Mapping[str, Any]) -> WatchOptions:
-    return WatchOptions(values["stages"], values["since"], values["once"], values["timeout"])
+    return WatchOptions(**values)
 
 
 WATCH = Group(
