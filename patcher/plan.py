@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     @property
     def gone(self) -> tuple[Change, ...]:
-        """The changes of files that lose the lines of the capture before; what else is behind the places stays."""
+        """The changes of files that lose the lines of the configuration before; what else is behind the places stays."""
         return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
 
     @property
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], records: Sequence[Record] = ()) -> Plan:
-    """The plan that puts ``capture`` into ``target``; lines of the same patch that are there are replaced.
+    """The plan that puts ``config`` into ``target``; lines of the same patch that are there are replaced.
 
     ``records`` is what the store has registered below the root. Raises :class:`Problem`: NO_RECIPE, STRUCTURE,
     FOREIGN_EDIT (our own lines there were edited) or USAGE (a window that the stage does not have).
@@ -331,7 +331,7 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
 
 
 def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:
-    """What takes ``patch`` out of files that an earlier capture needed and this one does not.
+    """What takes ``patch`` out of files that an earlier configuration needed and this one does not.
 
     A file without a line of it is in it, too, as one that stays: somebody may patch it before the commit.
     """

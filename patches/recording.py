@@ -43,7 +43,7 @@ def numbers(chosen: tuple[int, ...] | None) -> str:
 
 
 def settled(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """What the capture settles of any recorder."""
+    """What the configuration settles of any recorder."""
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     return {
