@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
     @property
     def gone(self) -> tuple[Change, ...]:
-        """The changes of files that lose the lines of the configuration before; what else is behind the places stays."""
+        """The changes of files that lose lines of the configuration before; what else is behind the places stays."""
         return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
 
     @property

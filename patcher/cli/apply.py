@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
@@ -12,13 +10,11 @@ from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
 from patcher.commands import applying
+from patcher.commands.finding import LaunchOptions
+from patcher.commands.where import Where
 from patcher.headings import PROFILERS
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions
-    from patcher.commands.where import Where
-    from patcher.report import Report
-    from patcher.request import ProfileRequest
+from patcher.report import Report
+from patcher.request import ProfileRequest
 
 FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch although another profiler is switched on.")
 

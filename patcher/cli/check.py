@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
 from patcher.cli.command import Command
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions
-    from patcher.commands.where import Where
-    from patcher.report import Report
+from patcher.commands.finding import LaunchOptions
+from patcher.commands.where import Where
+from patcher.report import Report
 
 
 @click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(LAUNCH, WHERE))

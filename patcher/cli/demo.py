@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,7 @@ from patcher.cli import options
 from patcher.cli.command import Command, Option
 from patcher.commands import demonstrating
 from patcher.headings import PLACE
-
-if TYPE_CHECKING:
-    from patcher.report import Report
+from patcher.report import Report
 
 RELEASE = "vllm-ascend==0.11.0rc1"
 """What is patched, unless the user has another release at hand: the one of the guides."""

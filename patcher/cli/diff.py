@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
@@ -11,14 +9,12 @@ from patcher.cli.command import Command, Option
 from patcher.cli.profile import PROFILE
 from patcher.cli.where import WHERE
 from patcher.commands import inspecting
+from patcher.commands.where import Where
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT
 from patcher.options import flag
-
-if TYPE_CHECKING:
-    from patcher.commands.where import Where
-    from patcher.report import Report
-    from patcher.request import ProfileRequest
+from patcher.report import Report
+from patcher.request import ProfileRequest
 
 CALLS = Option(
     ["--calls"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
@@ -11,10 +9,8 @@ from patcher.cli.command import Command
 from patcher.cli.recorded import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands import knowledge
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
-    from patcher.report import Report
+from patcher.commands.finding import SearchOptions
+from patcher.report import Report
 
 
 @click.command(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
 from patcher import tables
 from patcher.cli.command import Command
 from patcher.commands import knowledge
-
-if TYPE_CHECKING:
-    from patcher.report import Report
+from patcher.report import Report
 
 
 @click.command("list", cls=Command)

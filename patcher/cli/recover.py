@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli.command import Command
 from patcher.cli.where import RECOVER
 from patcher.commands import applying
-
-if TYPE_CHECKING:
-    from patcher.commands.where import Where
-    from patcher.report import Report
+from patcher.commands.where import Where
+from patcher.report import Report
 
 
 @click.command("recover", cls=Command, groups=(RECOVER,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
@@ -12,12 +10,10 @@ from patcher.cli.command import Command, Option
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running
+from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.headings import OUTPUT
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import LaunchOptions, SearchOptions
-    from patcher.report import Report
-    from patcher.request import ProfileRequest
+from patcher.report import Report
+from patcher.request import ProfileRequest
 
 REQUIRE = Option(
     ["--require"],

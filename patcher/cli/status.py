@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from patcher.cli import options
@@ -11,9 +9,7 @@ from patcher.cli.command import Command
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.status import status
-
-if TYPE_CHECKING:
-    from patcher.report import Report
+from patcher.report import Report
 
 
 @click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(SEARCH, CLUSTER))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,10 +20,8 @@ from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options import OptionSpec, flag
 from patcher.options.notations import Number
+from patcher.report import Report
 from patcher.request import OPTIONS
-
-if TYPE_CHECKING:
-    from patcher.report import Report
 
 
 def _options(values: Mapping[str, Any]) -> TriggerOptions:

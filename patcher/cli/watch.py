@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -17,10 +17,8 @@ from patcher.commands import watching
 from patcher.commands.watching import WatchOptions
 from patcher.errors import Kind, Problem
 from patcher.headings import WAITED
+from patcher.report import Report
 from patcher.request import OPTIONS
-
-if TYPE_CHECKING:
-    from patcher.report import Report
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words, wait
 from patcher.cli.search import RECOVERING, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.here import Here
-
-if TYPE_CHECKING:
-    from patcher.commands.where import Where
+from patcher.commands.where import Where
 
 
 def _where(values: Mapping[str, Any]) -> Where:

@@ -4,23 +4,20 @@ Each type declares its options once, as fields (``patcher.options``). What a com
 :class:`patcher.errors.Problem` (USAGE) where it is built.
 """
 
-from patcher.config.profile import LONG_WINDOW, ProfileConfig
+from patcher.config.profile import ProfileConfig
 from patcher.config.profilers import (
     AIC_METRICS,
     BACKENDS,
     CONTENTS,
     EXPORT_TYPES,
     LEVELS,
-    NO_RANGES,
     PROFILERS,
-    Profiler,
     RangeOptions,
     TorchNpuProfiler,
     TorchProfiler,
 )
 from patcher.config.stages import (
     KINDS,
-    ROLES,
     STAGES,
     BuiltinStage,
     RolloutStage,
@@ -30,12 +27,11 @@ from patcher.config.stages import (
     WindowedStage,
     kind_of,
 )
-from patcher.config.windows import OPEN_END, ROLLOUT_UNITS, TRAINING_UNITS, UNITS, WHOLE, Window, WindowUnit, typed_as
+from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 
 __all__ = [
-    "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "LONG_WINDOW", "NO_RANGES",
-    "OPEN_END", "PROFILERS", "ROLES", "ROLLOUT_UNITS", "STAGES", "TRAINING_UNITS", "UNITS", "WHOLE",
-    "BuiltinStage", "ProfileConfig", "Profiler", "RangeOptions", "RolloutStage", "Stage", "TorchNpuProfiler",
-    "TorchProfiler", "TrainingStage", "WholeStage", "Window", "WindowUnit", "WindowedStage", "kind_of",
+    "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
+    "UNITS", "WHOLE", "BuiltinStage", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
+    "TorchNpuProfiler", "TorchProfiler", "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of",
     "typed_as",
 ]  # fmt: skip

@@ -32,7 +32,8 @@ def _replicas() -> tuple[int, ...] | None:
 class Stage:
     """A part of the RL loop. ``NAMES`` are those of the kind, the first of which a window of it means by itself.
 
-    ``UNITS`` are the windows that it is recorded in, ``KIND`` is what its kind is called in messages.
+    ``UNITS`` are the windows that it is recorded in, ``KIND`` is what its kind is called in messages. ``role`` and
+    ``strategy`` are those that it is recorded for, "" for all.
     """
 
     NAMES: ClassVar[tuple[str, ...]]
@@ -40,16 +41,8 @@ class Stage:
     KIND: ClassVar[str]
     name: str
     window: Window
-
-    @property
-    def role(self) -> str:
-        """The role that it is recorded for, "" for all."""
-        return ""
-
-    @property
-    def strategy(self) -> str:
-        """The parallel strategy that it is recorded for, "" for all."""
-        return ""
+    role: str = ""
+    strategy: str = ""
 
     @property
     def marked(self) -> tuple[str, ...]:
@@ -116,7 +109,7 @@ class RolloutStage(WindowedStage):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingStage(WindowedStage):
-    """A stage of a training step, which is counted from 1 as verl's log does; ``role`` and ``strategy``: "" for all."""
+    """A stage of a training step, which is counted from 1 as verl's log does."""
 
     NAMES: ClassVar = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
     KIND: ClassVar = "training"

@@ -44,7 +44,6 @@ class Flag(Notation[bool]):
         self.negated = negated
 
     def typed(self, option: str, value: bool) -> tuple[str, ...]:
-        """The option, or its negation."""
         return (option if value else option.replace("--", "--no-", 1),)
 
 
@@ -57,7 +56,6 @@ class Number(Notation[int]):
         self.lowest = lowest
 
     def read(self, option: str, text: str) -> int:
-        """The number."""
         number = whole_number(text)
         if number is None or number < self.lowest:
             cause = f"{option} {shortened(text)}: not a whole number from {self.lowest} to {MOST}"
@@ -82,7 +80,6 @@ class NumberList(Notation[tuple[int, ...]]):
         return found
 
     def text(self, value: tuple[int, ...]) -> str:
-        """The numbers with commas between them."""
         return ",".join(map(str, value))
 
 
@@ -95,11 +92,9 @@ class NumberListOrAll(Notation["tuple[int, ...] | None"]):
         self.numbers = numbers
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
-        """The numbers, or None for ``all``."""
         return None if text.strip().lower() == "all" else self.numbers.read(option, text)
 
     def text(self, value: tuple[int, ...] | None) -> str:
-        """The numbers, or ``all``."""
         return "all" if value is None else self.numbers.text(value)
 
 
@@ -128,7 +123,6 @@ class Choice(Notation[str]):
         self.spellings = _spellings(self.words, same)
 
     def read(self, option: str, text: str) -> str:
-        """The word as we write it."""
         word = self.spellings.get(_plain(text))
         if word is not None:
             return "" if word == self.unset else word
@@ -140,7 +134,6 @@ class Choice(Notation[str]):
         raise Problem(Kind.USAGE, cause, hint=hint)
 
     def text(self, value: str) -> str:
-        """The word."""
         return value or self.unset
 
 
@@ -163,7 +156,6 @@ class ChoiceList(Notation[tuple[str, ...]]):
         return tuple(word for word in self.words if word in found)
 
     def text(self, value: tuple[str, ...]) -> str:
-        """The words with commas between them."""
         return ",".join(value)
 
 
@@ -174,7 +166,6 @@ class Text(Notation[str]):
         self.metavar, self.alone = metavar, alone
 
     def read(self, option: str, text: str) -> str:  # noqa: ARG002
-        """The text itself."""
         return text
 
 
@@ -198,7 +189,6 @@ class FilePath(Notation[Path]):
         self.metavar, self.readable = metavar, readable
 
     def read(self, option: str, text: str) -> Path:  # noqa: ARG002
-        """The path as it was typed."""
         return Path(text)
 
 
