@@ -8,11 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from pathlib import Path
 from typing import Any
-
-from patcher.cluster.agent import Agent, answer
-from patcher.commands.finding import SearchOptions
 
 
 class NodeActor:
@@ -25,6 +21,11 @@ class NodeActor:
         # Ray puts the folders of the driver on the path, and a node may have a rlpatch of its own: ours comes first.
         sys.path.insert(0, f"/proc/self/fd/{descriptor}")
         sys.argv = typed  # a lock says who holds it
+        from pathlib import Path
+
+        from patcher.cluster.agent import Agent
+        from patcher.commands.finding import SearchOptions
+
         path = search["path"]
         # What a clean interpreter of the workers' environment would import, without what Ray has put on this path.
         python = search["python"] or (None if path else sys.executable)
@@ -32,5 +33,7 @@ class NodeActor:
 
     def answer(self, question: bytes) -> bytes:
         """The pickled answer to a pickled question and its arguments."""
+        from patcher.cluster.agent import answer
+
         method, arguments = pickle.loads(question)  # noqa: S301  (of our own driver)
         return pickle.dumps(answer(self._agent, method, arguments))
