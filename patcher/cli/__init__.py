@@ -39,7 +39,7 @@ LAUNCHING = ("apply", "run", "check")
 
 
 class _Root(click.Group):
-    """Loads the command that is asked for, and keeps the words after ``--``: they start the run."""
+    """Loads a command when it is used, and keeps the words after ``--``: they start the run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["typed"] = tuple(args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -46,14 +47,14 @@ class DeclaredType(AnyType):
 
 def click_option(spec: OptionSpec) -> Option:
     """The option of the command line; its value is None, or False for a flag, where it is not typed."""
-    notation, names = spec.notation, [spec.flag, *filter(None, [spec.short])]
+    notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
             names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
     attributes: dict[str, Any] = {"metavar": notation.metavar, "help": spec.help, "type": DeclaredType(spec)}
     if isinstance(notation, FilePath):
-        attributes["type"] = click.Path(readable=notation.readable, path_type=type(notation.read("", ".")))
+        attributes["type"] = click.Path(readable=notation.readable, path_type=Path)
     if isinstance(notation, Text) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
     return Option(names, heading=spec.heading, **attributes)

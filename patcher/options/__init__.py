@@ -16,7 +16,7 @@ D = TypeVar("D")
 
 
 class OptionSpec(NamedTuple):
-    """An option: ``name`` is that of its field, ``shown`` what the help says of the default, ``short`` like ``-o``."""
+    """An option: ``name`` is that of its field, ``shown`` what the help says of the default."""
 
     name: str
     notation: Notation[Any]
@@ -24,7 +24,6 @@ class OptionSpec(NamedTuple):
     about: str
     default: object = None
     shown: str = ""
-    short: str = ""
 
     @property
     def flag(self) -> str:
@@ -43,16 +42,14 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def option(
-    notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None, short: str = ""
-) -> T | D:
+def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
     """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.headings``).
 
     ``shown`` stands for the default in the help, if that needs other words.
     """
     if shown is None:
         shown = "" if default is None or isinstance(notation, Flag) else notation.text(default)  # type: ignore[arg-type]
-    spec = OptionSpec("", notation, heading, about, default, shown, short)
+    spec = OptionSpec("", notation, heading, about, default, shown)
     made: D = field(default=default, metadata={"option": spec})
     return made
 
