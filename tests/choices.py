@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from patcher.cli.apply import command
+from patcher.cli.patching.apply import command
 from patcher.cli.profile import PROFILE
 from patcher.config import WHOLE, ProfileConfig, kind_of
 from patcher.request import OPTIONS, ProfileRequest

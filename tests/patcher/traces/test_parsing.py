@@ -21,8 +21,8 @@ import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
-from patcher.cli import analyse as cli
 from patcher.cli import rlpatch
+from patcher.cli.reports import analyse as cli
 from patcher.traces import folders, npu_folders, offline, opens, parsing, recipes, states
 from patcher.traces.names import OUTPUT
 from patcher.traces.npu_folders import BEFORE

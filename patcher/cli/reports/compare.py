@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli import reporting
 from patcher.cli.command import Command, Option
+from patcher.cli.reports import reporting
 from patcher.commands import reporting as work
 from patcher.errors import Kind, Problem
 from patcher.headings import READ

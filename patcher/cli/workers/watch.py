@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from patcher.cli import waiting
 from patcher.cli.command import Command, Group, Option
-from patcher.cli.traces import folder as traces_folder
+from patcher.cli.reports.traces import folder as traces_folder
+from patcher.cli.workers import waiting
 from patcher.commands import watching
 from patcher.commands.watching import WatchOptions
 from patcher.errors import Kind, Problem

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli import reporting
 from patcher.cli.command import Command
+from patcher.cli.reports import reporting
 from patcher.commands import reporting as work
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from patcher.cli import waiting
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.options import click_option, dry_run, targets, typed_values
 from patcher.cli.recorded import only
+from patcher.cli.workers import waiting
 from patcher.commands import triggering
 from patcher.commands.triggering import TriggerOptions
 from patcher.commands.watching import WatchOptions

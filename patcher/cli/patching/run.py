@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from patcher.cli import options
-from patcher.cli.apply import FORCE
 from patcher.cli.command import Command, Option
+from patcher.cli.patching.apply import FORCE
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running

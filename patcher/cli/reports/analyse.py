@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patcher.cli.command import Command, Group, Option
-from patcher.cli.traces import folder as traces_folder
+from patcher.cli.reports.traces import folder as traces_folder
 from patcher.commands import tracing
 from patcher.commands.tracing import ParseOptions
 from patcher.headings import PARSED
