@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,10 +10,11 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from patcher.cli.command import Option
+from patcher.cli.command import Command, Group, Option
 from patcher.headings import OUTPUT
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.notations import FilePath, Flag, Text
+from patcher.report import Report
 from patches.projects import projects
 
 if TYPE_CHECKING:
@@ -83,10 +84,21 @@ def typed_words() -> tuple[str, ...]:
     return words
 
 
+def command(
+    name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
+) -> Callable[[Callable[..., Report | None]], Command]:
+    """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
+    return click.command(name, cls=Command, params=list(params), groups=groups)
+
+
+def switch(heading: str, about: str, *names: str) -> Option:
+    """An option without a value."""
+    return Option(names, heading=heading, is_flag=True, help=about)
+
+
 def dry_run() -> Option:
     """The option of commands that write."""
-    about = "Say what would be done and write nothing."
-    return Option(["-n", "--dry-run"], heading=OUTPUT, is_flag=True, help=about)
+    return switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:

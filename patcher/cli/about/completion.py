@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from patcher.cli import rlpatch
-from patcher.cli.command import Command
+from patcher.cli import options, rlpatch
 from patcher.report import Report
 
 
-@click.command("completion", cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@options.command("completion", click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])))
 def command(shell: str) -> Report:
     """Print the completion script for a shell.
 

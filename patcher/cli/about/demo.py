@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Command, Option
+from patcher.cli.command import Option
 from patcher.commands import demonstrating
 from patcher.headings import PLACE
 from patcher.report import Report
@@ -26,7 +26,7 @@ PATH = Option(
 )
 
 
-@click.command("demo", cls=Command, params=[PATH])
+@options.command("demo", PATH)
 def command(path: Path | None) -> Report:
     """Patch a copy of a real vllm-ascend, show what was done, take it out again, and compare every byte.
 

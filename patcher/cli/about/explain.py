@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command
 from patcher.cli.recorded import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands import knowledge
@@ -13,12 +10,7 @@ from patcher.commands.finding import SearchOptions
 from patcher.report import Report
 
 
-@click.command(
-    "explain",
-    cls=Command,
-    params=[options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE],
-    groups=(SEARCH,),
-)
+@options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))
 def command(target: str, stage: str | None, search: SearchOptions) -> Report:
     """Say where the code goes in for TARGET and why, and what the release can do by itself.
 

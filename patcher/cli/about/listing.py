@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 
-import click
-
 from patcher import tables
-from patcher.cli.command import Command
+from patcher.cli import options
 from patcher.commands import knowledge
 from patcher.report import Report
 
 
-@click.command("list", cls=Command)
+@options.command("list")
 def command() -> Report:
     """Show the targets, releases, stages and windows that there are recipes for.
 

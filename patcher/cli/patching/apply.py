@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command, Option
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
@@ -16,15 +13,11 @@ from patcher.headings import PROFILERS
 from patcher.report import Report
 from patcher.request import ProfileRequest
 
-FORCE = Option(["--force"], heading=PROFILERS, is_flag=True, help="Patch although another profiler is switched on.")
+TARGETS = options.targets("TARGET[==VERSION]...", required=True)
+FORCE = options.switch(PROFILERS, "Patch although another profiler is switched on.", "--force")
 
 
-@click.command(
-    "apply",
-    cls=Command,
-    params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE],
-    groups=(PROFILE, WHERE, LAUNCH),
-)
+@options.command("apply", TARGETS, options.dry_run(), FORCE, groups=(PROFILE, WHERE, LAUNCH))
 def command(
     targets: tuple[str, ...],
     request: ProfileRequest,

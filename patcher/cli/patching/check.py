@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
 from patcher.commands.finding import LaunchOptions
@@ -13,7 +10,7 @@ from patcher.commands.where import Where
 from patcher.report import Report
 
 
-@click.command("check", cls=Command, params=[options.targets("[TARGET]...")], groups=(LAUNCH, WHERE))
+@options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, WHERE))
 def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> Report:
     """Look for other profilers that are, or could be, switched on.
 

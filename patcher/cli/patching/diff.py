@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command, Option
 from patcher.cli.profile import PROFILE
 from patcher.cli.where import WHERE
 from patcher.commands import inspecting
@@ -16,16 +13,15 @@ from patcher.options import flag
 from patcher.report import Report
 from patcher.request import ProfileRequest
 
-CALLS = Option(
-    ["--calls"],
-    heading=OUTPUT,
-    is_flag=True,
-    help="Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
+CALLS = options.switch(
+    OUTPUT,
+    "Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
     " git apply.",
+    "--calls",
 )
 
 
-@click.command("diff", cls=Command, params=[options.targets("[TARGET]..."), CALLS], groups=(PROFILE, WHERE))
+@options.command("diff", options.targets("[TARGET]..."), CALLS, groups=(PROFILE, WHERE))
 def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> Report:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 

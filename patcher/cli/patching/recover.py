@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import click
-
-from patcher.cli.command import Command
+from patcher.cli import options
 from patcher.cli.where import RECOVER
 from patcher.commands import applying
 from patcher.commands.where import Where
 from patcher.report import Report
 
 
-@click.command("recover", cls=Command, groups=(RECOVER,))
+@options.command("recover", groups=(RECOVER,))
 def command(where: Where) -> Report:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command
 from patcher.cli.recorded import ROLE, STAGE
 from patcher.cli.where import WHERE
 from patcher.commands import applying
@@ -13,12 +10,7 @@ from patcher.commands.where import Where
 from patcher.report import Report
 
 
-@click.command(
-    "revert",
-    cls=Command,
-    params=[options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run()],
-    groups=(WHERE,),
-)
+@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run(), groups=(WHERE,))
 def command(targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool) -> Report:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 

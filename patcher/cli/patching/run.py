@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command, Option
-from patcher.cli.patching.apply import FORCE
+from patcher.cli.patching.apply import FORCE, TARGETS
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running
@@ -15,20 +12,10 @@ from patcher.headings import OUTPUT
 from patcher.report import Report
 from patcher.request import ProfileRequest
 
-REQUIRE = Option(
-    ["--require"],
-    heading=OUTPUT,
-    is_flag=True,
-    help="Fail where a part of the run would go unpatched, instead of saying so.",
-)
+REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")
 
 
-@click.command(
-    "run",
-    cls=Command,
-    params=[options.targets("TARGET[==VERSION]...", required=True), options.dry_run(), FORCE, REQUIRE],
-    groups=(PROFILE, SEARCH, LAUNCH),
-)
+@options.command("run", TARGETS, options.dry_run(), FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
 def command(
     targets: tuple[str, ...],
     request: ProfileRequest,

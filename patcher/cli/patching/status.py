@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Command
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.status import status
 from patcher.report import Report
 
 
-@click.command("status", cls=Command, params=[options.targets("[TARGET]...")], groups=(SEARCH, CLUSTER))
+@options.command("status", options.targets("[TARGET]..."), groups=(SEARCH, CLUSTER))
 def command(targets: tuple[str, ...], search: SearchOptions, cluster: ClusterOptions) -> Report:
     """Say what is patched where, since when, and whether it is still intact.
 

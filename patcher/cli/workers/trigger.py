@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from patcher.cli.command import Command, Group, Option
-from patcher.cli.options import click_option, dry_run, targets, typed_values
+from patcher.cli import options
+from patcher.cli.command import Group, Option
+from patcher.cli.options import click_option, typed_values
 from patcher.cli.recorded import only
 from patcher.cli.workers import waiting
 from patcher.commands import triggering
@@ -51,37 +52,31 @@ OWN = (
     OptionSpec("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", None, "a day"),
 )
 TRIGGER = Group(
-    "options",
+    "wanted",
     _options,
     *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
     *(click_option(OPTIONS[name]) for name in CONDITIONS),
     only("stage", "The stage that is meant, where several count this unit."),
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
-    Option(["--replace"], heading=WHOSE, is_flag=True, help="Take the place of a request that is still to be served."),
-    dry_run(),
+    options.switch(WHOSE, "Take the place of a request that is still to be served.", "--replace"),
+    options.dry_run(),
 )
 
 
-@click.command(
-    "trigger",
-    cls=Command,
-    params=[
-        targets("[TARGET]", nargs=1),
-        Option(
-            ["--save-path"],
-            heading=OUTPUT,
-            type=click.Path(path_type=Path),
-            default="rlpatch_traces",
-            metavar="DIR",
-            help="The folder that the traces of the run go to. Default: rlpatch_traces in the working directory.",
-        ),
-        Option(["--wait"], heading=WAITED, is_flag=True, help="Wait until it is served, as `watch` does."),
-        waiting.timeout(),
-    ],
-    groups=(TRIGGER,),
+SAVE_PATH = Option(
+    ["--save-path"],
+    heading=OUTPUT,
+    type=click.Path(path_type=Path),
+    default="rlpatch_traces",
+    metavar="DIR",
+    help="The folder that the traces of the run go to. Default: rlpatch_traces in the working directory.",
 )
-def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, options: TriggerOptions) -> Report:
+WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wait")
+
+
+@options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.timeout(), groups=(TRIGGER,))
+def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions) -> Report:
     """Ask workers that run for a window. They were patched with `--on-demand`, and wait for it.
 
     Each worker looks for a request where a rollout or a training step begins, and serves it once.
@@ -96,4 +91,4 @@ def command(target: str | None, save_path: Path, wait: bool, timeout: float | No
     if timeout is not None and not wait:
         raise Problem(Kind.USAGE, "--timeout without --wait: nothing is waited for", hint="--wait --timeout SECONDS")
     until = WatchOptions(timeout=timeout) if wait else None
-    return triggering.trigger(save_path, options._replace(target=target or ""), until, waiting.screen)
+    return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)

@@ -10,7 +10,8 @@ from typing import Any
 
 import click
 
-from patcher.cli.command import Command, Group, Option
+from patcher.cli import options
+from patcher.cli.command import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.cli.workers import waiting
 from patcher.commands import watching
@@ -44,7 +45,7 @@ def _options(values: Mapping[str, Any]) -> WatchOptions:
 
 
 WATCH = Group(
-    "options",
+    "wanted",
     _options,
     Option(
         ["--stage", "stages"],
@@ -60,13 +61,13 @@ WATCH = Group(
         metavar="TIME",
         help="Only workers that wrote since: 10m or 2h ago, or at a time of `date +%s`.",
     ),
-    Option(["--once"], heading=WAITED, is_flag=True, help="Look once, and wait for nobody."),
+    options.switch(WAITED, "Look once, and wait for nobody.", "--once"),
     waiting.timeout(),
 )
 
 
-@click.command("watch", cls=Command, params=[traces_folder()], groups=(WATCH,))
-def command(folder: Path, options: WatchOptions) -> Report:
+@options.command("watch", traces_folder(), groups=(WATCH,))
+def command(folder: Path, wanted: WatchOptions) -> Report:
     """Show where every worker stands, until all that were asked have saved.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It ends with 0 when every
@@ -79,4 +80,4 @@ def command(folder: Path, options: WatchOptions) -> Report:
       rlpatch watch --stage rollout,update-policy --json
       rlpatch watch --once
     """
-    return watching.watch(folder, options, waiting.screen)
+    return watching.watch(folder, wanted, waiting.screen)
