@@ -43,7 +43,7 @@ def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.Monk
         assert version == RELEASE[1]
         release(folder)
 
-    monkeypatch.setattr("patches.survey.download.download", fetched)
+    monkeypatch.setattr("patcher.commands.demonstrating.download", fetched)
     said = run("demo")
     assert "downloading vllm-ascend==0.11.0rc1 …" in said.stderr
     assert "\n$ rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60 --path site\n" in said.stdout
