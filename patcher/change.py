@@ -55,7 +55,7 @@ class Record(NamedTuple):
     """What the store remembers of an applied patch, so that ``status`` can tell the truth later.
 
     ``files`` are the paths relative to the root that carry lines of this patch; ``options`` are the words of
-    the capture as the user would type them again.
+    the configuration as the user would type them again.
     """
 
     patch: PatchId

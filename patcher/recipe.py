@@ -125,10 +125,10 @@ class Probe(NamedTuple):
 
     ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
     classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
-    a target class have in common. ``layers`` gives what goes on top for a capture: the classes of each layer are
+    a target class have in common. ``layers`` gives what goes on top for a configuration: the classes of each layer are
     flattened into one that derives from those below. ``members`` are appended to the target class itself.
 
-    ``settled`` gives, for a capture and a published release ("" for any other), what is settled when the patch is
+    ``settled`` gives, for a configuration and a published release ("" for any other), what is settled when the patch is
     made, ``chosen`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of
     that argument in the backend's calls, ``summary`` is one line for the reader.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.config import Builtin, ProfileConfig, TorchNpu
+from patcher.config import BuiltinStage, ProfileConfig, TorchNpuProfiler
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.recipe import Call, Probe
@@ -49,18 +49,18 @@ _KEYWORDS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def arguments(config: ProfileConfig[Builtin]) -> Mapping[tuple[str, str], str]:
+def arguments(config: ProfileConfig[BuiltinStage]) -> Mapping[tuple[str, str], str]:
     """(function, keyword) → code, for the settings that the user named and no others."""
     every = profilers.arguments(config)
     return {key: every[key] for setting in config.stage.named for key in _KEYWORDS[setting]}
 
 
-def summary(config: ProfileConfig[Builtin]) -> str:
+def summary(config: ProfileConfig[BuiltinStage]) -> str:
     """One line for the reader of the report."""
     return f"Sets {' '.join(config.words[1:])} of the framework's own profiler; its other settings stay."
 
 
-def resulting(config: ProfileConfig[Builtin], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
+def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str, str], str]) -> tuple[Note, ...]:
     """What torch_npu makes of the settings together, those that stay among them.
 
     From ``_check_params`` in torch_npu/profiler/experimental_config.py, 2.1.0.post8 to 2.14.0, where AiCoreNone
@@ -70,7 +70,7 @@ def resulting(config: ProfileConfig[Builtin], arguments: Mapping[tuple[str, str]
     named = config.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
         profiler = config.profiler
-        if isinstance(profiler, TorchNpu) and "level" not in named and "aic_metrics" in named:
+        if isinstance(profiler, TorchNpuProfiler) and "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,
                 f"--aic-metrics {profiler.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.config import WHOLE, ProfileConfig, Whole
+from patcher.config import WHOLE, ProfileConfig, WholeStage
 from patcher.notes import Note
 from patcher.recipe import Around, Probe, Site
 from patches import recording, vllm_engine
@@ -19,13 +19,13 @@ MANY_SIZES = Note(
 """What every engine has to say of the length of a trace."""
 
 
-def summary(config: ProfileConfig[Whole]) -> str:
+def summary(config: ProfileConfig[WholeStage]) -> str:
     """One line for the reader of the patched file."""
     which = "capture of graphs" if config.stage.repeat == 1 else f"{config.stage.repeat} captures of graphs"
     return f"Records the first {which} of a worker on {recording.on_ranks(config)}."
 
 
-def chosen(config: ProfileConfig[Whole]) -> dict[str, object]:
+def chosen(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
     told = recording.told(config, "replica", "dp")
     return {**recording.chosen(config), **recording.in_replicas(config), "TOLD": told}

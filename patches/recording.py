@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from patcher.config import OPEN_END, WHOLE, ProfileConfig, Rollout, Whole, Windowed
+from patcher.config import OPEN_END, WHOLE, ProfileConfig, RolloutStage, WholeStage, WindowedStage
 from patcher.recipe import Probe
 from patches.probes import ranges
 from patches.profilers import BACKENDS, asked
 
 
-def chosen(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
+def chosen(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
     """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
     return {
         "STAGE": config.stage.name,
@@ -29,10 +29,10 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def told(config: ProfileConfig[Windowed | Whole], *more: str) -> tuple[str, ...]:
+def told(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple[str, ...]:
     """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
     stage = config.stage
-    windowed = ("window", "request") if isinstance(stage, Windowed) and stage.on_demand else ("window",)
+    windowed = ("window", "request") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
     world = ("world",) if config.ranks is None else ()
     return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 
@@ -42,15 +42,15 @@ def numbers(chosen: tuple[int, ...] | None) -> str:
     return "all" if chosen is None else ",".join(map(str, chosen))
 
 
-def settled(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
-    """What the capture settles of any recorder."""
+def settled(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+    """What the configuration settles of any recorder."""
     stage = config.stage
-    on_demand = isinstance(stage, Windowed) and stage.on_demand
+    on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     return {
-        "WARMUP": stage.warmup if isinstance(stage, Windowed) else 0,
+        "WARMUP": stage.warmup if isinstance(stage, WindowedStage) else 0,
         "REPEAT": stage.repeat,
         "SEVERAL": bool(stage.window.later),
-        "RELATIVE": isinstance(stage, Rollout) and (stage.relative or on_demand),
+        "RELATIVE": isinstance(stage, RolloutStage) and (stage.relative or on_demand),
         "ON_DEMAND": on_demand,
         "FACTS": config.facts,
         "EVERY_RANK": config.facts and config.ranks is None,
@@ -59,7 +59,7 @@ def settled(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
     }
 
 
-def units(config: ProfileConfig[Windowed | Whole], name: str) -> str:
+def units(config: ProfileConfig[WindowedStage | WholeStage], name: str) -> str:
     """The units of the window in words; ``name`` is what they are called."""
     spans = (
         f"{first} and all that follow" if end == OPEN_END else f"{first}..{end - 1}"
@@ -68,7 +68,7 @@ def units(config: ProfileConfig[Windowed | Whole], name: str) -> str:
     return f"{name} {', '.join(spans)}"
 
 
-def on_ranks(config: ProfileConfig[Windowed | Whole]) -> str:
+def on_ranks(config: ProfileConfig[WindowedStage | WholeStage]) -> str:
     """The ranks in words, and the replicas where others than the first were chosen."""
     ranks = "every rank" if config.ranks is None else f"rank {', '.join(map(str, config.ranks))}"
     replicas = getattr(config.stage, "replicas", (0,))
@@ -77,7 +77,9 @@ def on_ranks(config: ProfileConfig[Windowed | Whole]) -> str:
     return f"{ranks} of {'every replica' if replicas is None else f'replica {numbers(replicas)}'}"
 
 
-def layers(config: ProfileConfig[Windowed | Whole], markers: tuple[type, ...]) -> tuple[tuple[type, ...], ...]:
+def layers(
+    config: ProfileConfig[WindowedStage | WholeStage], markers: tuple[type, ...]
+) -> tuple[tuple[type, ...], ...]:
     """What is put on top of the recorder for ranges; ``markers`` are the classes that mark the stage."""
     modules = ((ranges.ModuleRanges,),) if config.ranges.module_ranges else ()
     marks = (markers,) if config.ranges.markers else ()

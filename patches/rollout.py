@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from patcher.config import ProfileConfig, Rollout
+from patcher.config import ProfileConfig, RolloutStage
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
 from patches.probes.members import Calls
 
-WINDOWS = tuple(unit.name for unit in Rollout.UNITS)
+WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS)
 
 Traits = Callable[[str], Mapping[str, object]]
 """What is settled of an engine in a published release, or for "" in one that is not known."""
 
 
-def chosen(config: ProfileConfig[Rollout]) -> dict[str, object]:
+def chosen(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
     stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
@@ -29,7 +29,7 @@ def chosen(config: ProfileConfig[Rollout]) -> dict[str, object]:
     }
 
 
-def summary(config: ProfileConfig[Rollout]) -> str:
+def summary(config: ProfileConfig[RolloutStage]) -> str:
     """One line for the reader of the patched file."""
     units = {"decode": "decode steps", "prefill": "prefill iterations", "iterations": "iterations"}[
         config.stage.window.unit
@@ -43,7 +43,7 @@ def summary(config: ProfileConfig[Rollout]) -> str:
     return f"Records {recording.units(config, units)}{where}{f', then {asked}' if stage.on_demand else ''}."
 
 
-def behind(stage: Rollout) -> str:
+def behind(stage: RolloutStage) -> str:
     """The conditions behind which units are counted, in words."""
     states = [
         f"{stage.at_load} requests are scheduled" * bool(stage.at_load),
@@ -59,7 +59,7 @@ def probe(
 ) -> Probe:
     """The probe that counts what ``recorder`` observes."""
 
-    def settled(config: ProfileConfig[Rollout], release: str) -> dict[str, object]:
+    def settled(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:
         unit = config.stage.window.unit
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
         stage = config.stage

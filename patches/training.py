@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from patcher.config import ProfileConfig, Training
+from patcher.config import ProfileConfig, TrainingStage
 from patcher.recipe import Probe
 from patches import recording
 from patches.probes import ranges
@@ -23,10 +23,10 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def chosen(roles: tuple[str, ...]) -> Callable[[ProfileConfig[Training]], dict[str, object]]:
+def chosen(roles: tuple[str, ...]) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
     """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``."""
 
-    def attributes(config: ProfileConfig[Training]) -> dict[str, object]:
+    def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
         return {
             **recording.chosen(config),
             "TOLD": recording.told(config, "role", "step"),
@@ -38,7 +38,7 @@ def chosen(roles: tuple[str, ...]) -> Callable[[ProfileConfig[Training]], dict[s
     return attributes
 
 
-def summary(config: ProfileConfig[Training]) -> str:
+def summary(config: ProfileConfig[TrainingStage]) -> str:
     """One line for the reader of the patched file."""
     stage = config.stage
     name = stage.window.unit.replace("batch", "batches")
@@ -51,7 +51,7 @@ def summary(config: ProfileConfig[Training]) -> str:
     return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(config)}{then}."
 
 
-def _steps(stage: Training) -> str:
+def _steps(stage: TrainingStage) -> str:
     """The training steps in words; a run of them by its ends, for --repeat may ask for any number."""
     if stage.repeat > _FEW:
         ends = [f"{step}..{step + stage.repeat - 1}" for step in stage.training_steps]

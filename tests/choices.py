@@ -1,4 +1,4 @@
-"""Captures for tests, built the way the command line builds them: from the words that a user would type."""
+"""Configurations for tests, built the way the command line builds them: from the words that a user would type."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Any
 
 import click
 
-from patcher.cli.apply import command
-from patcher.cli.recording import RECORD
+from patcher.cli.patching.apply import command
+from patcher.cli.profile import PROFILE
 from patcher.config import WHOLE, ProfileConfig, kind_of
-from patcher.request import OPTIONS, RecordOptions
+from patcher.request import OPTIONS, ProfileRequest
 
 
-def options(words: str | Sequence[str]) -> RecordOptions:
+def options(words: str | Sequence[str]) -> ProfileRequest:
     """What `rlpatch apply TARGET` reads from ``words``; Problem for what it refuses."""
     typed = shlex.split(words) if isinstance(words, str) else words
     with click.Context(command, info_name="apply", help_option_names=["-h", "--help"]) as context:
         click.Command.parse_args(command, context, ["TARGET", *typed])
-        return RECORD.made({str(option.name): context.params[str(option.name)] for option in RECORD.options})
+        return PROFILE.made({str(option.name): context.params[str(option.name)] for option in PROFILE.options})
 
 
 def config(words: str | Sequence[str], backend: str = "npu") -> ProfileConfig[Any]:
-    """The capture of `rlpatch apply TARGET` with ``words``, of a target that has every stage, in /tmp/traces."""
-    request = options(words).request()
+    """The configuration of `rlpatch apply TARGET` with ``words``, of a target that has every stage, in /tmp/traces."""
+    request = options(words).checked()
     if request.stage != "builtin":
         request = request._replace(choices={"save_path": "/tmp/traces", **request.choices})
     unit = request.windows[0].unit if request.windows else WHOLE

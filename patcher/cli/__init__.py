@@ -12,24 +12,24 @@ from patcher.cli.command import reported
 from patches.projects import projects
 
 COMMANDS = {
-    "apply": ("apply", "Patch targets, all of them or none."),
-    "run": ("run", "Run a command with patched targets, no file changed."),
-    "bundle": ("bundle", "Write one file that patches machines without rlpatch."),
-    "diff": ("diff", "Show every line that is, or would be, inserted."),
-    "revert": ("revert", "Take patches out again."),
-    "status": ("status", "Say what is patched where, and whether it is intact."),
-    "check": ("check", "Look for other profilers that are switched on."),
-    "list": ("listing", "Show targets, releases, stages and windows."),
-    "explain": ("explain", "Say where the code goes in and why."),
-    "recover": ("recover", "End a run that was interrupted."),
-    "watch": ("watch", "Show where every worker stands, and wait for the traces."),
-    "trigger": ("trigger", "Ask workers that run for a window."),
-    "traces": ("traces", "Say what was recorded, and whether it is whole."),
-    "analyse": ("analyse", "Parse what torch_npu recorded."),
-    "report": ("report", "Say where the time of the recorded units went."),
-    "compare": ("compare", "Say what changed from one capture to another."),
-    "demo": ("demo", "Patch a copy of a real release, and take it out again."),
-    "completion": ("completion", "Print the completion script for a shell."),
+    "apply": ("patching.apply", "Patch targets, all of them or none."),
+    "run": ("patching.run", "Run a command with patched targets, no file changed."),
+    "bundle": ("patching.bundle", "Write one file that patches machines without rlpatch."),
+    "diff": ("patching.diff", "Show every line that is, or would be, inserted."),
+    "revert": ("patching.revert", "Take patches out again."),
+    "status": ("patching.status", "Say what is patched where, and whether it is intact."),
+    "check": ("patching.check", "Look for other profilers that are switched on."),
+    "list": ("about.listing", "Show targets, releases, stages and windows."),
+    "explain": ("about.explain", "Say where the code goes in and why."),
+    "recover": ("patching.recover", "End a run that was interrupted."),
+    "watch": ("workers.watch", "Show where every worker stands, and wait for the traces."),
+    "trigger": ("workers.trigger", "Ask workers that run for a window."),
+    "traces": ("reports.traces", "Say what was recorded, and whether it is whole."),
+    "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
+    "report": ("reports.report", "Say where the time of the recorded units went."),
+    "compare": ("reports.compare", "Say what changed from one capture to another."),
+    "demo": ("about.demo", "Patch a copy of a real release, and take it out again."),
+    "completion": ("about.completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
 
@@ -39,7 +39,7 @@ LAUNCHING = ("apply", "run", "check")
 
 
 class _Root(click.Group):
-    """Loads the command that is asked for, and keeps the words after ``--``: they start the run."""
+    """Loads a command when it is used, and keeps the words after ``--``: they start the run."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["typed"] = tuple(args)

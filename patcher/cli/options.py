@@ -1,147 +1,104 @@
-"""The options and arguments that commands share, and what they mean."""
+"""Click's options from declared ones (``patcher.options``), and the few that several commands declare here."""
 
 from __future__ import annotations
 
-import os
-import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from patcher.cli.command import Group, Option
-from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.here import Here
-from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, PLACE, PROFILERS, WHOSE, WINDOW
-from patcher.request import OPTIONS
+from patcher.cli.command import Command, Group, Option
+from patcher.headings import OUTPUT
+from patcher.options import OptionSpec, flag, options_of
+from patcher.options.notations import FilePath, Flag, Text
+from patcher.report import Report
 from patches.projects import projects
 
 if TYPE_CHECKING:
     AnyType = click.ParamType[Any]
-    from patcher.commands.finding import LaunchOptions, SearchOptions
-    from patcher.commands.where import Where
 else:  # click's types have no parameter before 8.5
     AnyType = click.ParamType
 
-
-def _search(values: Mapping[str, Any]) -> SearchOptions:
-    return SearchOptions(values["path"], values["python"], click.get_current_context().meta.get("typed", ()))
+T = TypeVar("T")
 
 
-def _launch(values: Mapping[str, Any]) -> LaunchOptions:
-    command = click.get_current_context().meta.get("launch", ())
-    return LaunchOptions(os.environ, values["script"], command, values["config"])
+class DeclaredType(AnyType):
+    """A value as its notation reads it."""
 
-
-SEARCH = Group(
-    "search",
-    _search,
-    Option(
-        ["--path"],
-        heading=PLACE,
-        type=click.Path(readable=False, path_type=Path),  # `find` says more of a folder that is closed
-        metavar="DIR",
-        help="Site-packages, unpacked wheel or checkout that holds the package.",
-    ),
-    Option(["--python"], heading=PLACE, metavar="EXE", help="Look in the environment of this interpreter."),
-)
-
-
-def _where(values: Mapping[str, Any]) -> Where:
-    search = _search(values)
-    address, nodes = values["ray"], values["nodes"]
-    alone = [f"--{name}" for name in ("nodes", "gone") if values.get(name) is not None]
-    if address is None and not alone:
-        return Here(search, wait)
-    if address is None:
-        typed = list(search.typed)
-        at = next((number for number, word in enumerate(typed) if word.startswith(alone[0])), len(typed))
-        again = shlex.join(["rlpatch", *typed[:at], "--ray", *typed[at:]])
-        raise Problem(Kind.USAGE, f"{alone[0]} is given without --ray", hint=again)
-    from patcher.cluster.connecting import connect
-
-    return connect(address, nodes, search, values.get("gone"))
-
-
-WHERE = Group(
-    "where",
-    _where,
-    *SEARCH.options,
-    Option(
-        ["--ray"],
-        heading=PLACE,
-        is_flag=False,
-        flag_value="auto",
-        metavar="[ADDRESS]",
-        help="On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
-    ),
-    Option(
-        ["--nodes"],
-        heading=PLACE,
-        metavar="LIST",
-        help="With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
-        " Ray, has-target for those with the target; several with commas.",
-    ),
-)
-RECOVER = Group(
-    "where",
-    _where,
-    *WHERE.options,
-    Option(
-        ["--gone"],
-        heading=PLACE,
-        metavar="LIST",
-        help="With --ray, nodes that will never come back: the others need not remember anything for them.",
-    ),
-)
-LAUNCH = Group(
-    "launch",
-    _launch,
-    Option(
-        ["--script"],
-        heading=PROFILERS,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The launch script to look for other profilers in.",
-    ),
-    Option(
-        ["--config"],
-        heading=PROFILERS,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The YAML file that configures the run (verl), if it is not the installed one that the start names.",
-    ),
-)
-
-
-class _Named(AnyType):
-    """A value that is read as the option ``name`` of `apply` reads it."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, spec: OptionSpec) -> None:
+        self.name, self.spec = spec.notation.metavar, spec
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """What `apply` would make of it; Problem (USAGE) for what it does not understand."""
-        return OPTIONS[self.name].notation.read(f"--{self.name}", value)
+        """The value. Raises Problem (USAGE) of the notation."""
+        return self.spec.notation.read(self.spec.flag, value) if isinstance(value, str) else value
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """The words to choose from, for the last one of a list."""
+        before, comma, last = incomplete.rpartition(",")
+        return [CompletionItem(before + comma + word) for word in self.spec.notation.words if word.startswith(last)]
 
 
-def only_stage() -> Option:
-    """The option of commands that show or revert what is known by its stage."""
-    return Option(["--stage"], heading=WINDOW, type=_Named("stage"), metavar="NAME", help="Only this stage.")
+def click_option(spec: OptionSpec) -> Option:
+    """The option of the command line; its value is None, or False for a flag, where it is not typed."""
+    notation, names = spec.notation, [spec.flag]
+    if isinstance(notation, Flag):
+        if notation.negated:
+            names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
+        return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
+    attributes: dict[str, Any] = {"metavar": notation.metavar, "help": spec.help, "type": DeclaredType(spec)}
+    if isinstance(notation, FilePath):
+        attributes["type"] = click.Path(readable=notation.readable, path_type=Path)
+    if isinstance(notation, Text) and notation.alone is not None:
+        attributes |= {"is_flag": False, "flag_value": notation.alone}
+    return Option(names, heading=spec.heading, **attributes)
 
 
-def only_role() -> Option:
-    """The option of commands that revert what is known by its role."""
-    about = "Only the patches for this role."
-    return Option(["--role"], heading=WHOSE, type=_Named("role"), metavar="NAME", help=about)
+def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:
+    """The options that dataclasses declare, but for those ``without``."""
+    return [click_option(spec) for name, spec in options_of(*kinds).items() if name not in without]
+
+
+def typed_values(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of ``names`` that stand on the command line, with their ``values``; the others keep their defaults."""
+    context = click.get_current_context()
+    typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    return {name: values[name] for name in typed}
+
+
+def build(kind: type[T], values: Mapping[str, Any], **more: Any) -> T:
+    """A dataclass of options from what was typed, and ``more`` of its fields."""
+    return kind(**typed_values(values, options_of(kind)), **more)
+
+
+def typed_words() -> tuple[str, ...]:
+    """The command line."""
+    words: tuple[str, ...] = click.get_current_context().meta.get("typed", ())
+    return words
+
+
+def command(
+    name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
+) -> Callable[[Callable[..., Report | None]], Command]:
+    """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
+    return click.command(name, cls=Command, params=list(params), groups=groups)
+
+
+def switch(heading: str, about: str, *names: str) -> Option:
+    """An option without a value."""
+    return Option(names, heading=heading, is_flag=True, help=about)
 
 
 def dry_run() -> Option:
     """The option of commands that write."""
-    about = "Say what would be done and write nothing."
-    return Option(["-n", "--dry-run"], heading=OUTPUT, is_flag=True, help=about)
+    return switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:

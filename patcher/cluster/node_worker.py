@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ class NodeWorker:
     """
 
     def __init__(self, search: SearchOptions, origin: tuple[str, ...] = (), wait: float = 20) -> None:
-        self._options = search._replace(origin=origin)
+        self._options = replace(search, origin=origin)
         self._wait = wait
         self._locks = contextlib.ExitStack()
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
     from patcher.commands.planning import Attempted, Candidate, Planned
     from patcher.commands.where import Where
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Applied:
 
 
 def apply(
-    words: Sequence[str], where: Where, request: Request, launch: LaunchOptions, *, dry_run: bool, force: bool
+    words: Sequence[str], where: Where, request: ProfileRequest, launch: LaunchOptions, *, dry_run: bool, force: bool
 ) -> Report:
     """Patch every target of ``words`` or none; with ``dry_run`` only the plan and its checks."""
     searches, before = where.searches(words, "apply", writes=not dry_run)

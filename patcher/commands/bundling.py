@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from patcher.targets.target import Target
 if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
     from patcher.plan import Plan
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 
 class _Pristine(Target):
@@ -46,7 +46,7 @@ class Bundled:
     bytes: int | None = field(default=None, metadata=OMIT_NONE)
 
 
-def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Request, output: Path) -> Report:
+def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path) -> Report:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
     found, step = _planned(words, places, request)
     if step.problems:
@@ -71,7 +71,7 @@ _SAVE_PATH = Note("on each machine the traces go to the folder that is named abo
 
 
 def _planned(
-    words: Sequence[str], places: Sequence[SearchOptions], request: Request
+    words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
 ) -> tuple[list[Planned], StepResult]:
     """The plans of all places from pristine files; of several places each needs to have one target only."""
     found: list[Planned] = []
@@ -94,7 +94,7 @@ def _planned(
     return found, notes + StepResult(problems=tuple(problems or _useless(found, request)))
 
 
-def _useless(found: Sequence[Planned], request: Request) -> list[Problem]:
+def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
     """What was asked for and fits no target, and targets that a bundle would not change."""
     problems = [*unused(request, found)]
     for plan in (one.plan for one in found):
@@ -134,7 +134,7 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
                         archive.extract(name, folder)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
-        yield place._replace(path=Path(folder))
+        yield replace(place, path=Path(folder))
 
 
 def _bundled(plan: Plan) -> bundles.BundledPlan:

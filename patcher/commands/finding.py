@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from patcher.command_line import CommandLine
+from patcher.headings import PLACE, PROFILERS
+from patcher.options import option
+from patcher.options.notations import FilePath, Text
 from patcher.targets import find as targets
 from patches import projects
 
@@ -41,15 +45,21 @@ class Search(Protocol):
         """All that is there, and every root with a store; :class:`Problem` where the search itself leads nowhere."""
 
 
-class SearchOptions(NamedTuple):
+@dataclass(frozen=True)
+class SearchOptions:
     """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line.
 
     ``environment`` is what ``python`` has answered, if it need not be asked for each word; ``origin`` are the options
     that lead here where they are others (those of a cluster).
     """
 
-    path: Path | None = None
-    python: str | None = None
+    path: Path | None = option(
+        FilePath("DIR", readable=False),  # `find` says more of a folder that is closed
+        PLACE,
+        "Site-packages, unpacked wheel or checkout that holds the package.",
+        default=None,
+    )
+    python: str | None = option(Text("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
     environment: Environment | None = None
     origin: tuple[str, ...] | None = None
@@ -58,7 +68,7 @@ class SearchOptions(NamedTuple):
         """The same search with the answer of ``python``; :class:`Problem` where it has none."""
         if self.python is None:
             return self
-        return self._replace(environment=targets.environment_of(self.python, projects.projects()))
+        return replace(self, environment=targets.environment_of(self.python, projects.projects()))
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:
         """See `Search`."""
@@ -110,13 +120,21 @@ class SearchOptions(NamedTuple):
         return tuple(word for option, value in typed.items() if value for word in (option, str(value)))
 
 
-class LaunchOptions(NamedTuple):
+@dataclass(frozen=True)
+class LaunchOptions:
     """How the run will be started, as far as the user says; ``config`` is the Hydra configuration that it takes."""
 
     environ: Mapping[str, str]
-    script: Path | None = None
+    script: Path | None = option(
+        FilePath("FILE"), PROFILERS, "The launch script to look for other profilers in.", default=None
+    )
     command: tuple[str, ...] = ()
-    config: Path | None = None
+    config: Path | None = option(
+        FilePath("FILE"),
+        PROFILERS,
+        "The YAML file that configures the run (verl), if it is not the installed one that the start names.",
+        default=None,
+    )
 
 
 def upstreams() -> tuple[Upstream, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import processes
 from patcher.commands.guarding import check, guard
-from patcher.commands.inspecting import status
+from patcher.commands.status import status
 from patcher.commands.where import Committed
 from patcher.report import Report, StepResult
 from patcher.store import outcomes

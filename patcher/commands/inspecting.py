@@ -1,59 +1,29 @@
-"""``status`` and ``diff``: what is there, and what would be."""
+"""``diff``: what is applied, or would be."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher import edits
 from patcher.calls import folded
-from patcher.command_line import CommandLine
 from patcher.commands import describing
-from patcher.commands.finding import Search, SearchOptions
+from patcher.commands.finding import Search
 from patcher.commands.patched import nothing_found, patched_roots, report_nothing
 from patcher.commands.planning import plan_targets
 from patcher.notes import Note
 from patcher.report import Report, StepResult
 from patcher.targets import applied
-from patcher.targets.applied import Diff, Files, PatchPayload
+from patcher.targets.applied import Diff, Files
 
 if TYPE_CHECKING:
-    from patcher.change import Record
     from patcher.commands.where import Where
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 
-@dataclass(frozen=True)
-class Status:
-    """The result of ``status``."""
-
-    patches: tuple[PatchPayload, ...] = ()
-
-
-def status(names: Sequence[str], search: SearchOptions) -> Report:
-    """What is patched where, since when, and whether it is still as rlpatch left it."""
-    roots, found = patched_roots(names, search)
-    step = StepResult() if roots else report_nothing(names, found)
-    patches: list[PatchPayload] = []
-    for root in roots:
-        if root.pending:
-            text = f"a root holds an interrupted run; next: {CommandLine('recover', *search.words)}"
-            step += StepResult.noted([Note(text, f"{root.path} holds an interrupted run")], "warning")
-        found_here, payloads = applied.status(root, lambda record: _again(record, search))
-        step += found_here
-        patches += payloads
-    return Report("status", step, data=Status(tuple(patches)))
-
-
-def _again(record: Record, search: SearchOptions) -> str:
-    """The command line that applies a record again."""
-    return CommandLine("apply", record.patch.target, *record.options, *search.words) if record.options else ""
-
-
-def diff(names: Sequence[str], where: Where, request: Request | None, *, calls: bool = False) -> Report:
+def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> Report:
     """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
@@ -77,7 +47,7 @@ File = tuple[str, bytes, bytes]
 """Path, pristine and patched bytes of a file."""
 
 
-def _planned(names: Sequence[str], search: Search, request: Request) -> tuple[Files, StepResult]:
+def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
     files: Files = {}
     plans, step = plan_targets(names, search, request, "diff")
     for plan in (one.plan for one in plans):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from patcher import markers, plan
 from patcher.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target, upstreams
-from patcher.config import WHOLE, TorchNpu, Window, typed_as
+from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.option import flag, options_of
+from patcher.options import flag, options_of
 from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
 from patcher.report import Report, StepResult
-from patcher.request import Request, recipes_of, resolve
+from patcher.request import ProfileRequest, recipes_of, resolve
 
 if TYPE_CHECKING:
     from patcher.targets.target import Target
@@ -128,7 +128,7 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
     staged = [recipe for recipe in recipes if not recipe.calls]
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
         windows = () if unit == WHOLE else (Window(unit, 1, 2),)
-        request = Request(windows, stage, choices={"save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
+        request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
         try:
             made = plan.apply(upstream, target, resolve(request, upstream, target))
         except Problem as problem:
@@ -161,8 +161,8 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: 
     """The arguments that the recipe may change, as they are now."""
     from patcher import replacing
 
-    every = {name: getattr(TorchNpu(), name) for name in options_of(TorchNpu)}
-    within = recipe.probe.arguments(resolve(Request((), recipe.stage, choices=every), upstream, target))
+    every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
+    within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
     now = replacing.present(target.read(file), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
@@ -197,7 +197,7 @@ def _sites(recipe: Recipe) -> Iterator[str]:
         yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
         yield f"    {site.why}"
     if recipe.calls:
-        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpu)))
+        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpuProfiler)))
     for call in recipe.calls:
         yield f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}"
         yield f"    {call.why}"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from patcher.config import ProfileConfig, Stage
     from patcher.plan import Plan
     from patcher.recipe import Upstream
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
     from patcher.targets.target import Target
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-def find(words: Sequence[str], search: Search, request: Request, command: str) -> Attempted[Candidate]:
+def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """The targets of ``words``, each once, and what ``request`` means for them."""
     found = Attempted(search, {word: word for word in words}).then(lambda word: search.find(word, command))
     first: dict[str, str] = {}
@@ -98,14 +98,14 @@ def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
 
 
 def plan_targets(
-    words: Sequence[str], search: Search, request: Request, command: str
+    words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
     """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
     planned = plan(find(words, search, request, command))
     return planned.values, failures(planned, words, request)
 
 
-def failures(planned: Attempted[Planned], words: Sequence[str], request: Request) -> StepResult:
+def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
     """The problems of planning, those of what was asked for and fits no target among them."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
@@ -113,7 +113,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Request
     return step
 
 
-def unused(request: Request, plans: Iterable[Planned]) -> tuple[Problem, ...]:
+def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
     """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
     known = [(one.upstream, one.plan.config.stage) for one in plans]
     problems = []
@@ -127,7 +127,7 @@ def unused(request: Request, plans: Iterable[Planned]) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def _config(request: Request, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
+def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
     """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
     config = resolve(request, upstream, target, upstreams)
     packages = {project.package for project in projects.projects()}

@@ -24,7 +24,7 @@ from patcher.report import OMIT_NONE, Report, StepResult
 if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
     from patcher.plan import Plan
-    from patcher.request import Request
+    from patcher.request import ProfileRequest
 
 Show = Callable[[Report], int]
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
@@ -51,7 +51,7 @@ class RunOutcome:
 def run(
     words: Sequence[str],
     search: SearchOptions,
-    request: Request,
+    request: ProfileRequest,
     launch: LaunchOptions,
     *,
     dry_run: bool,
@@ -108,7 +108,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
         if launch.script is not None and str(launch.script) == problem.where:
             raise
         note = Note("what the command starts was not looked at: its script cannot be read", str(problem))
-        return launch._replace(command=()), (), StepResult.noted([note], "warning")
+        return replace(launch, command=()), (), StepResult.noted([note], "warning")
 
 
 def _foreseen(gaps: Iterable[HookGap], *, require: bool) -> StepResult:

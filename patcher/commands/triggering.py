@@ -14,7 +14,7 @@ from typing import NamedTuple
 from patcher.command_line import CommandLine
 from patcher.commands import watching
 from patcher.commands.watching import Shown, WatchData, WatchOptions
-from patcher.config import UNITS, Rollout, Window, kind_of
+from patcher.config import UNITS, RolloutStage, Window, kind_of
 from patcher.errors import Kind, Problem
 from patcher.notes import Message
 from patcher.report import Report, StepResult
@@ -137,7 +137,7 @@ def window_of(options: TriggerOptions) -> str:
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
     """
-    if options.conditions and kind_of(options.unit) is not Rollout:
+    if options.conditions and kind_of(options.unit) is not RolloutStage:
         cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
         raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
     window = Window.parse(options.unit, options.window)
@@ -247,7 +247,7 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     Problem (USAGE) for one that a worker is in already.
     """
     turns = _turns(rows)
-    begin = 0 if kind_of(options.unit) is Rollout else 1
+    begin = 0 if kind_of(options.unit) is RolloutStage else 1
     following = max(turns, default=begin - 1) + 1
     at = following if options.at is None else options.at
     if at < following:
@@ -292,7 +292,7 @@ def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: Tr
     request = found.requests[stage].request
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
-    turns = "rollout" if kind_of(options.unit) is Rollout else "training step"
+    turns = "rollout" if kind_of(options.unit) is RolloutStage else "training step"
     name = f"{request.window} of {turns} {request.at}"
     if pending and not options.replace:
         cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.config import WHOLE, Builtin
+from patcher.config import WHOLE, BuiltinStage
 from patcher.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patches.projects import upstreams
@@ -35,7 +35,7 @@ ENGLISH = Words(
     "none: as a whole",
 )
 CHINESE = Words("| 目标 | 阶段 | 窗口 | 版本 |", "{}（另有 {}）", "{}：自带 profiler 的设置", "无", "无：整段采集")  # noqa: RUF001
-(_BUILTIN,) = Builtin.NAMES
+(_BUILTIN,) = BuiltinStage.NAMES
 _ORDER = (*WINDOWS, MICRO, MINI, WHOLE)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.config import WHOLE, Builtin
+from patcher.config import WHOLE, BuiltinStage
 from patcher.recipe import Recipe, Structure
 from patches import builtin
 from patches.switches import ENGINE
@@ -10,7 +10,7 @@ from patches.vllm_ascend import RELEASES
 
 _V1_INIT = Recipe(
     name="V1 profiler, __init__",
-    stage=Builtin.NAMES[0],
+    stage=BuiltinStage.NAMES[0],
     class_name="NPUWorker",
     method="__init__",
     sites=(),

@@ -14,8 +14,8 @@ import click
 import pytest
 
 from patcher import cli
-from patcher.cli.apply import command as apply
 from patcher.cli.command import Command
+from patcher.cli.patching.apply import command as apply
 from patcher.headings import HEADINGS, PARSED, READ, WAITED
 from patcher.request import OPTIONS
 from patches.projects import projects

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from patcher.cli import options, rlpatch
+from patcher.cli import rlpatch
 from patcher.cluster.nodes import Nodes
 from tests.patcher.cli.conftest import _quiet_environment, release, runner  # noqa: F401  (a fixture)
 from tests.patcher.cluster.processes import Death, Processes
@@ -43,7 +43,6 @@ def ray(monkeypatch: pytest.MonkeyPatch, group: Processes) -> Callable[..., Resu
 
     monkeypatch.setattr("patcher.cluster.connecting.connect", connected)
     monkeypatch.setattr("patcher.processes.running", lambda *_known: ())  # else all of the machine is looked at
-    assert options.WHERE.name == "where"
 
     def run(*words: Any, code: int = 0, deaths: Sequence[Death] = ()) -> Result:
         group.close()  # each command has its own processes on the nodes

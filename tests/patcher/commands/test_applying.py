@@ -15,7 +15,7 @@ from patcher.commands.where import Committed
 from patcher.config import Window
 from patcher.errors import Kind, Problem
 from patcher.report import StepResult
-from patcher.request import Request
+from patcher.request import ProfileRequest
 from patcher.store import transaction
 from tests.patcher.cli.conftest import release
 
@@ -72,7 +72,7 @@ def test_the_steps_stand_in_one_order(
 ) -> None:
     machine = Machine(SearchOptions(tmp_path / "site"), print)
     machine.taken, machine.on = steps, on
-    request = Request((Window("decode", 30, 60),), choices={"save_path": "/tmp/traces"})
+    request = ProfileRequest((Window("decode", 30, 60),), {"save_path": "/tmp/traces"})
     report = applying.apply(["vllm-ascend"], machine, request, LaunchOptions({}), dry_run=dry_run, force=False)
     assert steps == taken
     assert (report.exit_code, "an interrupted run was undone" in report.lines) == (8 if on else 0, lines)

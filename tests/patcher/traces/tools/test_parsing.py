@@ -21,8 +21,8 @@ import pytest
 
 from fixtures import environments
 from fixtures.ascend import trace
-from patcher.cli import analyse as cli
 from patcher.cli import rlpatch
+from patcher.cli.reports import analyse as cli
 from patcher.traces import folders
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE

@@ -1,0 +1,1 @@
+"""The commands that say what rlpatch can do."""

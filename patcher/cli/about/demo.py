@@ -1,0 +1,40 @@
+"""``rlpatch demo``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Option
+from patcher.commands import demonstrating
+from patcher.headings import PLACE
+from patcher.report import Report
+
+RELEASE = "vllm-ascend==0.11.0rc1"
+"""What is patched, unless the user has another release at hand: the one of the guides."""
+
+WINDOW = ("--decode", "30:60")
+
+PATH = Option(
+    ["--path"],
+    heading=PLACE,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Copy the package from this folder instead of downloading it; the folder stays as it is.",
+)
+
+
+@options.command("demo", PATH)
+def command(path: Path | None) -> Report:
+    """Patch a copy of a real vllm-ascend, show what was done, take it out again, and compare every byte.
+
+    The release comes from the package index, and everything happens in a scratch folder.
+
+    \b
+    Examples:
+      rlpatch demo
+      rlpatch demo --path /opt/venv/lib/python3.11/site-packages
+    """
+    return demonstrating.demo(RELEASE, WINDOW, path, on_wait=options.wait)

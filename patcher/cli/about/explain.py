@@ -1,0 +1,23 @@
+"""``rlpatch explain``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.recorded import STAGE
+from patcher.cli.search import SEARCH
+from patcher.commands import knowledge
+from patcher.commands.finding import SearchOptions
+from patcher.report import Report
+
+
+@options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))
+def command(target: str, stage: str | None, search: SearchOptions) -> Report:
+    """Say where the code goes in for TARGET and why, and what the release can do by itself.
+
+    \b
+    Examples:
+      rlpatch explain vllm-ascend
+      rlpatch explain vllm-ascend==0.30.0rc2
+      rlpatch explain verl==0.9.1 --stage update-policy
+    """
+    return knowledge.explain(target, search, stage)

@@ -1,0 +1,25 @@
+"""``rlpatch list``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from patcher import tables
+from patcher.cli import options
+from patcher.commands import knowledge
+from patcher.report import Report
+
+
+@options.command("list")
+def command() -> Report:
+    """Show the targets, releases, stages and windows that there are recipes for.
+
+    \b
+    Example:
+      rlpatch list
+    """
+    report = knowledge.listing()
+    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
+    report.lines = tables.releases(report.data, width)
+    return report

@@ -1,0 +1,1 @@
+"""The commands that patch, or say what is patched."""

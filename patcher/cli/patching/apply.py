@@ -1,0 +1,43 @@
+"""``rlpatch apply``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.profile import PROFILE
+from patcher.cli.search import LAUNCH
+from patcher.cli.where import WHERE
+from patcher.commands import applying
+from patcher.commands.finding import LaunchOptions
+from patcher.commands.where import Where
+from patcher.headings import PROFILERS
+from patcher.report import Report
+from patcher.request import ProfileRequest
+
+TARGETS = options.targets("TARGET[==VERSION]...", required=True)
+FORCE = options.switch(PROFILERS, "Patch although another profiler is switched on.", "--force")
+
+
+@options.command("apply", TARGETS, options.dry_run(), FORCE, groups=(PROFILE, WHERE, LAUNCH))
+def command(
+    targets: tuple[str, ...],
+    request: ProfileRequest,
+    where: Where,
+    launch: LaunchOptions,
+    force: bool,
+    dry_run: bool,
+) -> Report:
+    """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
+
+    \b
+    Examples:
+      rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60
+      rlpatch apply vllm-ascend --prefill 0:4 --ranks all --rollout 2
+      rlpatch apply vllm-ascend --decode 30:60 --path /vllm-workspace/vllm-ascend
+      rlpatch apply vllm-ascend --decode 30:60 -- bash run_grpo.sh
+      rlpatch apply verl==0.6.1 --stage update-policy --mini-batch 0:1
+      rlpatch apply verl --stage compute-log-prob --role ref --micro-batch 0:1
+      rlpatch apply vllm-ascend verl --decode 30:60 --mini-batch 0:1
+      rlpatch apply vllm-ascend --builtin --level level2 --export-type db,text
+    """
+    checked = request.checked()
+    return where.within(lambda: applying.apply(targets, where, checked, launch, dry_run=dry_run, force=force))

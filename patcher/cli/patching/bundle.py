@@ -1,0 +1,78 @@
+"""``rlpatch bundle``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Command, Group, Option
+from patcher.cli.profile import PROFILE
+from patcher.commands import bundling
+from patcher.commands.finding import SearchOptions
+from patcher.headings import OUTPUT, PLACE
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import SearchOptions
+    from patcher.report import Report
+    from patcher.request import ProfileRequest
+
+
+def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
+    typed = click.get_current_context().meta.get("typed", ())
+    places = [SearchOptions(path, None, typed) for path in values["path"]]
+    places += [SearchOptions(None, python, typed) for python in values["python"]]
+    return places or [SearchOptions(typed=typed)]
+
+
+PLACES = Group(
+    "places",
+    _places,
+    Option(
+        ["--path"],
+        heading=PLACE,
+        type=click.Path(readable=False, path_type=Path),
+        metavar="DIR|WHEEL",
+        multiple=True,
+        help="Site-packages, checkout or wheel that holds the package; again for another release.",
+    ),
+    Option(
+        ["--python"],
+        heading=PLACE,
+        metavar="EXE",
+        multiple=True,
+        help="Look in the environment of this interpreter; again for another release.",
+    ),
+)
+FILE = Option(
+    ["-o", "--output"],
+    heading=OUTPUT,
+    type=click.Path(path_type=Path),
+    default="patch.pyz",
+    metavar="FILE",
+    help="The file to write. [default: patch.pyz]",
+)
+
+
+@click.command(
+    "bundle",
+    cls=Command,
+    params=[options.targets("TARGET[==VERSION]...", required=True), FILE],
+    groups=(PROFILE, PLACES),
+)
+def command(targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path) -> Report:
+    """Write one file that patches TARGETs where rlpatch is not: all that it needs there is Python 3.8 or newer.
+
+    The releases are read where they are installed, or out of wheels; nothing is downloaded. On a machine the files that
+    are there choose among them.
+
+    \b
+    Examples:
+      rlpatch bundle vllm-ascend==0.11.0rc1 --decode 30:60 --save-path /traces
+      rlpatch bundle vllm-ascend verl --decode 30:60 --mini-batch 0:1 -o p.pyz
+      rlpatch bundle vllm-ascend --decode 30:60 --path one.whl --path another.whl
+    """
+    return bundling.bundle(targets, places, request.checked(), output)

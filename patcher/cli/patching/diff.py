@@ -1,0 +1,46 @@
+"""``rlpatch diff``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.profile import PROFILE
+from patcher.cli.where import WHERE
+from patcher.commands import inspecting
+from patcher.commands.where import Where
+from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT
+from patcher.options import flag
+from patcher.report import Report
+from patcher.request import ProfileRequest
+
+CALLS = options.switch(
+    OUTPUT,
+    "Fold each inserted block to its first line and a count, so that the call sites stand out: for people, not for"
+    " git apply.",
+    "--calls",
+)
+
+
+@options.command("diff", options.targets("[TARGET]..."), CALLS, groups=(PROFILE, WHERE))
+def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> Report:
+    """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
+
+    \b
+    Examples:
+      rlpatch diff
+      rlpatch diff --calls
+      rlpatch diff vllm-ascend --decode 30:60
+      rlpatch diff --path /vllm-workspace/vllm-ascend | git apply --check -R
+    """
+    if request.selects and not targets:
+        hint = "rlpatch diff vllm-ascend --decode 30:60"
+        raise Problem(Kind.USAGE, "a window is given, but no target", hint=hint)
+    if request.choices and not request.selects:
+        option = flag(next(iter(request.choices)))
+        raise Problem(
+            Kind.USAGE,
+            f"{option} without a window: without one, diff shows what is applied",
+            hint=f"add --decode 30:60, or leave {option} out",
+        )
+    wanted = request.checked() if request.selects else None
+    return where.within(lambda: inspecting.diff(targets, where, wanted, calls=calls))

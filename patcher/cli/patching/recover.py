@@ -1,0 +1,19 @@
+"""``rlpatch recover``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.where import RECOVER
+from patcher.commands.where import Where
+from patcher.report import Report
+
+
+@options.command("recover", groups=(RECOVER,))
+def command(where: Where) -> Report:
+    """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
+
+    \b
+    Example:
+      rlpatch recover
+    """
+    return where.within(where.recover)

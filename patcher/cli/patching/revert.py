@@ -1,0 +1,23 @@
+"""``rlpatch revert``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.recorded import ROLE, STAGE
+from patcher.cli.where import WHERE
+from patcher.commands import reverting
+from patcher.commands.where import Where
+from patcher.report import Report
+
+
+@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run(), groups=(WHERE,))
+def command(targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool) -> Report:
+    """Take every patch out again, or those of TARGETs; lines of others stay as they are.
+
+    \b
+    Examples:
+      rlpatch revert
+      rlpatch revert vllm-ascend --path /vllm-workspace/vllm-ascend
+      rlpatch revert verl --stage compute-log-prob --role ref
+    """
+    return where.within(lambda: reverting.revert(targets, where, stage=stage, role=role or None, dry_run=dry_run))

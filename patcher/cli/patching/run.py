@@ -1,0 +1,40 @@
+"""``rlpatch run``."""
+
+from __future__ import annotations
+
+from patcher.cli import options
+from patcher.cli.patching.apply import FORCE, TARGETS
+from patcher.cli.profile import PROFILE
+from patcher.cli.search import LAUNCH, SEARCH
+from patcher.commands import running
+from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.headings import OUTPUT
+from patcher.report import Report
+from patcher.request import ProfileRequest
+
+REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")
+
+
+@options.command("run", TARGETS, options.dry_run(), FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
+def command(
+    targets: tuple[str, ...],
+    request: ProfileRequest,
+    search: SearchOptions,
+    launch: LaunchOptions,
+    force: bool,
+    require: bool,
+    dry_run: bool,
+) -> Report:
+    """Run the command behind `--` with patched TARGETs: its Python processes import what `apply` would write.
+
+    Nothing is changed on disk, and nothing is to be reverted. The exit code is that of the command; reports go to
+    stderr, because stdout is the command's.
+
+    \b
+    Examples:
+      rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 -- bash run_grpo.sh
+      rlpatch run verl==0.6.1 --mini-batch 0:1 -- bash run_grpo.sh
+      rlpatch run verl --mini-batch 0:1 --require -- bash run_grpo.sh
+      rlpatch run vllm --decode 30:60 -n -- vllm serve MODEL
+    """
+    return running.run(targets, search, request.checked(), launch, dry_run=dry_run, force=force, require=require)

@@ -1,0 +1,37 @@
+"""``rlpatch report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from patcher.cli.command import Command
+from patcher.cli.reports import reporting
+from patcher.commands import reporting as work
+
+if TYPE_CHECKING:
+    from patcher.commands.reporting import ReadOptions
+    from patcher.report import Report
+
+
+@click.command(
+    "report",
+    cls=Command,
+    params=[reporting.paths("PATH...")],
+    groups=(reporting.READING,),
+)
+def command(paths: tuple[Path, ...], options: ReadOptions) -> Report:
+    """Say where the time of the recorded units went, and what there is to gain.
+
+    PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, a database of it, or a folder that
+    holds such. Several ranks of one run make one report.
+
+    \b
+    Examples:
+      rlpatch report rlpatch_traces
+      rlpatch report rlpatch_traces -o report.html
+      rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
+    """
+    return work.report(paths, options)

@@ -1,0 +1,85 @@
+"""The options that say where targets are looked for, and how the run is started."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patcher.cli.command import Group
+from patcher.cli.options import build, click_options, typed_words
+from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.errors import Kind, Problem
+from patcher.headings import PLACE
+from patcher.options import option, options_of
+from patcher.options.notations import Text
+
+if TYPE_CHECKING:
+    from patcher.cluster.nodes import Nodes
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone.
+
+    Only `recover` takes ``gone``.
+    """
+
+    ray: str | None = option(
+        Text("[ADDRESS]", alone="auto"),
+        PLACE,
+        "On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
+        default=None,
+    )
+    nodes: str | None = option(
+        Text("LIST"),
+        PLACE,
+        "With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
+        " Ray, has-target for those with the target; several with commas.",
+        default=None,
+    )
+    gone: str | None = option(
+        Text("LIST"),
+        PLACE,
+        "With --ray, nodes that will never come back: the others need not remember anything for them.",
+        default=None,
+    )
+
+    def connect(self, search: SearchOptions) -> Nodes | None:
+        """The nodes of the cluster, None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
+        alone = [spec.flag for name, spec in options_of(type(self)).items() if getattr(self, name) is not None]
+        if self.ray is None and alone:
+            typed = typed_words()
+            at = next((number for number, word in enumerate(typed) if word.startswith(alone[0])), len(typed))
+            again = shlex.join(["rlpatch", *typed[:at], "--ray", *typed[at:]])
+            raise Problem(Kind.USAGE, f"{alone[0]} is given without --ray", hint=again)
+        if self.ray is None:
+            return None
+        from patcher.cluster.connecting import connect
+
+        return connect(self.ray, self.nodes, search, self.gone)
+
+
+RECOVERING = ("gone",)
+
+
+def _search(values: Mapping[str, Any]) -> SearchOptions:
+    return build(SearchOptions, values, typed=typed_words())
+
+
+def _launch(values: Mapping[str, Any]) -> LaunchOptions:
+    command = click.get_current_context().meta.get("launch", ())
+    return build(LaunchOptions, values, environ=os.environ, command=command)
+
+
+def _cluster(values: Mapping[str, Any]) -> ClusterOptions:
+    return build(ClusterOptions, values)
+
+
+SEARCH = Group("search", _search, *click_options(SearchOptions))
+CLUSTER = Group("cluster", _cluster, *click_options(ClusterOptions, without=RECOVERING))
+LAUNCH = Group("launch", _launch, *click_options(LaunchOptions))

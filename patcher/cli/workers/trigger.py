@@ -1,0 +1,94 @@
+"""``rlpatch trigger``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Group, Option
+from patcher.cli.options import click_option, typed_values
+from patcher.cli.recorded import only
+from patcher.cli.workers import waiting
+from patcher.commands import triggering
+from patcher.commands.triggering import TriggerOptions
+from patcher.commands.watching import WatchOptions
+from patcher.config import UNITS
+from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
+from patcher.options import OptionSpec, flag
+from patcher.options.notations import Number
+from patcher.report import Report
+from patcher.request import OPTIONS
+
+
+def _options(values: Mapping[str, Any]) -> TriggerOptions:
+    windows = typed_values(values, (unit.replace("-", "_") for unit in UNITS))
+    flags = [flag(name) for name in windows]
+    if len(flags) != 1:
+        cause = f"{' and '.join(flags)}: a request asks for one kind of window" if flags else "no window is given"
+        hint = "leave all but one out" if flags else "rlpatch trigger --decode 30:60, or --micro-batch 0:1"
+        raise Problem(Kind.USAGE, cause, hint=hint)
+    ((name, window),) = windows.items()
+    conditions = typed_values(values, CONDITIONS)
+    others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run"))
+    return TriggerOptions(
+        name.replace("_", "-"),
+        window,
+        **{condition.removeprefix("at_"): value for condition, value in conditions.items()},
+        **others,
+    )
+
+
+CONDITIONS = ("at_load", "at_tail", "at_context")
+"""The options of a rollout that a request has, too."""
+OWN = (
+    OptionSpec(
+        "at", Number(0), WHOSE, "The rollout, from 0, or training step, from 1.", None, "the one after the furthest"
+    ),
+    OptionSpec("expires", Number(1), WHOSE, "Seconds after which nobody takes it any more.", None, "a day"),
+)
+TRIGGER = Group(
+    "wanted",
+    _options,
+    *(Option([f"--{unit.name}"], heading=WINDOW, metavar="A:B", help=unit.about) for unit in UNITS.values()),
+    *(click_option(OPTIONS[name]) for name in CONDITIONS),
+    only("stage", "The stage that is meant, where several count this unit."),
+    click_option(OPTIONS["ranks"]),
+    *map(click_option, OWN),
+    options.switch(WHOSE, "Take the place of a request that is still to be served.", "--replace"),
+    options.dry_run(),
+)
+
+
+SAVE_PATH = Option(
+    ["--save-path"],
+    heading=OUTPUT,
+    type=click.Path(path_type=Path),
+    default="rlpatch_traces",
+    metavar="DIR",
+    help="The folder that the traces of the run go to. Default: rlpatch_traces in the working directory.",
+)
+WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wait")
+
+
+@options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.timeout(), groups=(TRIGGER,))
+def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions) -> Report:
+    """Ask workers that run for a window. They were patched with `--on-demand`, and wait for it.
+
+    Each worker looks for a request where a rollout or a training step begins, and serves it once.
+
+    \b
+    Examples:
+      rlpatch trigger --decode 30:60
+      rlpatch trigger --decode 0:10 --at-tail 8 --ranks all --wait --timeout 3600
+      rlpatch trigger verl --stage update-policy --micro-batch 0:1
+      rlpatch trigger --prefill 0:4 --at 7 --replace --save-path /data/traces
+    """
+    if timeout is not None and not wait:
+        raise Problem(Kind.USAGE, "--timeout without --wait: nothing is waited for", hint="--wait --timeout SECONDS")
+    until = WatchOptions(timeout=timeout) if wait else None
+    return triggering.trigger(save_path, wanted._replace(target=target or ""), until, waiting.screen)

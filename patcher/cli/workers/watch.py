@@ -1,0 +1,83 @@
+"""``rlpatch watch``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from patcher.cli import options
+from patcher.cli.command import Group, Option
+from patcher.cli.reports.traces import folder as traces_folder
+from patcher.cli.workers import waiting
+from patcher.commands import watching
+from patcher.commands.watching import WatchOptions
+from patcher.errors import Kind, Problem
+from patcher.headings import WAITED
+from patcher.report import Report
+from patcher.request import OPTIONS
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _since(context: click.Context, parameter: click.Parameter, value: str | None) -> float:  # noqa: ARG001
+    """Seconds since the epoch for a time of ``date +%s``, or for how long ago that was; Problem (USAGE) for neither."""
+    if value is None:
+        return 0.0
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?)([smhd]?)", value.strip(), re.ASCII)
+    if not found:
+        hint = '--since 10m, or --since "$(date +%s)" of before the run was started'
+        raise Problem(Kind.USAGE, f"--since {value}: neither seconds since the epoch nor a time ago", hint=hint)
+    return time.time() - float(found[1]) * _SECONDS[found[2]] if found[2] else float(found[1])
+
+
+def _stages(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:  # noqa: ARG001
+    words = [word for word in (value or "").split(",") if word.strip()]
+    return tuple(dict.fromkeys(OPTIONS["stage"].notation.read("--stage", word) for word in words))
+
+
+def _options(values: Mapping[str, Any]) -> WatchOptions:
+    return WatchOptions(**values)
+
+
+WATCH = Group(
+    "wanted",
+    _options,
+    Option(
+        ["--stage", "stages"],
+        heading=WAITED,
+        callback=_stages,
+        metavar="NAMES",
+        help="These stages, such as rollout,update-policy: each must have saved. Default: all that are heard of.",
+    ),
+    Option(
+        ["--since"],
+        heading=WAITED,
+        callback=_since,
+        metavar="TIME",
+        help="Only workers that wrote since: 10m or 2h ago, or at a time of `date +%s`.",
+    ),
+    options.switch(WAITED, "Look once, and wait for nobody.", "--once"),
+    waiting.timeout(),
+)
+
+
+@options.command("watch", traces_folder(), groups=(WATCH,))
+def command(folder: Path, wanted: WatchOptions) -> Report:
+    """Show where every worker stands, until all that were asked have saved.
+
+    DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It ends with 0 when every
+    worker that was asked has saved, and with 3 when one of them never will, or the time is over.
+
+    \b
+    Examples:
+      rlpatch watch
+      rlpatch watch /data/rlpatch_traces --timeout 7200 --since 10m
+      rlpatch watch --stage rollout,update-policy --json
+      rlpatch watch --once
+    """
+    return watching.watch(folder, wanted, waiting.screen)

@@ -1,0 +1,37 @@
+"""What is recorded, as values that cannot be wrong: a stage of one kind, a profiler of one kind, ranks and a folder.
+
+Each type declares its options once, as fields (``patcher.options``). What a combination cannot be is a
+:class:`patcher.errors.Problem` (USAGE) where it is built.
+"""
+
+from patcher.config.profile import ProfileConfig
+from patcher.config.profilers import (
+    AIC_METRICS,
+    BACKENDS,
+    CONTENTS,
+    EXPORT_TYPES,
+    LEVELS,
+    PROFILERS,
+    RangeOptions,
+    TorchNpuProfiler,
+    TorchProfiler,
+)
+from patcher.config.stages import (
+    KINDS,
+    STAGES,
+    BuiltinStage,
+    RolloutStage,
+    Stage,
+    TrainingStage,
+    WholeStage,
+    WindowedStage,
+    kind_of,
+)
+from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
+
+__all__ = [
+    "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
+    "UNITS", "WHOLE", "BuiltinStage", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
+    "TorchNpuProfiler", "TorchProfiler", "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of",
+    "typed_as",
+]  # fmt: skip

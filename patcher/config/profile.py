@@ -1,0 +1,111 @@
+"""The whole of what the user chose for one stage of one target, checked and printable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler, TorchProfiler
+from patcher.config.stages import BuiltinStage, RolloutStage, Stage, WholeStage, WindowedStage
+from patcher.errors import Kind, Problem
+from patcher.headings import OUTPUT, WHOSE
+from patcher.notes import Note
+from patcher.options import changed, option, words_of
+from patcher.options.notations import Flag, NewFolder, Number, NumberList, NumberListOrAll
+
+LONG_WINDOW = 128
+"""Units: a decode step of a large model is some MB per rank, and no viewer opens more than a few GB."""
+StageT_co = TypeVar("StageT_co", bound=Stage, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileConfig(Generic[StageT_co]):
+    """Everything that the user chose. ``ranks`` None means all; ``save_path`` is "" for the builtin stage."""
+
+    stage: StageT_co
+    profiler: TorchNpuProfiler | TorchProfiler
+    ranks: tuple[int, ...] | None = option(
+        NumberListOrAll(NumberList(0, "a list of ranks", "--ranks 0,8 or --ranks all")),
+        WHOSE,
+        "Global ranks, such as 0,8, or all.",
+        default=(0,),
+    )
+    save_path: str = option(
+        NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
+    )
+    max_trace_gb: int = option(Number(1), OUTPUT, "Record no window whose trace would be larger.", default=0, shown="")
+    live: bool = option(Flag(), OUTPUT, "Let watch see the number of each unit on the same host.", default=False)
+    facts: bool = option(
+        Flag(negated=True), OUTPUT, "Say what each unit held, and let watch see how far it is.", default=True
+    )
+
+    def __post_init__(self) -> None:
+        self.profiler.check(self.ranges)
+        on_demand = isinstance(self.stage, WindowedStage) and self.stage.on_demand
+        if (self.live or on_demand) and not self.facts:
+            word = "--live" if self.live else "--on-demand"
+            raise Problem(Kind.USAGE, f"{word} --no-facts: a worker is not seen without them", hint="leave out one")
+        if isinstance(self.stage, BuiltinStage):
+            more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
+            if more or not isinstance(self.profiler, TorchNpuProfiler):
+                raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
+        # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
+        elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
+            raise Problem(
+                Kind.USAGE,
+                f"--save-path {self.save_path}: torch_npu refuses this path",
+                hint="--save-path /tmp/rlpatch_traces: absolute, of letters, digits and underscores",
+            )
+
+    @property
+    def ranges(self) -> RangeOptions:
+        """The ranges that rlpatch adds to the trace."""
+        return self.stage.ranges if isinstance(self.stage, WindowedStage) else NO_RANGES
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the user should know of this choice, which is not wrong."""
+        settings = self.profiler.notes(self.ranges)
+        if isinstance(self.stage, BuiltinStage):
+            return settings
+        windowed = self._window_notes(self.stage) if isinstance(self.stage, WindowedStage) else ()
+        return (*windowed, *self._place_notes(), *settings)
+
+    def _window_notes(self, stage: WindowedStage) -> Iterator[Note]:
+        if stage.on_demand:
+            detail = "as often as you like, without a restart; rlpatch watch shows who is there"
+            yield Note(f"ask while the run goes on: rlpatch trigger --{stage.window.unit} A:B", detail)
+        if stage.window.all and stage.window.first == 0 and not stage.relative:
+            detail = "the window begins with unit 0, and no unit comes before it to warm up in"
+            yield Note("no warm-up: unit 0 shows the profiler's own start, too", detail)
+        elif stage.warmup == 0:
+            yield Note("without warm-up the first unit shows the profiler's own start")
+        if len(stage.window) > LONG_WINDOW and not self.profiler.light:
+            units = "a window without an end" if stage.window.open else f"{len(stage.window)} units"
+            yield Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all")
+
+    def _place_notes(self) -> Iterator[Note]:
+        if isinstance(self.profiler, TorchNpuProfiler) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
+            yield Note("torch_npu documents only letters, digits and underscores for a path", self.save_path)
+        if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
+            detail = (
+                "verl tells vLLM from 0.8.0 on (VERL_REPLICA_RANK); to an engine that is not told, --replicas means"
+                " nothing: it records, whichever it is, and the folder's name has no replica"
+            )
+            yield Note("--replicas chooses among engines that are told which replica they are", detail)
+        if self.ranks is None:
+            yield Note("every rank writes a trace; one rank of each kind mostly shows the same")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options as the user would type them, those at their default left out.
+
+        What depends on the environment or the working directory is always among them, so that they mean the same
+        everywhere.
+        """
+        if isinstance(self.stage, BuiltinStage):
+            return (*self.stage.words, *words_of(self.profiler, always=self.stage.named))
+        backend = ("--backend", self.profiler.BACKEND)
+        return (*self.stage.words, *backend, *words_of(self.profiler), *words_of(self.ranges), *words_of(self))

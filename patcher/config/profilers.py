@@ -1,0 +1,211 @@
+"""What records, and what goes into its trace: torch_npu.profiler or torch.profiler, and ranges of ours beside them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from patcher.errors import Kind, Problem
+from patcher.headings import RECORDED
+from patcher.notes import Note
+from patcher.options import option
+from patcher.options.notations import Choice, ChoiceList, Flag, Text, shortened
+
+LEVELS = ("level_none", "level0", "level1", "level2")
+CONTENTS = ("npu", "cpu", "memory", "shapes", "module", "stack")
+EXPORT_TYPES = ("text", "db")
+AIC_METRICS = (
+    "none", "pipe_utilization", "arithmetic_utilization", "memory", "memory_l0", "memory_ub",
+    "resource_conflict_ratio", "l2_cache",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeOptions:
+    """Ranges in the trace that rlpatch adds to what the profiler records by itself."""
+
+    markers: bool = option(
+        Flag(),
+        RECORDED,
+        "Mark the rollout or training step and every unit of it: with --level level_none the cheapest look.",
+        default=False,
+    )
+    module_ranges: bool = option(
+        Flag(), RECORDED, "Mark every call of an nn.Module, for module_statistic.", default=False
+    )
+    module_pattern: str = option(
+        Text("REGEX"), RECORDED, "Only modules whose class name matches.", default="", shown=""
+    )
+
+    def __post_init__(self) -> None:
+        if self.module_pattern and not self.module_ranges:
+            raise Problem(
+                Kind.USAGE,
+                f"--module-pattern {shortened(self.module_pattern)}: there are no ranges of modules to choose from",
+                hint="--module-ranges --module-pattern REGEX",
+            )
+        try:
+            re.compile(self.module_pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise Problem(
+                Kind.USAGE,
+                f"--module-pattern {shortened(self.module_pattern)}: not a regular expression: {error}",
+                hint="a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'",
+            ) from None
+
+    @property
+    def switch(self) -> str:
+        """The option that switches them on, "" for none."""
+        return "--markers" if self.markers else "--module-ranges" if self.module_ranges else ""
+
+
+NO_RANGES = RangeOptions()
+
+
+def _contents() -> tuple[str, ...]:
+    return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "", default=("npu", "cpu"))
+
+
+class Profiler:
+    """``BACKEND`` is its word for ``--backend``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges."""
+
+    BACKEND: ClassVar[str]
+    MODULE: ClassVar[str]
+    NEEDED: ClassVar[str]
+    contents: tuple[str, ...]
+
+    def check(self, ranges: RangeOptions) -> None:
+        """Raise :class:`Problem` (USAGE) where ``ranges`` would not be recorded, or nothing would."""
+        if ranges.switch and self.NEEDED not in self.contents:
+            cause = f"{ranges.switch} would leave nothing in the trace without {self.NEEDED}"
+            contents = ",".join((self.NEEDED, *self.contents))
+            raise Problem(Kind.USAGE, f"--contents {','.join(self.contents)}: {cause}", hint=f"--contents {contents}")
+        if not {"npu", "cpu"} & set(self.contents):
+            raise Problem(
+                Kind.USAGE,
+                "--contents names neither npu nor cpu: nothing would be recorded",
+                hint="--contents npu,cpu",
+            )
+        if "memory" in self.contents and "cpu" not in self.contents:
+            raise Problem(
+                Kind.USAGE,
+                "--contents memory needs cpu: allocations are seen on the host",
+                hint="--contents npu,cpu,memory",
+            )
+
+    @property
+    def light(self) -> bool:
+        """Whether it records nothing but marks."""
+        return False
+
+    def notes(self, ranges: RangeOptions) -> tuple[Note, ...]:
+        """What the user should know of this choice, which is not wrong."""
+        detail = (
+            "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
+            " enforce_eager=True switches them off in vLLM"
+        )
+        note = Note("--module-ranges: what runs in a graph has no ranges", detail)
+        return (note,) if ranges.module_ranges else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchNpuProfiler(Profiler):
+    """torch_npu.profiler; every release from 2.1.0.post8 on takes the combinations that can be built.
+
+    "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.profilers``.
+    """
+
+    BACKEND: ClassVar = "npu"
+    MODULE: ClassVar = "torch_npu.profiler"
+    NEEDED: ClassVar = "npu"
+    level: str = option(Choice(LEVELS), RECORDED, "", default="", shown="level1 on NPUs")
+    contents: tuple[str, ...] = _contents()
+    export_type: tuple[str, ...] = option(
+        ChoiceList(EXPORT_TYPES), RECORDED, "", default=(), shown="text; with --module-ranges db"
+    )
+    aic_metrics: str = option(
+        Choice(AIC_METRICS, same={"AiCoreNone": "none"}, missing={"memory_access": "torch_npu 2.1 does not have"}),
+        RECORDED,
+        "AI Core metrics.",
+        default="",
+        shown="from level1 on pipe_utilization",
+    )
+    l2_cache: bool = option(Flag(negated=True), RECORDED, "Record L2 cache hits.", default=False)
+    mstx: bool = option(Flag(negated=True), RECORDED, "Record mstx marks.", default=False)
+    analysis: bool = option(Flag(negated=True), RECORDED, "Parse the trace in the run.", default=False, shown="offline")
+
+    def check(self, ranges: RangeOptions) -> None:
+        """Raise :class:`Problem` (USAGE) for what torch_npu would drop or not record."""
+        super().check(ranges)
+        if ranges.module_ranges and self.export_type == ("text",):
+            raise Problem(
+                Kind.USAGE,
+                "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database",
+                hint="--export-type db,text, or leave --export-type out",
+            )
+        if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
+            raise Problem(
+                Kind.USAGE,
+                f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them",
+                hint=f"--level level1, or leave --aic-metrics out at {self.level}",
+            )
+        if self.light and not self.marks(ranges):
+            raise Problem(
+                Kind.USAGE,
+                "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on",
+                hint="--level level_none --markers, or --mstx for marks of your own, or --level level0",
+            )
+
+    @property
+    def light(self) -> bool:
+        """Whether it records nothing but marks."""
+        return self.level == "level_none"
+
+    def marks(self, ranges: RangeOptions) -> bool:
+        """Whether the trace takes mstx marks: by ``--mstx``, or for the ranges that are made of them."""
+        return self.mstx or bool(ranges.switch)
+
+    def exports(self, ranges: RangeOptions) -> tuple[str, ...]:
+        """The types of export: those of the user, else what the ranges need."""
+        return self.export_type or (("db",) if ranges.module_ranges else ("text",))
+
+    def notes(self, ranges: RangeOptions) -> tuple[Note, ...]:
+        """What the user should know of this choice, which is not wrong."""
+        notes: list[Note] = []
+        if "npu" not in self.contents:
+            notes.append(Note("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
+        if "db" in self.exports(ranges):
+            notes.append(Note("db export: torch_npu 2.1 needs CANN's msprof on PATH", "when the window opens"))
+        if len(self.export_type) > 1:
+            notes.append(Note("--export-type with two types: torch_npu 2.1 takes one, text"))
+        if {"module", "stack"} & set(self.contents):
+            notes.append(Note("stack and module crash torch_npu 2.10.0.post4, and slow every release"))
+        notes += super().notes(ranges)
+        if ranges.module_ranges:
+            detail = "with an earlier one the window is recorded without ranges"
+            notes.append(Note("--module-ranges needs torch_npu 2.7 or later", detail))
+            if "cpu" not in self.contents or self.light:
+                detail = "it finds the kernels of a module by its operators"
+                notes.append(Note("module_statistic needs cpu in --contents, and a level with kernels", detail))
+        if self.analysis:
+            detail = (
+                "torch_npu refuses to parse in daemon processes, such as vLLM's workers; without --analysis, parse the"
+                " trace later: torch_npu.profiler.profiler.analyse()"
+            )
+            notes.append(Note("--analysis blocks the run when the window ends; vLLM's workers refuse it", detail))
+        return tuple(notes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchProfiler(Profiler):
+    """torch.profiler, for CUDA and CPU; ``npu`` in its contents is the device, whatever it is."""
+
+    BACKEND: ClassVar = "torch"
+    MODULE: ClassVar = "torch.profiler"
+    NEEDED: ClassVar = "cpu"
+    contents: tuple[str, ...] = _contents()
+
+
+PROFILERS: tuple[type[TorchNpuProfiler | TorchProfiler], ...] = (TorchNpuProfiler, TorchProfiler)
+BACKENDS = tuple(profiler.BACKEND for profiler in PROFILERS)

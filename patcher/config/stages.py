@@ -1,0 +1,186 @@
+"""The parts of the RL loop that are recorded, by kind: what each counts, and what may be chosen of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler
+from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, Window, WindowUnit
+from patcher.errors import Kind, Problem
+from patcher.headings import RECORDED, WHOSE, WINDOW
+from patcher.options import flag, option, options_of, words_of
+from patcher.options.notations import Choice, Flag, Number, NumberList, NumberListOrAll
+
+ROLES = ("actor", "ref", "critic")
+ALL = Window.whole()
+
+
+def _repeat() -> int:
+    return option(Number(1), WHOSE, "Record the window in this many rollouts or training steps in a row.", default=1)
+
+
+def _replicas() -> tuple[int, ...] | None:
+    return option(
+        NumberListOrAll(NumberList(0, "a list of replicas", "--replicas 0,3 or --replicas all")),
+        WHOSE,
+        "Replicas of the rollout's engine in verl, such as 0,3, or all.",
+        default=(0,),
+    )
+
+
+class Stage:
+    """A part of the RL loop. ``NAMES`` are those of the kind, the first of which a window of it means by itself.
+
+    ``UNITS`` are the windows that it is recorded in, ``KIND`` is what its kind is called in messages. ``role`` and
+    ``strategy`` are those that it is recorded for, "" for all.
+    """
+
+    NAMES: ClassVar[tuple[str, ...]]
+    UNITS: ClassVar[tuple[WindowUnit, ...]]
+    KIND: ClassVar[str]
+    name: str
+    window: Window
+    role: str = ""
+    strategy: str = ""
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The units that are counted or marked."""
+        return (self.window.unit,)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """How it is typed; without ``--stage`` where the window alone means this stage."""
+        stage = () if self.name == self.NAMES[0] and self.window.words else ("--stage", self.name)
+        return (*stage, *self.window.words, *words_of(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedStage(Stage):
+    """A stage that is recorded in a window, with a warm-up before it."""
+
+    name: str
+    window: Window
+    repeat: int = _repeat()
+    warmup: int = option(Number(0), RECORDED, "Units of warm-up before the window.", default=1)
+    on_demand: bool = option(Flag(), WINDOW, "Record what trigger asks for while the run goes on.", default=False)
+    ranges: RangeOptions = NO_RANGES
+
+    def __post_init__(self) -> None:
+        if kind_of(self.window.unit).UNITS != self.UNITS:
+            raise ValueError(f"{self.window.unit} is no unit of a {self.KIND} stage")
+        if not self.relative:
+            self.window.check()
+        if self.on_demand and self.repeat > 1:
+            hint = "leave out one of them: trigger asks as often as you like"
+            raise Problem(Kind.USAGE, f"--on-demand --repeat {self.repeat}: a request means one of them", hint=hint)
+
+    @property
+    def relative(self) -> bool:
+        """Whether the window is counted from where a condition holds."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutStage(WindowedStage):
+    """The rollout: a busy period of a worker's engine, counted from 0."""
+
+    NAMES: ClassVar = ("rollout",)
+    KIND: ClassVar = "rollout"
+    UNITS: ClassVar = ROLLOUT_UNITS
+    rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
+    replicas: tuple[int, ...] | None = _replicas()
+    at_load: int = option(
+        Number(1), WINDOW, "Count from behind the first iteration of at least N requests.", default=0, shown=""
+    )
+    at_tail: int = option(
+        Number(1), WINDOW, "Count from where at most N requests are left, after there were more.", default=0, shown=""
+    )
+    at_context: int = option(
+        Number(1), WINDOW, "Count from where a request has at least N tokens of context.", default=0, shown=""
+    )
+
+    @property
+    def relative(self) -> bool:
+        """Whether the window is counted from where a condition holds."""
+        return bool(self.at_load or self.at_tail or self.at_context)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStage(WindowedStage):
+    """A stage of a training step, which is counted from 1 as verl's log does."""
+
+    NAMES: ClassVar = ("update-policy", "compute-log-prob", "update-critic", "compute-values")
+    KIND: ClassVar = "training"
+    UNITS: ClassVar = TRAINING_UNITS
+    role: str = option(Choice(ROLES, unset="all"), WHOSE, "For whom a training stage works.", default="")
+    strategy: str = option(
+        Choice((), same={"fsdp2": "fsdp"}, others=True),  # verl runs both by one class
+        WHOSE,
+        "Patch only the classes of fsdp, megatron, ...; default: of all where the window can be had.",
+        default="",
+    )
+    training_steps: tuple[int, ...] = option(
+        NumberList(
+            1,
+            "a list of training steps, which are counted from 1",
+            "--training-steps 1 or --training-steps 2,5",
+        ),
+        WHOSE,
+        "Which training steps, counted from 1 in each process, such as 2,5.",
+        default=(1,),
+    )
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The unit of the window, with markers all that a training stage has."""
+        return tuple(unit.name for unit in self.UNITS) if self.ranges.markers else (self.window.unit,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeStage(Stage):
+    """A stage that is recorded from its beginning to its end, without a warm-up or ranges of ours."""
+
+    NAMES: ClassVar = ("graph-capture",)
+    UNITS: ClassVar = ()
+    KIND: ClassVar = "whole"
+    name: str
+    window: Window = field(default=ALL, init=False)
+    repeat: int = _repeat()
+    replicas: tuple[int, ...] | None = _replicas()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltinStage(Stage):
+    """The framework's own profiler; of its settings those ``named`` are changed."""
+
+    NAMES: ClassVar = ("builtin",)
+    UNITS: ClassVar = ()
+    KIND: ClassVar = "builtin"
+    name: str = field(default="builtin", init=False)
+    window: Window = field(default=ALL, init=False)
+    named: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.named:
+            settings = ", ".join(map(flag, options_of(TorchNpuProfiler)))
+            cause = "--builtin without a setting: nothing would change"
+            raise Problem(Kind.USAGE, cause, hint=f"one of {settings}")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option that selects it."""
+        return ("--builtin",)
+
+
+KINDS: tuple[type[WindowedStage | WholeStage], ...] = (RolloutStage, TrainingStage, WholeStage)
+"""The kinds of stages that are recorded."""
+_KIND_OF = {unit.name: kind for kind in KINDS for unit in kind.UNITS}
+STAGES = tuple(name for kind in (*KINDS, BuiltinStage) for name in kind.NAMES)
+"""The names of the stages that there are recipes for; a recipe may have another one."""
+
+
+def kind_of(unit: str) -> type[WindowedStage | WholeStage]:
+    """The kind of the stages that are recorded in a window of ``unit``."""
+    return _KIND_OF.get(unit, WholeStage)

@@ -1,0 +1,163 @@
+"""Windows: the units that are recorded, half open, and how the user types them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from patcher.errors import Kind, Problem
+from patcher.options.notations import shortened, whole_number
+
+WHOLE = "whole"
+"""The unit of a stage that has no window: it is recorded, or set, from its beginning to its end."""
+
+OPEN_END = 10**9
+"""The end of a window without one, such as ``30:``: no rollout and no loop has as many units."""
+
+
+class WindowUnit(NamedTuple):
+    """What a window counts, from ``first`` on; ``before`` and ``instead`` are the message for a window before it."""
+
+    name: str
+    about: str
+    first: int = 0
+    before: str = ""
+    instead: str = ""
+
+
+ROLLOUT_UNITS = (
+    WindowUnit(
+        "decode",
+        "Decode steps A to B-1; step n produces response token n.",
+        first=1,
+        before="there is no decode step 0, because prefill produces token 0",
+        instead="--prefill, or --iterations",
+    ),
+    WindowUnit("prefill", "Iterations that still prefill something, counted from 0."),
+    WindowUnit("iterations", "Iterations of any kind, counted from 0."),
+)
+TRAINING_UNITS = (
+    WindowUnit("micro-batch", "Micro-batches A to B-1 of a training stage, from 0."),
+    WindowUnit("mini-batch", "Mini-batches A to B-1 of an update, from 0."),
+)
+UNITS = {unit.name: unit for unit in (*ROLLOUT_UNITS, *TRAINING_UNITS)}
+
+
+@dataclass(frozen=True)
+class Window:
+    """The units recorded, ``first`` to ``end - 1``, counted from 0 in every rollout or call of a training stage.
+
+    ``later`` are windows behind it, each with a trace of its own. With ``none`` there is no window yet: `trigger`
+    requests one while the run goes on.
+    """
+
+    unit: str
+    first: int
+    end: int
+    later: tuple[tuple[int, int], ...] = ()
+    none: bool = False
+
+    def __post_init__(self) -> None:
+        if empty := [one for one in self.all if one[0] >= one[1]]:
+            first = empty[0][0]
+            hint = f"the end is not recorded: --{self.unit} {first}:{first + 1} records one unit"
+            raise Problem(Kind.USAGE, f"--{self.unit} {self}: the window is empty", hint=hint)
+        if any(one[1] >= after[0] for one, after in pairwise(self.all)):
+            cause = f"--{self.unit} {self}: windows in order, with a unit between them to warm up in"
+            raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {_joined(self.unit, self.all)}")
+
+    def check(self) -> None:
+        """Raise :class:`Problem` (USAGE) where it begins before the first unit that there is."""
+        unit = UNITS.get(self.unit)
+        if unit and self.all and self.first < unit.first:
+            later = Window(self.unit, unit.first, max(self.end, unit.first + 1))
+            cause = f"--{self.unit} {self}: {unit.before}"
+            raise Problem(Kind.USAGE, cause, hint=f"--{self.unit} {later}, or {unit.instead} {self}")
+
+    @property
+    def all(self) -> tuple[tuple[int, int], ...]:
+        """The first unit and the end of each window."""
+        return () if self.none else ((self.first, self.end), *self.later)
+
+    @classmethod
+    def parse(cls, unit: str, text: str, following: str = "") -> Window:
+        """The window that ``text`` is: ``A:B``, without an end ``A:``, or several with commas between them.
+
+        ``following`` is the next word of the command line, perhaps the end of a window in two words. Raises
+        :class:`Problem` (USAGE).
+        """
+        found = []
+        for one in text.split(","):
+            match = re.fullmatch(r"([0-9]+):([0-9]*)", one.strip())
+            if not match:
+                cause = f"--{unit} {shortened(text)}: not a window"
+                raise Problem(Kind.USAGE, cause, hint=_suggestion(unit, text, following))
+            first, end = whole_number(match[1]), whole_number(match[2]) if match[2] else OPEN_END
+            if first is None or end is None:
+                cause = f"--{unit} {shortened(text.strip())}: no rollout and no loop has as many units"
+                hint = f"--{unit} A:B with numbers below {OPEN_END}, or without an end: --{unit} {first or 1}:"
+                raise Problem(Kind.USAGE, cause, hint=hint)
+            found.append((first, end))
+        return cls(unit, *found[0], tuple(found[1:]))
+
+    @classmethod
+    def whole(cls) -> Window:
+        """The window of a stage that is recorded from its beginning to its end."""
+        return cls(WHOLE, 0, 1)
+
+    @classmethod
+    def later_on(cls, unit: str) -> Window:
+        """No window yet: `trigger` requests one while the run goes on."""
+        return cls(unit, 0, 0, none=True)
+
+    def __len__(self) -> int:
+        return sum(end - first for first, end in self.all)
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no end of its own."""
+        return bool(self.all) and self.all[-1][1] == OPEN_END
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The option as it would be typed; none for a whole stage."""
+        return () if self.unit == WHOLE or self.none else (f"--{self.unit}", str(self))
+
+    def __str__(self) -> str:
+        return ",".join(f"{first}:{'' if end == OPEN_END else end}" for first, end in self.all)
+
+
+def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
+    """These windows in order, those that overlap or leave no unit to warm up in as one."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(windows):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return Window(unit, *found[0], tuple(found[1:]))
+
+
+def _suggestion(unit: str, text: str, following: str) -> str:
+    """The window that ``text`` probably names, as a hint."""
+    spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
+    both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
+    first, end = (whole_number(item) for item in both)
+    if first is not None and end is not None:
+        try:
+            window = Window(unit, first, end)
+            window.check()
+        except Problem as problem:
+            return problem.hint
+        else:
+            return f"--{unit} {window}"
+    example = "30:60" if first is None or first + 30 > OPEN_END else f"{first}:{first + 30}"
+    return f"--{unit} A:B, for example --{unit} {example}"
+
+
+def typed_as(unit: str) -> str:
+    """How the user asks for a window of ``unit``."""
+    return "no window" if unit == WHOLE else f"--{unit} A:B"

@@ -1,0 +1,214 @@
+"""How the value of an option is typed, read, and printed again."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from patcher.errors import Kind, Problem
+
+T = TypeVar("T")
+
+MOST = 10**9 - 1
+"""The highest number that an option takes: no run has as many units, steps or ranks."""
+
+
+class Notation(Generic[T]):
+    """``metavar`` stands for the value in the help, ``words`` are completed, and ``offer`` lists them in the help."""
+
+    metavar = ""
+    words: tuple[str, ...] = ()
+    offer = ""
+
+    def read(self, option: str, text: str) -> T:
+        """The value that ``text`` means behind ``option``. Raises :class:`Problem` (USAGE)."""
+        raise NotImplementedError
+
+    def typed(self, option: str, value: T) -> tuple[str, ...]:
+        """The words of a command line that :meth:`read` makes ``value`` of."""
+        text = self.text(value)
+        return (f"{option}={text}",) if text.startswith("-") else (option, text)
+
+    def text(self, value: T) -> str:
+        """``value`` as it is typed."""
+        return str(value)
+
+
+class Flag(Notation[bool]):
+    """An option without a value; ``negated``: it has a ``--no-`` form, too."""
+
+    def __init__(self, *, negated: bool = False) -> None:
+        self.negated = negated
+
+    def typed(self, option: str, value: bool) -> tuple[str, ...]:
+        return (option if value else option.replace("--", "--no-", 1),)
+
+
+class Number(Notation[int]):
+    """A whole number, at least ``lowest``."""
+
+    metavar = "N"
+
+    def __init__(self, lowest: int) -> None:
+        self.lowest = lowest
+
+    def read(self, option: str, text: str) -> int:
+        number = whole_number(text)
+        if number is None or number < self.lowest:
+            cause = f"{option} {shortened(text)}: not a whole number from {self.lowest} to {MOST}"
+            raise Problem(Kind.USAGE, cause, hint=f"{option} {self.lowest + 1}")
+        return number
+
+
+class NumberList(Notation[tuple[int, ...]]):
+    """Whole numbers, at least ``lowest``, with commas between them; ``name`` and ``example`` are for messages."""
+
+    metavar = "LIST"
+
+    def __init__(self, lowest: int, name: str, example: str) -> None:
+        self.lowest, self.name, self.example = lowest, name, example
+
+    def read(self, option: str, text: str) -> tuple[int, ...]:
+        """The numbers, each once and in order."""
+        numbers = {whole_number(item) for item in text.split(",")}
+        found = tuple(sorted(number for number in numbers if number is not None and number >= self.lowest))
+        if len(found) < len(numbers):
+            raise Problem(Kind.USAGE, f"{option} {shortened(text)}: not {self.name}", hint=self.example)
+        return found
+
+    def text(self, value: tuple[int, ...]) -> str:
+        return ",".join(map(str, value))
+
+
+class NumberListOrAll(Notation["tuple[int, ...] | None"]):
+    """As :class:`NumberList`, or ``all``, which is None."""
+
+    metavar = "LIST"
+
+    def __init__(self, numbers: NumberList) -> None:
+        self.numbers = numbers
+
+    def read(self, option: str, text: str) -> tuple[int, ...] | None:
+        return None if text.strip().lower() == "all" else self.numbers.read(option, text)
+
+    def text(self, value: tuple[int, ...] | None) -> str:
+        return "all" if value is None else self.numbers.text(value)
+
+
+class Choice(Notation[str]):
+    """One of ``words``, in any case and with ``_`` for ``-``; ``same`` maps other spellings to them.
+
+    With ``others`` an unknown word is taken as well: a recipe decides. ``unset`` is the word for "", and ``missing``
+    says why a word is not offered.
+    """
+
+    metavar = "NAME"
+
+    def __init__(
+        self,
+        words: tuple[str, ...],
+        *,
+        same: Mapping[str, str] | None = None,
+        missing: Mapping[str, str] | None = None,
+        others: bool = False,
+        unset: str = "",
+    ) -> None:
+        self.words = (*words, unset) if unset else words
+        self.offer = "" if others else f"One of {', '.join(self.words)}."
+        self.others, self.unset = others, unset
+        self.missing = {_plain(word): why for word, why in (missing or {}).items()}
+        self.spellings = _spellings(self.words, same)
+
+    def read(self, option: str, text: str) -> str:
+        word = self.spellings.get(_plain(text))
+        if word is not None:
+            return "" if word == self.unset else word
+        if self.others and text.strip():
+            return text.strip().lower().replace("_", "-")
+        why = f", which {self.missing[_plain(text)]}," if _plain(text) in self.missing else ""
+        cause = f"{option} {shortened(text)}{why} is not offered"
+        hint = f"one of {', '.join(self.words)}" if self.words else f"{option} {self.metavar}"
+        raise Problem(Kind.USAGE, cause, hint=hint)
+
+    def text(self, value: str) -> str:
+        return value or self.unset
+
+
+class ChoiceList(Notation[tuple[str, ...]]):
+    """Some of ``words`` with commas between them, understood as in :class:`Choice`."""
+
+    metavar = "LIST"
+
+    def __init__(self, words: tuple[str, ...], *, same: Mapping[str, str] | None = None) -> None:
+        self.words, self.offer = words, f"Of {', '.join(words)}."
+        self.spellings = _spellings(words, same)
+
+    def read(self, option: str, text: str) -> tuple[str, ...]:
+        """The words, each once, in our order."""
+        items = [item.strip() for item in text.split(",") if item.strip()]
+        if unknown := [item for item in items if _plain(item) not in self.spellings]:
+            cause = f"{option} {shortened(text)}: {shortened(', '.join(unknown))} is not known"
+            raise Problem(Kind.USAGE, cause, hint=f"of {', '.join(self.words)}")
+        found = {self.spellings[_plain(item)] for item in items}
+        return tuple(word for word in self.words if word in found)
+
+    def text(self, value: tuple[str, ...]) -> str:
+        return ",".join(value)
+
+
+class Text(Notation[str]):
+    """Any text; ``alone`` is the value of the option without one, if it may be left out."""
+
+    def __init__(self, metavar: str, *, alone: str | None = None) -> None:
+        self.metavar, self.alone = metavar, alone
+
+    def read(self, option: str, text: str) -> str:  # noqa: ARG002
+        return text
+
+
+class NewFolder(Text):
+    """The path of a folder that need not exist."""
+
+    def __init__(self) -> None:
+        super().__init__("DIR")
+
+    def read(self, option: str, text: str) -> str:
+        """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""
+        if not text.strip():
+            raise Problem(Kind.USAGE, f"{option} '': no folder is named", hint=f"{option} DIR, or leave {option} out")
+        return os.path.realpath(text)
+
+
+class FilePath(Notation[Path]):
+    """The path of a file or folder; ``readable``: one that is there and may not be read is refused at once."""
+
+    def __init__(self, metavar: str, *, readable: bool = True) -> None:
+        self.metavar, self.readable = metavar, readable
+
+    def read(self, option: str, text: str) -> Path:  # noqa: ARG002
+        return Path(text)
+
+
+def whole_number(text: str) -> int | None:
+    """The number in ``text``, None if it holds none or one above :data:`MOST`."""
+    digits = text.strip()
+    if not re.fullmatch(r"[0-9]+", digits) or len(digits.lstrip("0")) > len(str(MOST)):  # Python reads no 5,000 digits
+        return None
+    return int(digits)
+
+
+def shortened(text: str) -> str:
+    """``text`` as a message quotes it, whatever was typed."""
+    return text if len(text) <= 60 else f"{text[:40]}…({len(text)} characters)"
+
+
+def _plain(text: str) -> str:
+    """``text`` without what people write differently: case, hyphens, underscores and spaces."""
+    return re.sub(r"[-_\s]", "", text).lower()
+
+
+def _spellings(words: tuple[str, ...], same: Mapping[str, str] | None) -> dict[str, str]:
+    return {_plain(word): word for word in words} | {_plain(other): word for other, word in (same or {}).items()}

@@ -1,0 +1,74 @@
+"""The demo: what a newcomer sees first, from an installation that has no fixtures beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fixtures import releases
+from fixtures.cache import REPOSITORY
+from tests.patcher.cli.conftest import release
+from tests.patcher.store.tree import picture
+
+RELEASE = ("vllm-ascend", "0.11.0rc1")
+
+
+def test_the_demo_runs_from_what_a_wheel_holds(tmp_path: Path) -> None:
+    for package in ("patcher", "patches"):
+        shutil.copytree(REPOSITORY / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    source = releases.release(RELEASE[1])
+    before = picture(source)
+    command = [sys.executable, "-m", "patcher", "demo", "--path", str(source), "--json"]
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)["result"]
+    assert result["release"] == "==".join(RELEASE)
+    assert [step["command"].split()[1] for step in result["steps"]] == ["apply", "diff", "status", "revert"]
+    assert "# >>> rlpatch vllm-ascend rollout" in result["steps"][1]["output"]
+    assert "intact vllm_ascend/worker/worker_v1.py" in result["steps"][2]["output"]
+    hashes = result["hashes"]
+    assert hashes["before"] == hashes["after"] != hashes["patched"]
+    assert picture(source) == before
+
+
+def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(_names: object, version: str, folder: Path, **_limits: object) -> None:
+        assert version == RELEASE[1]
+        release(folder)
+
+    monkeypatch.setattr("patcher.commands.demonstrating.download", fetched)
+    said = run("demo")
+    assert "downloading vllm-ascend==0.11.0rc1 …" in said.stderr
+    assert "\n$ rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60 --path site\n" in said.stdout
+    assert said.stdout.endswith("every byte, mode and time as before.\n")
+
+
+def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("patcher.cli.about.demo.WINDOW", ("--decode", "0:1"))
+    said = run("demo", "--path", site, code=2)
+    assert "there is no decode step 0" in said.stdout
+    assert "`rlpatch apply vllm-ascend==0.11.0rc1 --decode 0:1 --path site` ended with exit code 2" in said.stderr
+    assert "next: do what it says above" in said.stderr
+
+
+def test_a_tree_that_is_not_as_before_is_a_failure_to_be_reported(run, site: Path, monkeypatch) -> None:
+    hashes = iter("abc")
+    monkeypatch.setattr("patcher.commands.demonstrating._hash", lambda _tree: next(hashes))
+    assert "the tree is not as before: c" in (said := run("demo", "--path", site, code=1).stderr)
+    assert "next: please report it" in said
+
+
+def test_where_it_cannot_be_downloaded_the_demo_takes_what_is_installed(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert "next: where it is installed or unpacked: rlpatch demo --path DIR" in run("demo", code=5).stderr
+    assert "(the package vllm_ascend) is not there" in run("demo", "--path", tmp_path, code=3).stderr

@@ -1,0 +1,119 @@
+"""The whole configuration: what is worth a note, and the words that print it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from patcher.errors import Problem
+from tests.choices import config
+
+
+@pytest.mark.parametrize("path", ["relative", ""])
+def test_the_folder_of_the_traces_is_absolute(path: str) -> None:
+    with pytest.raises(Problem, match="torch_npu refuses this path"):
+        replace(config("--decode 30:60"), save_path=path)
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        ("--prefill 0:4", "begins with unit 0"),
+        ("--decode 30:60 --warmup 0", "without warm-up"),
+        ("--decode 1:200", "199 units: a trace of more than 128"),
+        ("--decode 30:", "a window without an end: a trace of more than 128"),
+        ("--decode 30:60 --ranks all", "every rank writes a trace"),
+        ("--decode 30:60 --contents npu,cpu,stack", "crash torch_npu 2.10.0.post4"),
+        ("--decode 30:60 --analysis", "daemon processes"),
+        ("--decode 30:60 --contents cpu", "ignores level"),
+        ("--decode 30:60 --export-type db", "needs CANN's msprof"),
+        ("--decode 30:60 --module-ranges --backend torch", "call no modules when they run"),
+        ("--decode 30:60 --save-path /home/me/my-run", "documents only letters"),
+    ],
+)
+def test_what_is_worth_a_note(words: str, note: str) -> None:
+    (found,) = config(words).notes
+    assert note in " ".join(found.lines)
+    assert len(found.text) <= 75, "on a terminal of 80 columns, behind what says that it is a note"
+
+
+def test_what_torch_npu_says_of_a_path_concerns_no_other_profiler() -> None:
+    assert config("--decode 30:60 --backend torch --save-path /home/me/my-run").notes == ()
+
+
+def test_a_database_beside_text_is_worth_two() -> None:
+    assert [note.text[:20] for note in config("--decode 30:60 --export-type text,db").notes] == [
+        "db export: torch_npu",
+        "--export-type with t",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        ("", ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7")),
+        (
+            "--contents npu",
+            ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
+        ),
+        (
+            "--level level_none",
+            ("needs CANN's msprof", "call no modules when they run", "needs torch_npu 2.7", "needs cpu in --contents"),
+        ),
+    ],
+)
+def test_ranges_of_modules_are_worth_several(words: str, notes: tuple[str, ...]) -> None:
+    found = config(f"--decode 30:60 --module-ranges {words}").notes
+    assert len(found) == len(notes)
+    assert all(wanted in " ".join(note.lines) for wanted, note in zip(notes, found, strict=True))
+
+
+@pytest.mark.parametrize("words", ["--decode 30:60", "--decode 1:129", "--decode 30:60 --contents npu,cpu,memory"])
+def test_what_is_usual_is_worth_none(words: str) -> None:
+    assert config(words).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--decode 30:60", "--decode 30:60 --backend npu"),
+        ("--decode 30:60 --ranks all", "--decode 30:60 --backend npu --ranks all"),
+        ("--decode 30:60 --ranks 8,0", "--decode 30:60 --backend npu --ranks 0,8"),
+        ("--decode 30:60 --warmup 0 --repeat 3 --rollout 2", "--decode 30:60 --repeat 3 --warmup 0 --rollout 2 --backend npu"),
+        ("--decode 30:60 --l2-cache --level level2", "--decode 30:60 --backend npu --level level2 --l2-cache"),
+        ("--decode 30:60 --contents cpu", "--decode 30:60 --backend npu --contents cpu"),
+        ("--decode 30:60 --backend torch", "--decode 30:60 --backend torch"),
+        ("--decode 30:60 --export-type db,text", "--decode 30:60 --backend npu --export-type text,db"),
+        ("--decode 30:60 --level level_none --markers", "--decode 30:60 --backend npu --level level_none --markers"),
+        (
+            "--decode 30:60 --module-ranges --module-pattern MLP$",
+            "--decode 30:60 --backend npu --module-ranges --module-pattern MLP$",
+        ),
+        ("--decode 30:60 --replicas 3,0", "--decode 30:60 --replicas 0,3 --backend npu"),
+        ("--stage graph-capture --replicas ALL", "--stage graph-capture --replicas all --backend npu"),
+        ("--decode 0:9 --at-load 1 --at-tail 1 --at-context 1", "--decode 0:9 --at-load 1 --at-tail 1 --at-context 1 --backend npu"),
+        ("--decode 30:60 --facts", "--decode 30:60 --backend npu"),
+        ("--mini-batch 0:1 --strategy veomni", "--mini-batch 0:1 --strategy veomni --backend npu"),
+        ("--mini-batch 0:1 --rollout 0", "--mini-batch 0:1 --backend npu"),
+        ("--mini-batch 0:", "--mini-batch 0: --backend npu"),
+        ("--stage update-policy --mini-batch 0:1", "--mini-batch 0:1 --backend npu"),
+        (
+            "--micro-batch 2:4 --stage compute-log-prob --role ref",
+            "--stage compute-log-prob --micro-batch 2:4 --role ref --backend npu",
+        ),
+        ("--stage graph-capture", "--stage graph-capture --backend npu"),
+        ("--stage graph-capture --ranks all", "--stage graph-capture --backend npu --ranks all"),
+    ],
+)  # fmt: skip
+def test_the_words_repeat_the_choice(typed: str, words: str) -> None:
+    assert config(typed).words == (*words.split(), "--save-path", "/tmp/traces")
+
+
+@pytest.mark.parametrize(
+    "words", ["--builtin --level level2", "--builtin --contents npu,cpu --no-mstx", "--builtin --analysis"]
+)
+def test_a_setting_that_was_named_is_printed_whatever_its_default_is(words: str) -> None:
+    whole = config(words)
+    assert whole.words == tuple(words.split())
+    assert (whole.save_path, whole.ranks) == ("", (0,))

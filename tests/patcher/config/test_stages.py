@@ -1,0 +1,76 @@
+"""What each kind of stage takes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from patcher.config import (
+    WHOLE,
+    BuiltinStage,
+    ProfileConfig,
+    RolloutStage,
+    TorchNpuProfiler,
+    TorchProfiler,
+    TrainingStage,
+    Window,
+)
+from patcher.errors import Problem
+from tests.choices import config
+
+
+@pytest.mark.parametrize(
+    ("words", "units"),
+    [
+        ("--decode 1:2 --markers", ("decode",)),
+        ("--mini-batch 1:2", ("mini-batch",)),
+        ("--mini-batch 1:2 --markers", ("micro-batch", "mini-batch")),
+        ("--micro-batch 1:2 --markers", ("micro-batch", "mini-batch")),
+    ],
+)
+def test_markers_show_every_loop_of_a_training_stage(words: str, units: tuple[str, ...]) -> None:
+    assert config(words).stage.marked == units
+
+
+@pytest.mark.parametrize("words", ["--stage graph-capture", "--builtin --level level2"])
+def test_a_stage_without_a_window(words: str) -> None:
+    whole = config(words)
+    assert whole.stage.window.unit == WHOLE
+    assert not [note for note in whole.notes if "warm-up" in note.text]
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        ("--stage graph-capture --rollout 1", "--rollout belongs to rollout stages, and --stage graph-capture"),
+        ("--stage graph-capture --warmup 0", "--warmup: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --markers", "--markers: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --module-ranges", "--module-ranges: graph-capture is recorded as a whole"),
+        ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),
+        ("--builtin", "nothing would change"),
+        ("--mini-batch 0:1 --rollout 1", "--rollout belongs to rollout stages, and --mini-batch"),
+        ("--decode 1:2 --training-steps 2", "--training-steps belongs to training stages, and --decode"),
+    ],
+)
+def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> None:
+    with pytest.raises(Problem, match=cause) as caught:
+        config(words)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: RolloutStage(name="rollout", window=Window("mini-batch", 0, 1)),
+        lambda: TrainingStage(name="update-policy", window=Window.whole()),
+        lambda: ProfileConfig(
+            stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(level="level1"), ranks=None
+        ),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(mstx=True)),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchProfiler()),
+    ],
+)
+def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match=r"is no unit of|are no settings"):
+        build()

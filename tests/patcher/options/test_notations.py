@@ -1,0 +1,35 @@
+"""What the value of an option may be, and what is refused with what it could be."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.errors import Kind, Problem
+from tests.choices import options
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "hint"),
+    [
+        ("--repeat 0", "--repeat 0: not a whole number from 1", "--repeat 2"),
+        ("--repeat x", "--repeat x: not a whole number", "--repeat 2"),
+        ("--rollout -1", "--rollout -1: not a whole number from 0", "--rollout 1"),
+        ("--warmup 1.5", "--warmup 1.5: not a whole number", "--warmup 1"),
+        (f"--rollout {10**40}", "--rollout 1000", "--rollout 1"),
+        (f"--ranks {'9' * 5000}", "(5000 characters): not a list of ranks", "--ranks 0,8"),
+        (f"--training-steps 1,{10**20}", "not a list of training steps", "--training-steps 2,5"),
+        ("--level level3", "--level level3 is not offered", "one of level_none, level0"),
+        ("--role boss", "--role boss is not offered", "one of actor, ref, critic, all"),
+        ("--backend cpu", "--backend cpu is not offered", "one of npu, torch"),
+        ("--strategy ''", "--strategy  is not offered", "--strategy NAME"),
+        ("--contents gpu", "gpu is not known", "of npu, cpu"),
+        ("--aic-metrics memory_access", "which torch_npu 2.1 does not have", "one of none"),
+    ],
+)
+def test_what_is_not_understood_is_said_with_what_is(words: str, cause: str, hint: str) -> None:
+    with pytest.raises(Problem) as caught:
+        options(f"--micro-batch 0:1 {words}")
+    assert caught.value.kind is Kind.USAGE
+    assert cause in caught.value.cause
+    assert hint in caught.value.hint
+    assert len(str(caught.value)) < 300
