@@ -46,24 +46,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 REST = ("engine", "matrix", "crash")
-"""The marks of what only `.ci/run`, and whoever names it, has the time for."""
+"""The marks of what only `.ci/run`, and whoever asks for it with ``-m`` or by a test's own name, has the time for."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Before the tests are imported, which ask for it.
-    settings.load_profile("rlpatch" if _selected(config) else "short")
+    settings.load_profile("rlpatch" if config.option.markexpr or _files_with_named_tests(config) else "short")
 
 
-def _selected(config: pytest.Config) -> bool:
-    return bool(config.args_source is pytest.Config.ArgsSource.ARGS or config.option.markexpr or config.option.keyword)
+def _files_with_named_tests(config: pytest.Config) -> set[Path]:
+    """The files of those arguments that name a test: ``FILE::test``."""
+    files = (arg.partition("::")[0] for arg in config.args if "::" in arg)
+    return {(config.invocation_params.dir / file).resolve() for file in files}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the rest out where nothing is selected: who names a file, a mark or a word gets all that it names."""
-    if not _selected(config):
-        left = [item for item in items if any(item.get_closest_marker(mark) for mark in REST)]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item not in set(left)]
+    """Leave the rest out, in named files and folders, too, unless ``-m`` or ``FILE::test`` asks for it."""
+    if config.option.markexpr:
+        return
+    named = _files_with_named_tests(config)
+    left = {item for item in items if item.path not in named and any(map(item.get_closest_marker, REST))}
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = [item for item in items if item not in left]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
+) -> None:
+    # Workers of pytest-xdist do not say what they leave out.
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not config.option.markexpr:
+        terminalreporter.write_line(
+            f"what is marked runs where it is asked for: -m '{' or '.join(REST)}', or FILE::test"
+        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
