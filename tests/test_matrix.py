@@ -35,7 +35,7 @@ def test_examples_follow_the_run(profile: str, expected: list[int]) -> None:
 
 SHORT, XDIST = ["short 10"], ("-p", "xdist", "-n", "1")
 LONG, OTHER = ["long"], ["long", "other"]
-RUNS = (
+RUNS: tuple[tuple[tuple[str, ...], list[str]], ...] = (
     (XDIST, SHORT),
     ((*XDIST, "tests/test_it.py"), SHORT),
     ((*XDIST, "tests/test_it.py::test_long", "tests/test_other.py"), LONG),
