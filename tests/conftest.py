@@ -73,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Look through the ten thousand tests for garbage never, rather than each time that a test makes some: a fifth of the CPU."""
+    """Keep the collected tests, ten thousand, away from the garbage collector, which spent a fifth of the run on them."""
     gc.disable()
     result = yield
     gc.freeze()
