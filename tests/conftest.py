@@ -47,12 +47,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 REST = ("engine", "matrix", "crash")
-"""The marks of what only `.ci/run`, and whoever asks for it with ``-m`` or by a test's own name, has the time for."""
+"""The marks of what only `.ci/run`, and whoever asks for it, has the time for."""
+LONG_OPTIONS = ("--all-releases", "--thorough", "--verl-scripts", "--mindspeed-rl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Before the tests are imported, which ask for it.
-    settings.load_profile("rlpatch" if config.option.markexpr or _files_with_named_tests(config) else "short")
+    settings.load_profile("rlpatch" if _asks_for_all(config) or _files_with_named_tests(config) else "short")
+
+
+def _asks_for_all(config: pytest.Config) -> bool:
+    return bool(config.option.markexpr) or any(map(config.getoption, LONG_OPTIONS))
 
 
 def _files_with_named_tests(config: pytest.Config) -> set[Path]:
@@ -62,8 +67,8 @@ def _files_with_named_tests(config: pytest.Config) -> set[Path]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the rest out, in named files and folders, too, unless ``-m`` or ``FILE::test`` asks for it."""
-    if config.option.markexpr:
+    """Leave the rest out, in named files and folders, too, unless ``-m``, ``FILE::test`` or an option asks for it."""
+    if _asks_for_all(config):
         return
     named = _files_with_named_tests(config)
     left = {item for item in items if item.path not in named and any(map(item.get_closest_marker, REST))}
@@ -85,7 +90,7 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, exitstatus: pytest.ExitCode, config: pytest.Config
 ) -> None:
     # Workers of pytest-xdist do not say what they leave out.
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not config.option.markexpr:
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not _asks_for_all(config):
         terminalreporter.write_line(
             f"what is marked runs where it is asked for: -m '{' or '.join(REST)}', or FILE::test"
         )

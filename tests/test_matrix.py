@@ -44,6 +44,7 @@ RUNS: tuple[tuple[tuple[str, ...], list[str]], ...] = (
     (("-k", "test"), SHORT),
     (("-k", "long"), []),
     (("-m", "matrix"), OTHER),
+    (("--thorough", "tests/test_other.py"), ["other"]),
     (("-m", "matrix or hypothesis"), [*OTHER, "short 100"]),
     (("tests/test_it.py::test_long", "tests/test_it.py::test_short"), [*LONG, "short 100"]),
 )
