@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the collected tests, ten thousand, away from the garbage collector, which spent a fifth of the run on them."""
+    """Keep the collected tests, some 9,000, away from the garbage collector, which spent a fifth of the run on them."""
     gc.disable()
     result = yield
     gc.freeze()
