@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ratios
-from tests.test_docs import DOCS, hooks_of_the_site
+from tests import site
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_later_run_of_a_version_replaces_its_ratios_and_keeps_the_others() -> 
 
 
 def test_the_page_shows_every_ratio_with_its_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hooks = hooks_of_the_site()
+    hooks = site.hooks()
     monkeypatch.setattr(hooks, "HISTORY", tmp_path / "history.json")
     rows = [["a <b> / c", 2.0, 1.3], ["d / e", 0.5, None]]
     history = ratios.added({}, "startup", "0.1.0", rows)
@@ -61,4 +61,4 @@ def test_the_page_shows_every_ratio_with_its_versions(tmp_path: Path, monkeypatc
 def test_the_history_is_of_benchmarks_that_are_there() -> None:
     history = json.loads(ratios.HISTORY.read_text())
     assert {f"{name}.py" for name in history} <= {path.name for path in ratios.HERE.glob("*.py")}
-    assert hooks_of_the_site().on_page_markdown((DOCS / "explanation/benchmarks.md").read_text()).count("<svg") > 1
+    assert site.hooks().on_page_markdown((site.DOCS / "explanation/benchmarks.md").read_text()).count("<svg") > 1

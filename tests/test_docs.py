@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import click
 import pytest
@@ -16,8 +14,9 @@ from fixtures.cache import REPOSITORY
 from patcher import cli
 from patcher.errors import Kind
 from patcher.report import Report
+from tests import site
+from tests.site import DOCS
 
-DOCS = REPOSITORY / "docs"
 PAGES = sorted([*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")])
 PAIRS = [page for page in PAGES if page.with_suffix(".zh.md").exists()]
 REFERENCE = DOCS / "reference"
@@ -66,17 +65,8 @@ def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
     assert "RLPATCH_WINDOW" in read
 
 
-def hooks_of_the_site() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hooks = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hooks)
-    return hooks
-
-
 def test_the_reference_of_commands_has_every_option() -> None:
-    hooks = hooks_of_the_site()
+    hooks = site.hooks()
     page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
     assert list(sections) == list(cli.COMMANDS)
@@ -102,7 +92,7 @@ def test_the_reference_of_commands_has_every_option() -> None:
     ],
 )
 def test_the_site_joins_the_lines_of_chinese_sentences(written: str, shown: str | None) -> None:
-    assert hooks_of_the_site().on_page_markdown(written) == (written if shown is None else shown)
+    assert site.hooks().on_page_markdown(written) == (written if shown is None else shown)
 
 
 @pytest.mark.matrix

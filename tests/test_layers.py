@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from fixtures.cache import REPOSITORY
+from tests.imports import MODULES, Import, imports_in, imports_of, our_modules
 
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.__main__", "patches.survey.__main__"),
@@ -31,11 +29,6 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 # Neither is a room that others are built on: a list of names that are declared, and the number of the version.
 OPEN = {"patches.projects", "patcher"}
-MODULES = {
-    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
-    for package in ("patcher", "patches")
-    for path in (REPOSITORY / package).rglob("*.py")
-}
 
 
 def place(module: str) -> tuple[int, str]:
@@ -44,48 +37,14 @@ def place(module: str) -> tuple[int, str]:
     return max(fitting, key=lambda found: len(found[1]))
 
 
-class Import(NamedTuple):
-    """What is imported, ours or not; ``late`` where a function does it when it is called, ``types`` for types alone."""
-
-    name: str
-    late: bool
-    types: bool
-
-
-def statements(node: ast.AST, late: bool = False, types: bool = False) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            yield from (Import(alias.name, late, types) for alias in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            yield from (Import(f"{child.module}.{alias.name}", late, types) for alias in child.names)
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
-            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            only = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-            yield from statements(child, late or inside, types or only)
-
-
-@cache
-def everything(path: Path) -> tuple[Import, ...]:
-    """All imports of a file."""
-    return tuple(statements(ast.parse(path.read_bytes())))
-
-
-def ours(names: Iterable[Import]) -> Iterator[str]:
-    """The modules of ours that are imported, or of which something is."""
-    for name, _, _ in names:
-        found = name if name in MODULES else name.rpartition(".")[0]
-        if found in MODULES:
-            yield found
-
-
 def imports(path: Path) -> Iterator[str]:
     """Every module of ours that a file imports, at its head, within a function or for types."""
-    return ours(everything(path))
+    return our_modules(imports_of(path))
 
 
 def circles(modules: Mapping[str, Iterable[Import]]) -> set[tuple[str, str]]:
     """Imports in functions whose module leads back to the one that imports it: at the head they would be a circle."""
-    direct = {module: set(ours(one for one in found if not one.types)) for module, found in modules.items()}
+    direct = {module: set(our_modules(one for one in found if not one.types)) for module, found in modules.items()}
 
     def leads_to(module: str, other: str) -> bool:
         seen, ahead = set[str](), [module]
@@ -94,7 +53,9 @@ def circles(modules: Mapping[str, Iterable[Import]]) -> set[tuple[str, str]]:
             ahead += direct.get(one, set()) - seen
         return other in seen
 
-    late = {(module, name) for module, found in modules.items() for name in ours(one for one in found if one.late)}
+    late = {
+        (module, name) for module, found in modules.items() for name in our_modules(one for one in found if one.late)
+    }
     return {(module, name) for module, name in late if leads_to(name, module)}
 
 
@@ -117,7 +78,7 @@ def test_an_import_that_runs_back_up_is_found(tmp_path: Path) -> None:
 
 
 def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> None:
-    assert circles({module: everything(path) for module, path in MODULES.items()}) == set()
+    assert circles({module: imports_of(path) for module, path in MODULES.items()}) == set()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +92,7 @@ def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> No
 )  # fmt: skip
 def test_a_circle_is_found_that_a_function_hides(back: str, found: set[tuple[str, str]]) -> None:
     texts = {"patcher.lines": "def f():\n    from patcher.store import folder\n", "patcher.store.folder": back}
-    assert circles({module: tuple(statements(ast.parse(text))) for module, text in texts.items()}) == found
+    assert circles({module: tuple(imports_in(ast.parse(text))) for module, text in texts.items()}) == found
 
 
 OUTSIDE = {module: path for module, path in MODULES.items() if not module.startswith("patcher.launches")}
@@ -148,7 +109,7 @@ def test_what_a_room_knows_nothing_of(room: str) -> None:
     found = [
         (module, name)
         for module, path in MODULES.items()
-        for name, _, _ in everything(path)
+        for name, _, _ in imports_of(path)
         if f"{module}.".startswith(f"{room}.")
         and f"{name}.".startswith(tuple(f"{one}." for one in KNOWS_NOTHING_OF[room]))
     ]

@@ -1,4 +1,4 @@
-"""What the short run sees: a few cases of a list, a few examples, and nothing that is marked; whoever names it sees all."""
+"""What the short run sees: a few cases of a list, a few examples, and nothing marked; -m and names of tests see all."""
 
 from __future__ import annotations
 
@@ -33,19 +33,25 @@ def test_examples_follow_the_run(profile: str, expected: list[int]) -> None:
         settings.load_profile(before)
 
 
-SHORT, ALL, XDIST = ["short 10"], ["long", "short 100"], ("-p", "xdist", "-n", "1")
-RUNS = (
+SHORT, XDIST = ["short 10"], ("-p", "xdist", "-n", "1")
+LONG, OTHER = ["long"], ["long", "other"]
+RUNS: tuple[tuple[tuple[str, ...], list[str]], ...] = (
     (XDIST, SHORT),
-    (("-k", "test"), ALL),
+    ((*XDIST, "tests/test_it.py"), SHORT),
+    ((*XDIST, "tests/test_it.py::test_long", "tests/test_other.py"), LONG),
     ((), SHORT),
-    (("-m", "matrix or hypothesis"), ALL),
-    (("tests/test_it.py",), ALL),
-    ((*XDIST, "tests/test_it.py"), ALL),
+    (("tests",), SHORT),
+    (("-k", "test"), SHORT),
+    (("-k", "long"), []),
+    (("-m", "matrix"), OTHER),
+    (("--thorough", "tests/test_other.py"), ["other"]),
+    (("-m", "matrix or hypothesis"), [*OTHER, "short 100"]),
+    (("tests/test_it.py::test_long", "tests/test_it.py::test_short"), [*LONG, "short 100"]),
 )
 
 
-@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[:2]))
-def test_who_names_nothing_gets_the_short_run(
+@pytest.mark.parametrize(("words", "seen"), thinned_rows(RUNS, RUNS[1:3]))
+def test_what_is_marked_runs_where_a_mark_or_a_test_is_named(
     pytester: pytest.Pytester, words: tuple[str, ...], seen: list[str]
 ) -> None:
     root = Path(__file__).parents[1]
@@ -73,6 +79,10 @@ def test_short(number):
     Path(f"seen.short {settings().max_examples}").touch()
 """
     )
+    (pytester.path / "tests" / "test_other.py").write_text(
+        "from tests.matrix import MATRIX\n\n@MATRIX\ndef test_other():\n    open('seen.other', 'w')\n"
+    )
     done = pytester.runpytest_subprocess(*words)
-    assert done.ret == 0
+    assert done.ret == (0 if seen else pytest.ExitCode.NO_TESTS_COLLECTED)
+    assert ("-m 'engine or matrix or crash'" in done.stdout.str()) == (not seen)
     assert sorted(path.suffix[1:] for path in pytester.path.glob("seen.*")) == seen

@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from patcher.rendering import render
 from patches.projects import upstreams
 from tests.choices import config as recorded
 from tests.choices import typed
+from tests.interpreters import interpreter
 from tests.matrix import MATRIX, thinned
 
 NEWEST = thinned(releases.TORCH_NPU, releases.TORCH_NPU[-1:])
@@ -203,24 +203,12 @@ def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     lines = [(site.method, line.format(units="units")) for site in recipe.sites for line in site.lines]
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
-    old = python_3_8()
-    if not old:
-        pytest.skip("its grammar is that of 3.8; no python3.8 is on PATH to compile it as well")
+    old = interpreter("3.8")
     (tmp_path / "code.py").write_text(f"{code}\n{calls}\n")
     done = subprocess.run(
         [old, "-W", "error", "-m", "py_compile", "code.py"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-
-
-@functools.cache
-def python_3_8() -> str:
-    """A Python 3.8 if there is one; the shim of a version manager may stand for none."""
-    found = shutil.which("python3.8")
-    works = found and subprocess.run(
-        [found, "-c", "import sys; assert sys.version_info[:2] == (3, 8)"], capture_output=True
-    )
-    return found if found and works and works.returncode == 0 else ""
 
 
 @pytest.mark.parametrize(("recipe", "backend"), CASES)

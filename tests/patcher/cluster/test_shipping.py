@@ -15,8 +15,8 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.cluster import actor
 from patcher.cluster.shipping import archive
+from tests.imports import MODULES, imports_of, our_modules
 from tests.patcher.cli.conftest import WORKER, release
-from tests.test_layers import MODULES, everything, ours
 
 NODE = """
 import json, pickle, sys
@@ -93,5 +93,5 @@ def test_all_that_a_node_may_import_is_in_the_archive(packed: bytes) -> None:
     seen = set[str]()
     while ahead:
         seen.add(module := ahead.pop())
-        ahead += {*ours(one for one in everything(MODULES[module]) if not one.types)} - seen
+        ahead += {*our_modules(one for one in imports_of(MODULES[module]) if not one.types)} - seen
     assert seen - sent == set()

@@ -24,6 +24,7 @@ from tests.patcher.store.tree import picture
 
 TARGET = ("vllm-ascend==0.11.0rc1", "--decode", "30:60", "--path", "site")
 SHOW = "import vllm_ascend.worker.worker_v1 as w; print(any('rlpatch' in name for name in vars(w.NPUWorker)))"
+PATH = f"{Path(sys.executable).parent}:/usr/bin:/bin"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -66,7 +67,7 @@ def lent(site: Path, scratch: Path, tmp_path: Path) -> Run:
 
 
 def environ(site: Path, scratch: Path, **variables: str) -> dict[str, str]:
-    path = {"PYTHONPATH": f"{REPOSITORY}:{site}", "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+    path = {"PYTHONPATH": f"{REPOSITORY}:{site}", "PATH": PATH}
     return {"TMPDIR": str(scratch), **path, **variables}
 
 
@@ -96,10 +97,10 @@ def test_the_bytes_are_those_that_apply_writes(lent: Run, run, site: Path, tmp_p
     assert (tmp_path / "seen").read_bytes() == (site / WORKER).read_bytes()
 
 
-def test_a_dry_run_starts_nothing(lent: Run) -> None:
-    done = lent(*TARGET, "-n", "--", "python", "-c", SHOW)
+def test_a_dry_run_starts_nothing(run, site: Path) -> None:
+    done = run("run", *TARGET, "-n", "--", "touch", "started")
     assert f"would patch {WORKER}" in done.stdout
-    assert "True" not in done.stdout
+    assert not Path("started").exists()
 
 
 def test_json_stands_beside_the_commands_output(lent: Run, site: Path) -> None:
@@ -134,22 +135,40 @@ def test_the_code_and_the_signal_are_the_commands(lent: Run, command: str, code:
     lent(*TARGET, "--", "sh", "-c", command, code=code)
 
 
-ERRORS = {
+REFUSED = {
     "no command": ((), 2, "the command to run stands behind `--`"),
     "an empty command": (("--",), 2, "the command to run stands behind `--`"),
     "no separator": (("bash", "run.sh"), 2, "rlpatch run vllm-ascend==0.11.0rc1 --decode 30:60 --path site -- bash run.sh"),
-    "not there": (("--", "none", "x"), 127, "no such command: there is no none"),
-    "not executable": (("--", "./site"), 126, "./site cannot be executed"),
     "no window of it": (("--mini-batch", "0:1", "--", "true"), 2, "no target counts it"),
-    "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
-    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; what starts there is not patched"),
-    "required, and lost": (("--require", "--", "python", "-I", "-c", "pass"), 5, "leave -I out"),
+    "required, and lost": (("--require", "--", "python", "-I", "-c", "open('started', 'w')"), 5, "leave -I out"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_starts_nothing(name: str, run, site: Path) -> None:
+    words, code, said = REFUSED[name]
+    before = picture(site)
+    assert said in run("run", *TARGET, *words, code=code, PATH=PATH).stderr
+    assert not Path("started").exists()
+    assert picture(site) == before
+
+
+def test_a_version_that_is_not_there_starts_nothing(run, site: Path) -> None:
+    assert "version mismatch" in run("run", "vllm-ascend==0.12.0", *TARGET[1:], "--", "touch", "started", code=3).stderr
+    assert not Path("started").exists()
+
+
+SAID_BEFORE = {
+    "not there": (("--", "none", "x"), 127, "no such command: there is no none"),
+    "not executable": (("--", "./site"), 126, "./site cannot be executed"),
+    "another profiler": (("--", "env", "VLLM_TORCH_PROFILER_DIR=/x", "python", "bench.py", "--profile"), 0, "armed"),
+    "lost": (("--", "python", "-I", "-c", "pass"), 0, "Python with -I ignores PYTHONPATH; what starts there is not patched"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAID_BEFORE)
 def test_what_is_said_before_the_command_starts(name: str, lent: Run, tmp_path: Path) -> None:
-    words, code, said = ERRORS[name]
+    words, code, said = SAID_BEFORE[name]
     (tmp_path / "bench.py").write_text("")
     assert said in lent(*TARGET, *words, code=code).stderr
 
@@ -229,7 +248,7 @@ def test_a_submitted_job_is_told_its_option(lent: Run, tmp_path: Path) -> None:
     (tmp_path / "ray").write_text('#!/bin/sh\necho "$@"\n')
     (tmp_path / "ray").chmod(0o755)
     (tmp_path / "run.sh").write_text("ray job submit -- python3 train.py\n")
-    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    path = f"{tmp_path}:{PATH}"
     said = lent(*TARGET, "--", "bash", "run.sh", PATH=path).stderr
     option = '${RLPATCH_RUN:+--runtime-env-json "{\\"py_modules\\": [\\"$RLPATCH_RUN\\"]}"}'
     assert f"in run.sh:1: add {option}\n" in said
