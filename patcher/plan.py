@@ -151,7 +151,7 @@ def _edit(
 
 
 class _Fitting(NamedTuple):
-    """A place whose structure is as its recipe says, the change there, and what is to be said of it."""
+    """A place whose structure is as its recipe says, the change there, and the notes on it."""
 
     place: Place
     change: Change
@@ -319,7 +319,7 @@ def _unfit(
 
 
 def _no_place(target: Target, config: ProfileConfig[Stage], lone: Sequence[Note]) -> Problem:
-    """That a published release has nothing of what is asked for."""
+    """That a published release has no place for the request."""
     stage = config.stage
     narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
     window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
@@ -369,11 +369,11 @@ def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
     from packaging.version import InvalidVersion, Version
 
     try:
-        given = Version(version)
+        wanted = Version(version)
     except InvalidVersion:
         return upstream.releases
-    before = [release for release in upstream.releases if Version(release) <= given]
-    after = [release for release in upstream.releases if Version(release) >= given]
+    before = [release for release in upstream.releases if Version(release) <= wanted]
+    after = [release for release in upstream.releases if Version(release) >= wanted]
     return tuple(dict.fromkeys((*before[-1:], *after[:1])))
 
 

@@ -131,7 +131,7 @@ class Report:
 
         ``color`` None means: on a terminal only, and not with NO_COLOR. Where the output cannot be written, what was
         done stays done, so the code is that of the work; if there was none but to print, it is that of a failure.
-        Nobody has to be told of a pipe that was closed by its reader.
+        A pipe that its reader has closed is no failure.
         """
         color, verbose = _color(color), verbose or self.tells_all
         with _writing(sys.stderr):

@@ -143,7 +143,7 @@ class Command(click.Command):
                     formatter.write("".join(_lines(rows, formatter.width - formatter.current_indent)))
 
     def _separated(self, typed: Sequence[str]) -> Problem | None:
-        """What is said of a command line in which ``--`` is missing before the command of the run."""
+        """A problem for a command line in which ``--`` is missing before the command of the run."""
         if "--" in typed or all(group.name != "launch" for group in self.groups):
             return None
         places = list(self._positions(typed))
@@ -187,7 +187,7 @@ def reported(
 ) -> Iterator[None]:
     """End the process with a report of ours for what click, or a type of ours, says of a wrong command line.
 
-    ``instead`` gives what is said in its place, if it knows better.
+    ``instead`` gives the problem to show in its place, if it has one.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""``list`` and ``explain``: what the recipes know, told from the recipes."""
+"""``list`` and ``explain``: what the recipes know."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def plan_targets(
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
-    """The problems of planning, those of what was asked for and fits no target among them."""
+    """The problems of planning, those of requested stages and windows that fit no target among them."""
     step = StepResult(problems=planned.problems or unused(request, planned.values))
     if step.problems and len(words) > 1:
         step += StepResult.noted([Note("nothing was written, because not every target can be patched")])
@@ -114,7 +114,7 @@ def failures(planned: Attempted[Planned], words: Sequence[str], request: Profile
 
 
 def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
-    """What was asked for and fits no target; in a command of several targets each takes only what it knows."""
+    """Requested stages and windows that fit no target; of several targets each takes only what it knows."""
     known = [(one.upstream, one.plan.config.stage) for one in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in known]:

@@ -132,7 +132,7 @@ def _alone(launch: LaunchOptions, _show: Show) -> int:
 def _with_hook(
     plans: Sequence[Plan], launch: LaunchOptions, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
-    """What runs the command in a folder that is made now, so that a failure to do so is told with the rest."""
+    """What runs the command with the hook; its folder is made now, so that a failure is in the report."""
     folders.sweep()
     folder = folders.RunFolder([plan.edit for plan in plans], require=require)
 

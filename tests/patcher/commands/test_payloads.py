@@ -1,0 +1,40 @@
+"""What `--json` has of each command is what its reference says."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from fixtures.cache import REPOSITORY
+from patcher.commands import applying, bundling, demonstrating, describing, knowledge, reverting, running
+from patcher.report import OMIT_NONE
+from patcher.targets import applied
+
+PAYLOADS = {
+    "`apply`": applying.Applied,
+    "… each target": describing.PlanPayload,
+    "… each of its files": describing.FilePayload,
+    "… `replaces`": describing.ReplacedPayload,
+    "`revert`": reverting.Reverted,
+    "… each file": applied.RevertedFile,
+    "`status`": applied.PatchPayload,
+    "`diff`": applied.Diff,
+    "`run`": running.RunPlan,
+    "`bundle`": bundling.Bundled,
+    "`list`": knowledge.KnownStructure,
+    "`explain`": knowledge.Explanation,
+    "`demo`": demonstrating.Demonstration,
+}
+"""Row of the reference → its dataclass; a row of `status` or `list` says first where its entries stand."""
+
+
+@pytest.mark.parametrize("row", PAYLOADS)
+def test_the_reference_names_the_fields_and_which_may_be_left_out(row: str) -> None:
+    text = (REPOSITORY / "docs" / "reference" / "json.md").read_text()
+    (cell,) = re.findall(rf"^\| {re.escape(row)} \| (.*) \|$", text, re.MULTILINE)
+    cell = re.sub(r"^`(patches|targets)`: |; at its end .*| as `apply` has them|\(.*?\)", "", cell)
+    named = {name: bracket == "[" for bracket, name in re.findall(r"(\[?)`(\w+)`", cell)}
+    fields = dataclasses.fields(PAYLOADS[row])
+    assert named == {field.name: field.metadata == OMIT_NONE for field in fields}
