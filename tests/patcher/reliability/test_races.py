@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import faults
-from patcher import plan
+from patcher import edits
 from tests.matrix import CRASH, thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture
@@ -50,7 +50,7 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
     site = package.install(tmp_path / "site")
     original = Picture(site)
     assert package.rlpatch(site, *APPLY).exit_code == 0
-    real = plan.revert
+    real = edits.revert
 
     def overtaken(root, read, records, patches):
         monkeypatch.undo()
@@ -65,7 +65,7 @@ def test_a_file_that_was_pristine_for_a_moment_is_not_forgotten(
 
         return real(root, between, records, patches)
 
-    monkeypatch.setattr(plan, "revert", overtaken)
+    monkeypatch.setattr(edits, "revert", overtaken)
     said = package.rlpatch(site, "revert")
     assert (said.exit_code, "a moment ago" in said.stderr) == (4, True)
     assert package.rlpatch(site, "revert").exit_code == 0
