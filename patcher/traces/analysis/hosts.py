@@ -7,7 +7,7 @@ hand them over piece by piece, so of an operator only the sums of its name are k
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import itemgetter, sub
 from typing import TypeVar
@@ -36,8 +36,11 @@ class HostSums:
     ) -> None:
         texts = found.names.texts
         self.texts = texts
-        self.counted = CountedStretches(segments, set(chosen))
         self.phases = {at: [0] * len(PHASES) for at in chosen}
+        # Whether the host counts, and until when, from the beginning of time to its end.
+        self.counted = [(False, segments[0].begin if segments else _NEVER + 1)]
+        self.counted += [(at in self.phases, segment.end) for at, segment in enumerate(segments)]
+        self.counted.append((False, _NEVER + 1))
         self.own: Sums = {}
         self.whole: Sums = {}
         main = {thread for thread, _ in found.marks}
@@ -96,18 +99,6 @@ class HostSums:
                 if all(name != other for _, other in stack):
                     row[3] += end - begin
             stack.append((end, name))
-
-
-class CountedStretches:
-    """The host as stretches that count or do not: whether, and until when, from the beginning of time to its end."""
-
-    def __init__(self, segments: Sequence[Segment], chosen: Set[int]) -> None:
-        self.stretches = [(False, segments[0].begin if segments else _NEVER + 1)]
-        self.stretches += [(at in chosen, segment.end) for at, segment in enumerate(segments)]
-        self.stretches.append((False, _NEVER + 1))
-
-    def __iter__(self) -> Iterator[tuple[bool, int]]:
-        return iter(self.stretches)
 
 
 class OperatorWalk:

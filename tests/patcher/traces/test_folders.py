@@ -25,6 +25,7 @@ from patcher.traces.formats import chrome, database
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import UnitWindow
 from tests.patcher.traces.conftest import RECORDING
+from tests.patcher.traces.recorded import steps
 from tests.patcher.workers.maker import ended
 
 NPU = "host_dp0_rank{}_77_77_2026112204174{}276_ascend_pt"
@@ -656,3 +657,15 @@ def test_nothing_is_left_beside_a_database_that_is_only_read(tmp_path: Path, log
         assert found.execute("SELECT id FROM STEP_TIME").fetchall() == [("30",)]
         assert {path.name for path in output.iterdir()} == before
     writer.close()
+
+
+@pytest.mark.parametrize("name", ["renamed", ".hidden/rank0"])
+def test_traces_and_report_walk_alike(tmp_path: Path, name: str) -> None:
+    """A folder of torch_npu is one trace whatever it is called, and nothing inside it is another."""
+    rank = steps(2).text(tmp_path / name)
+    view = rank / OUTPUT / "trace_view.json"
+    loose = steps(2).torch(tmp_path / "deep" / "w_1.1.pt.trace.json")
+    (tmp_path / "deep" / "noise.json").write_text("{}")
+    assert folders.readable(tmp_path) == sorted((loose, view), key=lambda path: path if path == loose else rank)
+    found = {trace.path: trace.form for group in folders.trace_groups(tmp_path) for trace in group.traces}
+    assert found == {loose: "torch", rank: "npu"}
