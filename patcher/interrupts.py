@@ -7,12 +7,12 @@ import signal
 import threading
 from collections.abc import Iterator
 
-_asked = False
+_pressed = False
 
 
 def _remember(_number: int, _frame: object) -> None:
-    global _asked
-    _asked = True
+    global _pressed
+    _pressed = True
 
 
 @contextlib.contextmanager
@@ -21,7 +21,7 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
 
     With ``terminated`` SIGTERM is meanwhile taken for Ctrl-C.
     """
-    global _asked
+    global _pressed
     ours = threading.current_thread() is threading.main_thread()  # no other one gets signals
     found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)[: 2 if terminated else 1]}
     before = {number: how for number, how in found.items() if how not in (_remember, signal.SIG_IGN, None)}
@@ -30,7 +30,7 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
         return
     outermost = _remember not in found.values()
     if outermost:
-        _asked = False
+        _pressed = False
     for number in before:
         signal.signal(number, _remember)
     try:
@@ -45,9 +45,9 @@ def deferred(*, terminated: bool = False) -> Iterator[None]:
 
 def look() -> None:
     """Raise KeyboardInterrupt if Ctrl-C was pressed meanwhile: here everything can still go back."""
-    global _asked
-    if _asked:
-        _asked = False
+    global _pressed
+    if _pressed:
+        _pressed = False
         raise KeyboardInterrupt
 
 

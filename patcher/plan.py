@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import __version__, markers
+from patcher import __version__, edits, markers
 from patcher.change import SHARED, Change, Edit, PatchId, Record
 from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
 from patcher.errors import Kind, Problem
@@ -50,11 +50,6 @@ class Plan(NamedTuple):
         """The changes of files that lose the lines of the capture before; what else is behind the places stays."""
         return tuple(change for change in self.edit.changes[len(self.places) :] if change.before != change.after)
 
-    @property
-    def profiler(self) -> str:
-        """The framework's own profiler, if that is set up instead of one of ours."""
-        return next((place.recipe.profiler for place in self.places), "")
-
 
 class Place(NamedTuple):
     """Where a recipe applies: the structure and the release, if that is a published one, and the file.
@@ -88,23 +83,20 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     fitting, failures = _tried(places, target, config, patch)
     done = _not_alone(fitting)
     lone = _lone(upstream, fitting, done)
-    fits = {one.place.recipe.name for one in fitting}
-    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
-    if lacking or all(config.stage.window.unit not in one.place.recipe.windows for one in done):
-        problems = [problem for _, problem in failures]
-        problems += [_no_file(target, recipe) for recipe in lacking if fitting and not failures]
-        raise _no_fit(target, config, recipes, problems, lone) if problems else _no_place(target, config, lone)
+    if problem := _unfit(target, config, recipes, fitting, failures, lone):
+        raise problem
+    before = next((record for record in records if record.patch == patch), None)
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
     left_out = (*lone, *_unlike(upstream, target, done, failures), *_left_out(upstream, target, config))
     return Plan(
         target,
         patch,
         config,
-        _edit(target, patch, config, done, records),
+        _edit(target, patch, config, done, before),
         tuple(one.place for one in done),
         (*target.notes, *_neighbours(upstream, target), *config.notes, *notes, *left_out),
         (*warnings, *(warning for one in done for warning in one.warnings)),
-        _replaced(target, patch, config, records),
+        before if before and (before.options, before.version) != (config.words, target.version) else None,
     )
 
 
@@ -140,30 +132,22 @@ def profiler(upstream: Upstream, config: ProfileConfig[Stage]) -> str:
     return next((recipe.profiler for recipe in recipes_of(upstream, config.stage.name)), "")
 
 
-def _before(patch: PatchId, records: Sequence[Record]) -> Record | None:
-    return next((record for record in records if record.patch == patch), None)
-
-
-def _replaced(target: Target, patch: PatchId, config: ProfileConfig[Stage], records: Sequence[Record]) -> Record | None:
-    """The record of the same patch, if it is of another choice or of another release."""
-    before = _before(patch, records)
-    return before if before and (before.options, before.version) != (config.words, target.version) else None
-
-
 def _edit(
-    target: Target, patch: PatchId, config: ProfileConfig[Stage], done: Sequence[_Fitting], records: Sequence[Record]
+    target: Target, patch: PatchId, config: ProfileConfig[Stage], done: Sequence[_Fitting], before: Record | None
 ) -> Edit:
+    """The changes, with those that take the lines of ``before`` out of files that are not needed any more."""
     changes = tuple(one.change for one in done)
     files = tuple(one.place.file for one in done if one.place.marked)
     record = Record(patch, target.version, config.words, files, _now(), __version__)
-    same = any(
-        (r.patch, r.version, r.options, r.files) == (patch, target.version, config.words, files) for r in records
-    )
-    unchanged = same and all(change.before == change.after for change in changes)
-    before = _before(patch, records)
-    earlier = set(before.files if before else ())
-    gone = _elsewhere(target, patch, earlier.difference(one.place.file for one in done))
-    return Edit(target.root, (*changes, *gone), () if unchanged or not files else (record,), () if files else (patch,))
+    same = before is not None and before[:4] == record[:4] and all(one.before == one.after for one in changes)
+    needed = {one.place.file for one in done}
+    left = [before._replace(files=tuple(sorted({*before.files} - needed)))] if before else []
+
+    def read(path: PurePosixPath) -> bytes | None:
+        return target.read(path) if target.exists(path) else None
+
+    gone = edits.revert(target.root, read, left, [patch]).changes
+    return Edit(target.root, (*changes, *gone), () if same or not files else (record,), () if files else (patch,))
 
 
 class _Fitting(NamedTuple):
@@ -316,6 +300,24 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
     return [Place(by_name[n], None, f) for n, f in files if target.exists(PurePosixPath(f))], [warning]
 
 
+def _unfit(
+    target: Target,
+    config: ProfileConfig[Stage],
+    recipes: Sequence[Recipe],
+    fitting: Sequence[_Fitting],
+    failures: Sequence[Failure],
+    lone: Sequence[Note],
+) -> Problem | None:
+    """Why nothing would be recorded, or only a part of what belongs together; None if nothing stands in the way."""
+    fits = {one.place.recipe.name for one in fitting}
+    lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
+    units = {unit for one in _not_alone(fitting) for unit in one.place.recipe.windows}
+    if config.stage.window.unit in units and not lacking:
+        return None
+    problems = [problem for _, problem in failures] or [_no_file(target, recipe) for recipe in lacking if fitting]
+    return _no_fit(target, config, recipes, problems, lone) if problems else _no_place(target, config, lone)
+
+
 def _no_place(target: Target, config: ProfileConfig[Stage], lone: Sequence[Note]) -> Problem:
     """That a published release has nothing of what is asked for."""
     stage = config.stage
@@ -360,20 +362,6 @@ def _cut(text: str) -> str:
 def _no_file(target: Target, recipe: Recipe) -> Problem:
     files = dict.fromkeys(structure.file for structure in recipe.structures)
     return Problem(Kind.STRUCTURE, f"the {recipe.name} is in none of {', '.join(files)}", str(target.root))
-
-
-def _elsewhere(target: Target, patch: PatchId, files: Iterable[str]) -> list[Change]:
-    """What takes ``patch`` out of files that an earlier capture needed and this one does not.
-
-    A file without a line of it is in it, too, as one that stays: somebody may patch it before the commit.
-    """
-    changes = []
-    for path in map(PurePosixPath, sorted(files)):
-        if target.exists(path):
-            where, before = str(target.root / path), target.read(path)
-            after = markers.strip(before, [patch], where=where)
-            changes.append(Change(path, before, after, markers.strip(before, where=where)))
-    return changes
 
 
 def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:

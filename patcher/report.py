@@ -139,9 +139,7 @@ class Report:
         with _writing(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
-            lines = () if self.raw is not None else self.lines
-            hidden = any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
-            if hidden and not (quiet or verbose or as_json):
+            if self._has_details and not (quiet or verbose or as_json):
                 _say("details: -v", sys.stderr, color)
         if not failed or isinstance(failed[0], BrokenPipeError):
             return self.exit_code
@@ -152,6 +150,11 @@ class Report:
             problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
+
+    @property
+    def _has_details(self) -> bool:
+        lines = () if self.raw is not None else self.lines
+        return any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
 
     def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
         for note in [] if quiet else [note.fitted for note in self.notes]:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
-def releases(data: dict[str, Any], width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, from the data of its report.
+def releases(listing: Any, width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.knowledge.Listing`.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
     rows = []
-    for row in data["targets"]:
-        first, last = row["releases"][0], row["releases"][-1]
-        span = first if first == last else f"{first} … {last} ({len(row['releases'])})"
-        recipe = f"{row['recipe']} {row['structure']}".rstrip()
-        rows.append((row["target"], row["stage"], recipe, row["file"], span, " ".join(row["windows"])))
+    for row in listing.targets:
+        first, last = row.releases[0], row.releases[-1]
+        span = first if first == last else f"{first} … {last} ({len(row.releases)})"
+        recipe = f"{row.recipe} {row.structure}".rstrip()
+        rows.append((row.target, row.stage, recipe, row.file, span, " ".join(row.windows)))
     return _drawn(("target", "stage", "recipe", "file", "releases", "windows"), rows, width)
 
 
@@ -42,24 +42,33 @@ def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
     rows = []
     for number, row in enumerate(found, 1):
         rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
-        unit = row.number if row.live is None else row.live
-        counted = "" if unit is None else str(unit)
-        asked = row.window if row.outcome != "done" or row.state == "saved" else ""  # what was asked before
-        window = f"{counted} of {asked}" if counted and asked else counted or asked
         step = "" if row.step is None else f"step {row.step}"
         turn = "" if row.rollout is None else str(row.rollout)
-        sizes = [trace.size for trace in row.traces if trace.size is not None]
-        trace = f"{len(sizes)}: " if len(sizes) > 1 else ""
-        trace += _bytes(sum(sizes)) if sizes else "moved" if row.traces else ""
         rows.append(
             (
                 str(number), " ".join(filter(None, (row.target, row.release))),
                 " ".join(filter(None, (row.stage, row.role, step, turn))), row.host, rank, row.state,
-                window, row.life, trace,
+                _window(row), row.life, _traces(row.traces),
             )
         )  # fmt: skip
     heads = ("", "target", "stage", "host", "rank", "state", "unit", "seen", "trace")
     return _drawn(heads, rows, width)
+
+
+def _window(row: Any) -> str:
+    """The unit that a worker is at, and the window that it records."""
+    unit = row.number if row.live is None else row.live
+    counted = "" if unit is None else str(unit)
+    # With a new request on its way the window is that of the one before.
+    window = row.window if row.outcome != "done" or row.state == "saved" else ""
+    return f"{counted} of {window}" if counted and window else counted or window
+
+
+def _traces(traces: Sequence[Any]) -> str:
+    """How many traces there are, and their size."""
+    sizes = [trace.size for trace in traces if trace.size is not None]
+    many = f"{len(sizes)}: " if len(sizes) > 1 else ""
+    return f"{many}{_bytes(sum(sizes))}" if sizes else "moved" if traces else ""
 
 
 def nodes(data: dict[str, Any]) -> list[str]:

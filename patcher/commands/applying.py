@@ -74,9 +74,9 @@ def _applied(
     verbs = describing.WOULD if dry_run else describing.DONE
     shown: list[Search] = []
     for one in plans:
-        head = () if one.search in shown else on(one.search)
+        step += StepResult(() if one.search in shown else on(one.search))
+        step += describing.described(one.upstream, one.plan, verbs)
         shown.append(one.search)
-        step += StepResult((*head, *describing.lines(one.upstream, one.plan, verbs))) + describing.notes(one.plan)
     payloads = tuple(describing.payload(one.plan, one.search.nodes) for one in plans)
     if dry_run:
         return Report("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=Applied(dry_run, payloads))

@@ -55,12 +55,11 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Reque
     projects = dict.fromkeys(one.plan.target.project for one in found)
     content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
     archive.write(output, content)
-    step += sum((describing.notes(one.plan) for one in found), StepResult())
+    step += sum((describing.described(one.upstream, one.plan, describing.LENT) for one in found), StepResult())
     if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
         step += StepResult.noted([_SAVE_PATH])
     releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
     lines = (
-        *(line for one in found for line in describing.lines(one.upstream, one.plan, describing.LENT)),
         f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
         f"next: on each machine python3 {output.name} apply; --help says what else it can",
     )
@@ -142,5 +141,5 @@ def _bundled(plan: Plan) -> bundles.BundledPlan:
     changes = [change for change in plan.edit.changes if change.before != change.after]
     files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
     summary = plan.places[0].recipe.probe.summary(plan.config)
-    save_path = "" if plan.profiler else plan.config.save_path
+    save_path = plan.config.save_path
     return bundles.BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

@@ -4,63 +4,79 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import OMIT_NONE, Report, StepResult
 from patches.survey.download import download
 
 COPY = "site"
 _LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never patched
 
 
+@dataclass(frozen=True)
+class Step:
+    """A command of the demo."""
+
+    command: str
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """The result of ``demo``; ``hashes`` are those of the tree before, patched and after."""
+
+    steps: tuple[Step, ...]
+    release: str
+    hashes: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
+
+
 def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> Report:
     """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
 
-    The data has every command with its output, and a hash over the tree before, patched and after.
     Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
     """
-    steps: list[dict[str, object]] = []
-    report = Report("demo", data={"steps": steps})
+    steps: list[Step] = []
     with tempfile.TemporaryDirectory(prefix="rlpatch_demo_") as scratch:
         site = Path(scratch) / COPY
         word = _fetch(release, path, site, on_wait)
         hashes = [_hash(site)]
-        report.data["release"] = word
-        report.lines += [f"{word}, a copy in {site}: {hashes[0]}", ""]
+        lines = [f"{word}, a copy in {site}: {hashes[0]}", ""]
         for words in (
             ("apply", word, *window, "--path", COPY),
             ("diff", "--path", COPY),
             ("status", "--path", COPY),
             ("revert", "--path", COPY),
         ):
-            done = _run(words, Path(scratch))
-            typed = shlex.join(("rlpatch", *words))
-            steps.append({"command": typed, "exit_code": done.returncode, "output": done.stdout})
-            report.lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
+            done, typed = _run(words, Path(scratch)), CommandLine(*words)
+            steps.append(Step(typed, done.returncode, done.stdout))
+            lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
             if done.returncode:
                 kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
                 cause = f"`{typed}` ended with exit code {done.returncode}"
-                report.problems.append(Problem(kind, cause, str(site), "do what it says above, and run the demo again"))
-                return report
+                problem = Problem(kind, cause, str(site), "do what it says above, and run the demo again")
+                step = StepResult(tuple(lines), problems=(problem,))
+                return Report("demo", step, data=Demonstration(tuple(steps), word))
             if words[0] == "apply":
                 hashes.append(_hash(site))
-                report.lines += [f"The tree is now {hashes[-1]}.", ""]
+                lines += [f"The tree is now {hashes[-1]}.", ""]
         hashes.append(_hash(site))
-        report.data["hashes"] = dict(zip(("before", "patched", "after"), hashes, strict=True))
-        if hashes[0] == hashes[-1]:
-            report.lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
-        else:
-            cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
-            report.problems.append(Problem(Kind.UNEXPECTED, cause, str(site), hint))
-    return report
+    data = Demonstration(tuple(steps), word, dict(zip(("before", "patched", "after"), hashes, strict=True)))
+    if hashes[0] == hashes[-1]:
+        lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
+        return Report("demo", StepResult(tuple(lines)), data=data)
+    cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
+    problem = Problem(Kind.UNEXPECTED, cause, str(site), hint)
+    return Report("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
 
 
 def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
@@ -74,7 +90,7 @@ def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str],
             download(names, version or "", site, parts=(), wanted=lambda _path, size: size <= _LARGEST)
         except Problem as problem:
             hint = "where it is installed or unpacked: rlpatch demo --path DIR"
-            raise Problem(problem.kind, problem.cause, hint=hint, notes=problem.notes) from None
+            raise problem.replace(where="", hint=hint) from None
         return release
     _, target = SearchOptions(path).find(upstream.project.name, "demo")
     heads = [target.root / target.project.package]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import markers
+from patcher import plan as planning
 from patcher.commands.guarding import switched_on_by
 from patcher.report import OMIT_NONE, StepResult
 
@@ -69,36 +70,23 @@ DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take")
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
-    """A plan for programs."""
-    target = plan.target
+    """A plan for programs, on ``nodes`` of a cluster if there are any."""
+    target, patch, config, before = plan.target, plan.patch, plan.config, plan.replaces
     files = [
         FilePayload(
-            str(change.path),
-            change.before != change.after,
-            place.recipe.name,
+            str(change.path), change.before != change.after, place.recipe.name,
             place.structure.name if place.structure else None,
             tuple(setting._asdict() for setting in place.settings),
         )
         for change, place in _placed(plan)
-    ]
+    ]  # fmt: skip
     files += [FilePayload(str(change.path), True, None, None) for change in plan.gone]
-    before = plan.replaces
     return PlanPayload(
-        target.project.name,
-        target.version,
-        str(target.root),
-        target.installed_as,
-        target.found_by,
-        plan.patch.stage,
-        plan.patch.role,
-        plan.config.words,
-        plan.config.save_path or None,
-        tuple(files),
-        tuple(note.text for note in plan.warnings),
-        tuple(note.text for note in plan.notes),
-        ReplacedPayload(before.options, before.version, before.applied_at) if before else None,
-        nodes or None,
-    )
+        target.project.name, target.version, str(target.root), target.installed_as, target.found_by,
+        patch.stage, patch.role, config.words, config.save_path or None, tuple(files),
+        tuple(note.text for note in plan.warnings), tuple(note.text for note in plan.notes),
+        ReplacedPayload(before.options, before.version, before.applied_at) if before else None, nodes or None,
+    )  # fmt: skip
 
 
 def notes(plan: Plan) -> StepResult:
@@ -106,10 +94,10 @@ def notes(plan: Plan) -> StepResult:
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
-def lines(upstream: Upstream, plan: Plan, verbs: Verbs) -> list[str]:
+def described(upstream: Upstream, plan: Plan, verbs: Verbs) -> StepResult:
     """A plan for people."""
     target = plan.target
-    return [
+    lines = (
         f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}",
         f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}",
         *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verbs)),
@@ -117,7 +105,8 @@ def lines(upstream: Upstream, plan: Plan, verbs: Verbs) -> list[str]:
         *([f"  replaces: {_replaced(plan.replaces, plan)}"] if plan.replaces else []),
         f"  {plan.places[0].recipe.probe.summary(plan.config)}",
         *_recording_lines(upstream, plan),
-    ]
+    )
+    return StepResult(lines) + notes(plan)
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
@@ -168,9 +157,9 @@ def _pair(words: Sequence[str], option: str) -> Sequence[str]:
 
 
 def _recording_lines(upstream: Upstream, plan: Plan) -> Iterator[str]:
-    if plan.profiler:
-        by = switched_on_by(upstream, plan.profiler, plan.target)
-        yield f"  nothing records by this alone: {plan.profiler} is switched on as before, by {by}"
+    if profiler := planning.profiler(upstream, plan.config):
+        by = switched_on_by(upstream, profiler, plan.target)
+        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
         return
     ranges = plan.config.ranges
     kinds = {"the stage and its units": ranges.markers, "every call of a module": ranges.module_ranges}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from patcher.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target, upstreams
 from patcher.config import WHOLE, TorchNpu, Window, typed_as
 from patcher.errors import Kind, Problem
+from patcher.notes import Note
 from patcher.option import flag, options_of
 from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
-from patcher.report import Report
+from patcher.report import Report, StepResult
 from patcher.request import Request, recipes_of, resolve
 
 if TYPE_CHECKING:
@@ -32,52 +34,87 @@ STEERING = (
 )
 
 
+@dataclass(frozen=True)
+class KnownStructure:
+    """A row of ``list``: where a recipe applies, and in which releases."""
+
+    target: str
+    stage: str
+    recipe: str
+    structure: str
+    file: str
+    releases: tuple[str, ...]
+    windows: tuple[str, ...]
+    strategies: tuple[str, ...]
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The result of ``list``."""
+
+    targets: tuple[KnownStructure, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The result of ``explain``; ``text`` are the lines that people get."""
+
+    target: str
+    version: str | None
+    stage: str | None
+    text: tuple[str, ...]
+
+
 def listing() -> Report:
     """Targets, releases, stages and windows, from the recipes themselves."""
     rows = [
-        {
-            "target": upstream.project.name, "stage": recipe.stage, "recipe": recipe.name,
-            "structure": structure.name, "file": structure.file, "releases": list(structure.releases),
-            "windows": [f"--{unit}" for unit in recipe.windows if unit != WHOLE], "strategies": list(recipe.strategies),
-            "roles": list(recipe.roles),
-        }
+        KnownStructure(
+            upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
+            tuple(f"--{unit}" for unit in recipe.windows if unit != WHOLE), recipe.strategies, recipe.roles,
+        )
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
     ]  # fmt: skip
-    return Report("list", data={"targets": rows})
+    return Report("list", data=Listing(tuple(rows)))
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
     """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
     upstream, version = parse_target(word)
-    name, report = upstream.project.name, Report("explain")
-    report.tells_all = True
+    name = upstream.project.name
     recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
-    there: Places = {}
+    head = f"{name} {version or '(every release)'}, not found here: as the recipes tell"
+    places: Places = {}
     try:
         _, target = search.find(word, "explain")
-        version = version or target.version
-        report.lines.append(f"{name} {version or '(unknown version)'} in {target.root}")
-        there, unlike = _places(upstream, recipes, target)
-        for problem in unlike:
-            report.warn(*problem.note)
     except Problem as problem:
-        if problem.kind not in (Kind.NO_TARGET, Kind.VERSION):
-            report.warn(*problem.note)
-        if not report.lines:
-            report.lines.append(f"{name} {version or '(every release)'}, not found here: as the recipes tell")
+        problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
+    else:
+        version = version or target.version
+        head = f"{name} {version or '(unknown version)'} in {target.root}"
+        places, problems = _places(upstream, recipes, target)
     release = plan.published(upstream, version or "")
+    step = StepResult.noted((problem.note for problem in problems), "warning")
     if version and not release:
-        report.note(f"{version} is not a release that rlpatch was tested with: it goes by structure")
-    said: set[str] = set()
+        text = f"{version} is not a release that rlpatch was tested with: it goes by structure"
+        step += StepResult.noted([Note(text)])
+    lines = (head, *_explanation(upstream, recipes, release, places))
+    data = Explanation(name, version, stage, lines)
+    return Report("explain", step + StepResult(lines), data=data, tells_all=True)
+
+
+def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
+    known: set[str] = set()
     for recipe in recipes:
         structures = [s for s in recipe.structures if not release or release in s.releases]
         if structures:
-            report.lines += ["", *_recipe(recipe, structures, there, said)]
-    report.lines += ["", *_by_itself(upstream, release, {recipe.stage for recipe in recipes})]
+            yield ""
+            yield from _recipe(recipe, structures, known)
+            yield from _here(recipe, structures, places)
+    yield ""
+    yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
     if any(not recipe.calls for recipe in recipes):  # nothing of ours looks at a variable in the others
-        report.lines += STEERING
-    report.data = {"target": name, "version": version, "stage": stage, "text": list(report.lines)}
-    return report
+        yield from STEERING
 
 
 Places = dict[tuple[str, str, str], list[str]]
@@ -85,7 +122,7 @@ Places = dict[tuple[str, str, str], list[str]]
 
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
-    """The places of every stage that the target has, and what is said where its structure is another one."""
+    """The places of every stage that the target has, and why others of its release are not there."""
     found: Places = {}
     unlike: list[Problem] = []
     staged = [recipe for recipe in recipes if not recipe.calls]
@@ -96,20 +133,27 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
             made = plan.apply(upstream, target, resolve(request, upstream, target))
         except Problem as problem:
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
-            continue
-        for change in made.edit.changes:
-            found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
-    release = plan.published(upstream, target.version)
+        else:
+            for change in made.edit.changes:
+                found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
     for recipe in (recipe for recipe in recipes if recipe.calls):
-        for file in dict.fromkeys(structure.file for structure in recipe.structures):
-            try:
-                lines = _arguments(upstream, recipe, PurePosixPath(file), target)
-            except Problem as problem:
-                # Else it is another recipe's file: any recipe is tried where the release is not a known one.
-                structure = recipe.structure(release)
-                unlike += [problem] if structure and structure.file == file else []
-            else:
-                found[recipe.stage, WHOLE, file] = lines
+        changed, other = _argument_places(upstream, recipe, target)
+        found |= changed
+        unlike += other
+    return found, unlike
+
+
+def _argument_places(upstream: Upstream, recipe: Recipe, target: Target) -> tuple[Places, list[Problem]]:
+    """The same of a recipe that changes arguments."""
+    found: Places = {}
+    unlike: list[Problem] = []
+    structure = recipe.structure(plan.published(upstream, target.version))
+    for file in dict.fromkeys(structure.file for structure in recipe.structures):
+        try:
+            found[recipe.stage, WHOLE, file] = _arguments(upstream, recipe, PurePosixPath(file), target)
+        except Problem as problem:
+            # Else it is another recipe's file: any recipe is tried where the release is not a known one.
+            unlike += [problem] if structure and structure.file == file else []
     return found, unlike
 
 
@@ -123,45 +167,52 @@ def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: 
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
-def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said: set[str]) -> list[str]:
-    """The lines on one recipe; a reason that stands in ``said`` is not given again."""
-    windows = ", ".join(typed_as(unit) for unit in recipe.windows)
-    lines = [f"{recipe.stage}: {recipe.name}, {windows}"]
+def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) -> Iterator[str]:
+    """The lines on one recipe; a reason that is ``known`` from another one is not repeated."""
+    yield f"{recipe.stage}: {recipe.name}, {', '.join(map(typed_as, recipe.windows))}"
     if recipe.marks:
-        lines.append(f"  with --markers also where the window is {', '.join(typed_as(unit) for unit in recipe.marks)}")
+        yield f"  with --markers also where the window is {', '.join(map(typed_as, recipe.marks))}"
     if recipe.strategies:
-        lines.append(f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}")
-    reasons = {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}
-    lines += [f"  {key}: {text}" for key, text in reasons.items() if text not in said]
-    said.update(reasons.values())
-    lines.append(f"  upstream: {recipe.upstream}")
+        yield f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}"
+    for key, text in {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}.items():
+        if text not in known:
+            yield f"  {key}: {text}"
+    known.update((recipe.why, recipe.how, recipe.remove_when))
+    yield f"  upstream: {recipe.upstream}"
     for structure in structures:
         first, last = structure.releases[0], structure.releases[-1]
         span = first if first == last else f"{first} to {last}"
         named = f"structure {structure.name}, " if structure.name else ""
-        lines.append(f"  {named}{span}, {structure.file}: {structure.shape}")
+        yield f"  {named}{span}, {structure.file}: {structure.shape}"
+    yield from _sites(recipe)
+    for note in recipe.notes:
+        yield f"  note: {note.text}"
+        yield from (f"    {line}" for line in note.lines[1:])
+
+
+def _sites(recipe: Recipe) -> Iterator[str]:
+    """Where its lines go in, or which arguments it changes."""
     for site in (site for site in recipe.sites if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
-        lines += [
-            f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}",
-            f"    {site.why}",
-        ]
+        yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
+        yield f"    {site.why}"
     if recipe.calls:
-        lines.append("  settings: " + ", ".join(map(flag, options_of(TorchNpu))))
+        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpu)))
     for call in recipe.calls:
-        lines += [f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}", f"    {call.why}"]
-    for note in recipe.notes:
-        lines += [f"  note: {note.text}", *(f"    {line}" for line in note.lines[1:])]
-    # All windows of most recipes go to the same lines.
+        yield f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}"
+        yield f"    {call.why}"
+
+
+def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
+    """Where its lines would stand in the target; all windows of most recipes go to the same lines."""
     here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):
         for unit in recipe.windows:
-            for text in there.get((recipe.stage, unit, file), []):
+            for text in places.get((recipe.stage, unit, file), []):
                 here.setdefault(f"{file}:{text}", []).append(f"--{unit}")
     for text, units in here.items():
         only = f" ({', '.join(units)})" if len(units) < len(recipe.windows) else ""
-        lines.append(f"  here{only}: {text}")
-    return lines
+        yield f"  here{only}: {text}"
 
 
 def _shown(site: Site, recipe: Recipe) -> str:

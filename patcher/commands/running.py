@@ -12,7 +12,7 @@ from patcher import plan as planning
 from patcher.commands import describing
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.here import guarded
-from patcher.commands.planning import Planned, failures, find, plan
+from patcher.commands.planning import failures, find, plan
 from patcher.errors import Kind, Problem
 from patcher.hook import folder as folders
 from patcher.hook import parent
@@ -82,34 +82,19 @@ def run(
     failed = failures(planned, words, request)
     if failed.problems:
         return Report("run", failed, data=data, aside=not dry_run)
-    return _planned(planned.values, before, data, launch, gaps, require)
-
-
-def _planned(
-    planned: Sequence[Planned],
-    before: StepResult,
-    data: RunPlan,
-    launch: LaunchOptions,
-    gaps: Sequence[HookGap],
-    require: bool,
-) -> Report:
-    """The report of a run that can be made, which leads to it."""
-    verbs = describing.WOULD if data.dry_run else describing.LENT
-    step = before
-    for one in planned:
-        step += StepResult(tuple(describing.lines(one.upstream, one.plan, verbs))) + describing.notes(one.plan)
-    changed = [one.plan for one in planned if one.plan.changed]
-    then: Callable[[Show], int] | None = None
-    if data.dry_run:
-        last = describing.NEXT_DRY_RUN
-    elif changed:
-        last = "nothing is changed on disk: the processes of the command import these bytes"
+    verbs = describing.WOULD if dry_run else describing.LENT
+    step = sum((describing.described(one.upstream, one.plan, verbs) for one in planned.values), before)
+    data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned.values))
+    if dry_run:
+        return Report("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
+    changed = [one.plan for one in planned.values if one.plan.changed]
+    if changed:
+        line = "nothing is changed on disk: the processes of the command import these bytes"
         then = _with_hook(changed, launch, gaps, require=require)
     else:
-        last = "the targets are patched on disk like this already: the command runs as it is"
+        line = "the targets are patched on disk like this already: the command runs as it is"
         then = partial(_alone, launch)
-    data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned))
-    return Report("run", step + StepResult((last,)), data=data, aside=not data.dry_run, then=then)
+    return Report("run", step + StepResult((line,)), data=data, aside=True, then=then)
 
 
 def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], StepResult]:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
@@ -13,7 +14,7 @@ import pytest
 
 from patcher.errors import Kind, Problem
 from patcher.notes import WIDEST, Note
-from patcher.report import Detail, Report
+from patcher.report import OMIT_NONE, Detail, Report, StepResult, json_of
 
 LONG = "a text with the path " + "/".join(["folder"] * 20) + " in it"
 
@@ -101,6 +102,26 @@ def test_a_problem_that_does_not_stop_the_command_is_a_note() -> None:
     problem = Problem(Kind.ENVIRONMENT, "the cause", "/a/b", "do that", ("seen there",))
     assert problem.note == Note("the environment refuses: the cause", "at /a/b\nseen there\nnext: do that")
     assert str(problem) == "the environment refuses: the cause\n  at /a/b\n  seen there\n  next: do that"
+
+
+def test_steps_are_put_together_in_their_order() -> None:
+    first = StepResult(("a",), done=("patched a",)) + StepResult.noted([Note("short", "first")])
+    second = StepResult(("b",), problems=(Problem(Kind.USAGE, "x"),)) + StepResult.noted([Note("short", "more")])
+    report = Report("apply", first + second)
+    assert (report.lines, report.done, report.exit_code) == (["a", "b"], ["patched a"], 2)
+    assert report.notes == [("note", "short", "first\nmore")]
+    assert report.step.lines == ("a", "b")
+
+
+def test_payloads_are_objects_of_their_fields_and_some_are_left_out_where_nothing_is_known() -> None:
+    @dataclass(frozen=True)
+    class Payload:
+        version: str | None
+        files: tuple[Path | dict[str, int], ...] = ()
+        nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+    assert json_of(Payload(None, ({"size": 1},))) == {"version": None, "files": [{"size": 1}]}
+    assert json_of({"one": Payload("1", nodes=("n1",))}) == {"one": {"version": "1", "files": [], "nodes": ["n1"]}}
 
 
 @pytest.mark.parametrize(

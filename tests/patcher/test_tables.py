@@ -21,5 +21,5 @@ def test_the_table_fits_a_terminal_and_loses_nothing(width: int) -> None:
 def test_in_a_pipe_each_row_is_a_line() -> None:
     data = knowledge.listing().data
     lines = tables.releases(data)
-    for row in data["targets"]:
-        assert any(row["file"] in line and row["target"] in line and row["releases"][-1] in line for line in lines)
+    for row in data.targets:
+        assert any(row.file in line and row.target in line and row.releases[-1] in line for line in lines)

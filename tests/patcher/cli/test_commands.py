@@ -113,9 +113,9 @@ def test_json_is_one_document_on_stdout(run, site: Path) -> None:
         assert document["problems"] == []
     failed = run("apply", "vllm-ascend==0.12.0", "--decode", "1:2", "--path", "site", "--json", code=3)
     (problem,) = json.loads(failed.stdout)["problems"]
-    assert problem["title"] == "version mismatch"
+    assert (problem["kind"], problem["title"]) == ("version", "version mismatch")
     assert problem["next"]
-    assert "version mismatch" in failed.stderr
+    assert problem["title"] in failed.stderr
 
 
 def test_quiet_prints_only_errors(run, site: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.folder.StoreFolder.commit",
         "patcher.store.filesystem.lock._release",
         "patcher.store.transaction.commit",
-        "patcher.commands.describing.lines",
+        "patcher.commands.describing.described",
         "patcher.processes.running",
         "patcher.report.Report.show",
         "patcher.report.Report._show_result",
@@ -564,8 +564,8 @@ def test_explain_names_the_place_and_what_the_release_can_do_by_itself(run, site
     newer = run("explain", "vllm-ascend==0.30.0rc2").stdout
     assert "not found here: as the recipes tell" in newer
     assert "records [29, 59) for delay 30" in newer
-    assert "is not a release that rlpatch was tested with" not in run("explain", "vllm-ascend==0.30.0rc2").stderr
-    assert "note: 0.77.0 is not a release that rlpatch was tested with" in run("explain", "vllm-ascend==0.77.0").stderr
+    for version, notes in (("0.30.0rc2", 0), ("0.77.0", 1)):
+        assert len(json.loads(run("explain", f"vllm-ascend=={version}", "--json").stdout)["notes"]) == notes
     both = run("explain", "vllm-ascend==0.9.1").stdout
     assert "V0 worker" in both
     assert "V1 worker" in both

@@ -150,7 +150,6 @@ def test_ctrl_c_while_a_module_loads_is_exit_130(site: Path, module: str) -> Non
     done = rlpatch(*APPLY, code=PRESSED.format(module=module), stdout=subprocess.DEVNULL)
     assert done.returncode == 130, done.stderr
     assert "Traceback" not in done.stderr
-    assert "interrupted, everything as before" in done.stderr
     assert picture(site) == before
 
 
@@ -170,7 +169,6 @@ def test_ctrl_c_while_another_interpreter_is_asked_is_exit_130(site: Path, tmp_p
     asking.send_signal(signal.SIGINT)
     _, said = asking.communicate(timeout=120)
     assert (asking.returncode, "Traceback" in said) == (130, False), said
-    assert "interrupted, everything as before" in said
     assert waited(lambda: not any(map(runs, children.read_text().split())))
     assert picture(site) == before
 

@@ -155,8 +155,8 @@ def test_what_is_said_before_the_command_starts(name: str, lent: Run, tmp_path: 
 
 
 def test_a_version_that_is_not_there_starts_nothing(lent: Run) -> None:
-    done = lent("vllm-ascend==0.12.0", *TARGET[1:], "--", "touch", "started", code=3)
-    assert "version mismatch" in done.stderr
+    done = lent("vllm-ascend==0.12.0", *TARGET[1:], "--json", "--", "touch", "started", code=3)
+    assert [problem["kind"] for problem in json.loads(done.stderr[done.stderr.index("{") :])["problems"]] == ["version"]
     assert not Path("started").exists()
 
 
