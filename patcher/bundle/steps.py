@@ -96,7 +96,7 @@ class PlannedTarget:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedBundle:
     """The result of ``apply``."""
 
     dry_run: bool
@@ -113,12 +113,12 @@ def _apply(machine: Machine, dry_run: bool) -> Report:
     step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
     plans, problems = machine.plan(found)
     if problems:
-        return Report("apply", step + StepResult(problems=problems), data=Applied(dry_run))
+        return Report("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
     step += _carry_out(machine, [plan.edit for plan in plans], "patched", dry_run=dry_run)
     lines = [*_lines(plans, "would patch" if dry_run else "patched")]
     if any(plan.changed for plan in plans) and not dry_run:
         lines += [*applied.next_lines(*machine.words), *applied.restart_lines()]
-    return Report("apply", step + StepResult(tuple(lines)), data=Applied(dry_run, _payload(plans)))
+    return Report("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
 
 
 def revert(machine: Machine, *, dry_run: bool) -> Report:
@@ -183,7 +183,7 @@ class TargetState:
 
 
 @dataclass(frozen=True)
-class Status:
+class BundleStatus:
     """The result of ``status``."""
 
     targets: tuple[TargetState, ...]
@@ -204,7 +204,7 @@ def status(machine: Machine) -> Report:
     if not states and not roots:
         step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
     step = reduce(add, (below for below, _ in roots), step)
-    return Report("status", step, data=Status(tuple(states), tuple(one for _, below in roots for one in below)))
+    return Report("status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below)))
 
 
 def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:
