@@ -1,4 +1,4 @@
-"""What a bundle carries: for each release of a target the bytes that its files shall have, told by what is inserted.
+"""What a bundle carries: for each release of a target the bytes that its files shall have, as what is inserted.
 
 A node knows the file of before by its digest, and makes the one of after of it; the digest of that is checked, too.
 """

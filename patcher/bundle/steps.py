@@ -26,7 +26,7 @@ from patcher.store import transaction as store
 from patcher.store.registry import Journal
 from patcher.targets import applied
 from patcher.targets import find as targets
-from patcher.targets.applied import Diff, Files, PatchPayload, Reverted
+from patcher.targets.applied import Diff, Files, PatchPayload, Removal, Reverted
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Project, Target
 
@@ -96,7 +96,7 @@ class PlannedTarget:
 
 
 @dataclass(frozen=True)
-class Applied:
+class AppliedBundle:
     """The result of ``apply``."""
 
     dry_run: bool
@@ -113,12 +113,12 @@ def _apply(machine: Machine, dry_run: bool) -> Report:
     step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
     plans, problems = machine.plan(found)
     if problems:
-        return Report("apply", step + StepResult(problems=problems), data=Applied(dry_run))
+        return Report("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
     step += _carry_out(machine, [plan.edit for plan in plans], "patched", dry_run=dry_run)
     lines = [*_lines(plans, "would patch" if dry_run else "patched")]
     if any(plan.changed for plan in plans) and not dry_run:
         lines += [*applied.next_lines(*machine.words), *applied.restart_lines()]
-    return Report("apply", step + StepResult(tuple(lines)), data=Applied(dry_run, _payload(plans)))
+    return Report("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
 
 
 def revert(machine: Machine, *, dry_run: bool) -> Report:
@@ -132,16 +132,8 @@ def revert(machine: Machine, *, dry_run: bool) -> Report:
 def _revert(machine: Machine, dry_run: bool) -> Report:
     found = machine.discover()
     step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
-    known = {plan.patch for plan in machine.bundle.plans}
-    removals = []
-    for root in machine.patched(found):
-        unknown = (record.patch for record in root.records if record.patch not in known)
-        step += StepResult(tuple(f"{patch} stays: this bundle does not know it" for patch in unknown))
-        try:
-            removals.append(applied.removal(root, known))
-        except Problem as problem:
-            step += StepResult(problems=(problem,))
-    planned = [one for one in removals if one]
+    planned, stays = _removals(machine, found)
+    step += stays
     if step.problems:
         return Report("revert", step, data=Reverted(dry_run))
     step += _carry_out(machine, [one.edit for one in planned], "reverted", dry_run=dry_run)
@@ -152,6 +144,20 @@ def _revert(machine: Machine, dry_run: bool) -> Report:
         lines += applied.restart_lines()
     files = tuple(file for one in planned for file in one.payload())
     return Report("revert", step + StepResult(tuple(lines)), data=Reverted(dry_run, files))
+
+
+def _removals(machine: Machine, found: Discovery) -> tuple[list[Removal], StepResult]:
+    """What takes the patches of the bundle out, and which others stay."""
+    known = {plan.patch for plan in machine.bundle.plans}
+    removals, step = [], StepResult()
+    for root in machine.patched(found):
+        unknown = (record.patch for record in root.records if record.patch not in known)
+        step += StepResult(tuple(f"{patch} stays: this bundle does not know it" for patch in unknown))
+        try:
+            removals.append(applied.removal(root, known))
+        except Problem as problem:
+            step += StepResult(problems=(problem,))
+    return [one for one in removals if one], step
 
 
 def _repeated(attempt: Callable[[], Report]) -> Report:
@@ -183,7 +189,7 @@ class TargetState:
 
 
 @dataclass(frozen=True)
-class Status:
+class BundleStatus:
     """The result of ``status``."""
 
     targets: tuple[TargetState, ...]
@@ -204,7 +210,7 @@ def status(machine: Machine) -> Report:
     if not states and not roots:
         step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
     step = reduce(add, (below for below, _ in roots), step)
-    return Report("status", step, data=Status(tuple(states), tuple(one for _, below in roots for one in below)))
+    return Report("status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below)))
 
 
 def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:

@@ -20,7 +20,7 @@ _MANY = 8
 
 def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> Nodes:
     """The nodes of the cluster at ``address`` that ``nodes`` chooses (None: all). Problem (USAGE, ENVIRONMENT)."""
-    words = [word.strip() for word in (nodes or "").split(",") if word.strip()]
+    words = _listed(nodes)
     ray, there = connect_ray(address)
     chosen = choose([word for word in words if word != HAS_TARGET], there)
     everywhere = ("--ray", *(() if address == "auto" else (address,)), *search.words)
@@ -36,9 +36,14 @@ def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | 
         origin,
         recover_command=CommandLine("recover", *everywhere),  # a run may have begun with more nodes
         with_target=HAS_TARGET in words,
-        gone=[name.strip() for name in (gone or "").split(",") if name.strip()],
+        gone=_listed(gone),
         left_out=left_out,
     )
+
+
+def _listed(text: str | None) -> list[str]:
+    """The words between commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
 
 
 def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:

@@ -12,13 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcher import processes
 from patcher.change import Edit, Record
 from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.errors import Kind, Problem, failed
 from patcher.notes import Note
-from patcher.report import Report, StepResult
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
@@ -29,6 +27,8 @@ from patcher.targets.target import Target
 
 if TYPE_CHECKING:
     from patcher.commands.here import Here
+    from patcher.processes import Processes
+    from patcher.report import Report, StepResult
 
 
 class NodeWorker:
@@ -164,8 +164,10 @@ class NodeWorker:
         there = _digests(Path("/"), files)
         return [path for path, wanted in files.items() if there.get(path) != wanted]
 
-    def running(self, known: Sequence[processes.Processes], packages: Sequence[str]) -> tuple[str, ...]:
+    def running(self, known: Sequence[Processes], packages: Sequence[str]) -> tuple[str, ...]:
         """See `patcher.processes`."""
+        from patcher import processes
+
         return processes.running(known, map(Path, packages))
 
     def _requested(self, word: str, command: str, packages: Mapping[str, Collection[str]]) -> NodeTarget | Problem:

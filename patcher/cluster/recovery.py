@@ -76,21 +76,24 @@ class Recovery:
         first = parts.get(0)
         others = [part for position, part in parts.items() if position]
         if any(one.committed for _, one in parts.values()):
-            unfinished = [part[1].name for part in others if not self._step(part, "finish")]
-            if not first:
-                return
-            away = [name for position, name in enumerate(names) if position not in parts and name not in known]
-            if missing := [*unfinished, *away]:
-                cause = "the change is made, but the node that decides must remember it until all others have ended"
-                self._add_problem(cause, self._when_there(missing), where=f"not reached: {listed(missing)}")
-            else:
-                self._step(first, "finish", names)
+            missing = [part[1].name for part in others if not self._step(part, "finish")]
+            missing += [name for at, name in enumerate(names) if at not in parts and name not in known]
+            if first:
+                self._finish_first(first, names, missing)
         elif first is None and names[0] not in known:
             cause = f"{names[0]} decides and cannot be asked, so nothing was decided"
             self._add_problem(cause, self._when_there(names[:1]), node=listed({node for node, _ in parts.values()}))
         elif first is None or self._step(first, "abort"):
             for part in others:
                 self._step(part, "abort")
+
+    def _finish_first(self, first: Participant, names: tuple[str, ...], missing: Sequence[str]) -> None:
+        """End the participant that decides, once no other is missing."""
+        if missing:
+            cause = "the change is made, but the node that decides must remember it until all others have ended"
+            self._add_problem(cause, self._when_there(missing), where=f"not reached: {listed(missing)}")
+        else:
+            self._step(first, "finish", names)
 
     def _step(self, part: Participant, method: str, *names: object) -> bool:
         """Whether the part has ended."""

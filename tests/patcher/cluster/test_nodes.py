@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from patcher.cluster.mirror import Mirrors
-from patcher.cluster.node_group import NodeSurvey
-from patcher.commands.finding import SearchOptions
-from patcher.commands.planning import Attempted
 from patcher.errors import Kind, Problem
 from patcher.report import Report
 from patcher.store import STORE
@@ -185,7 +181,6 @@ def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_node
 
 
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    from patcher.errors import Kind, Problem
     from patcher.store import transaction
 
     real = transaction.preflight
@@ -245,21 +240,3 @@ def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> Non
     result = runner().invoke(rlpatch, typed.split())
     assert result.exit_code == 2
     assert again in result.stderr + result.stdout
-
-
-def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:
-    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
-    kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
-    mirrors = Mirrors()
-    try:
-        made = mirrors.make(kinds, lambda _node, _paths: {}, SearchOptions(), ())
-        assert len({mirror.folder for mirror in made}) == len(kinds)
-
-        def fail(word: str) -> None:
-            raise Problem(Kind.ENVIRONMENT, f"{word} is damaged", "/site")
-
-        for mirror in made:
-            (problem,) = Attempted(mirror, {"verl": "verl"}).then(fail).problems
-            assert problem.place == f"{mirror.nodes[0]}: /site"
-    finally:
-        mirrors.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget, listed
+from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayNodeGroup, name_nodes
 from patcher.commands.finding import SearchOptions
@@ -119,19 +119,6 @@ def test_a_machine_that_is_back_has_the_name_that_it_had(listed: list[str], name
             for number, (host, at, state) in enumerate(one.split() for one in listed)
         ]  # fmt: skip
         assert [node.name for node in name_nodes(nodes)] == names
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (["n10", "n2", "n1"], "n1, n2, n10"),
-        (["node-2(10.0.0.10)", "node-2(10.0.0.9)", "head"], "head, node-2(10.0.0.9), node-2(10.0.0.10)"),
-        (["7", "a", "²"], "7, a, ²"),
-        ([f"n{number}" for number in range(20, 0, -1)], "n1, n2, n3, n4, n5, n6, n7, n8, … (20 nodes)"),
-    ],
-)
-def test_names_stand_in_the_order_of_their_numbers(names: list[str], said: str) -> None:
-    assert listed(names) == said
 
 
 def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
