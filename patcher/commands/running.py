@@ -11,9 +11,9 @@ from patcher.commands.applying import LENT, WOULD, describe, plans_for
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.guarding import guard
 from patcher.errors import Kind, Problem
+from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.hook import folder as folders
 from patcher.hook import parent
-from patcher.hook.losses import Loss, losses
 from patcher.report import Report
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ def run(
     report = Report("run", data={"dry_run": dry_run, "command": list(launch.command), "targets": entries})
     report.aside = not dry_run
     plans = plans_for(report, words, search, request, "run")
-    lost: tuple[Loss, ...] = ()
+    gaps: tuple[HookGap, ...] = ()
     if not report.problems:
-        readable, lost = _read(report, launch)
+        readable, gaps = _read(report, launch)
         for upstream, plan in plans:
             target = plan.target
             guard(report, upstream, target.version, readable, force=force, target=target, profiler=plan.profiler)
-        report.data["losses"] = [loss._asdict() for loss in lost]
-        for loss in lost:
-            _foresee(report, loss, require=require)
+        report.data["losses"] = [gap._asdict() for gap in gaps]
+        for gap in gaps:
+            _foresee(report, gap, require=require)
     if report.problems:
         return report
     verbs = WOULD if dry_run else LENT
@@ -65,20 +65,20 @@ def run(
         report.lines.append("next: the same without --dry-run; `rlpatch diff` with the same options shows every line")
     elif changed:
         report.lines.append("nothing is changed on disk: the processes of the command import these bytes")
-        report.then = _with_hook(changed, launch, lost, require=require)
+        report.then = _with_hook(changed, launch, gaps, require=require)
     else:
         report.lines.append("the targets are patched on disk like this already: the command runs as it is")
         report.then = partial(_alone, launch)
     return report
 
 
-def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[Loss, ...]]:
+def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...]]:
     """Where the launch loses the hook, and the launch as the guards can read it.
 
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
     """
     try:
-        return launch, losses(launch.environ, launch.script, launch.command)
+        return launch, hook_gaps(launch.environ, launch.script, launch.command, folders.VARIABLE)
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise
@@ -86,15 +86,15 @@ def _read(report: Report, launch: LaunchOptions) -> tuple[LaunchOptions, tuple[L
         return launch._replace(command=()), ()
 
 
-def _foresee(report: Report, loss: Loss, *, require: bool) -> None:
+def _foresee(report: Report, gap: HookGap, *, require: bool) -> None:
     """Say of a place of the launch that it loses the hook, and what to write there."""
-    found = (f"found: {loss.found}",) if loss.found else ()
-    if require and loss.sure:
-        cause = f"{loss.why}: what starts there is not patched"
-        report.problems.append(Problem(Kind.ENVIRONMENT, cause, loss.where, loss.instead, found))
+    found = (f"found: {gap.found}",) if gap.found else ()
+    if require and gap.sure:
+        cause = f"{gap.why}: what starts there is not patched"
+        report.problems.append(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found))
     else:
-        report.warn(f"{loss.where}: {loss.why}; what starts there is not patched", "\n".join(found))
-        report.lines.append(f"in {loss.where}: {loss.instead}")
+        report.warn(f"{gap.where}: {gap.why}; what starts there is not patched", "\n".join(found))
+        report.lines.append(f"in {gap.where}: {gap.instead}")
 
 
 def _alone(launch: LaunchOptions, _show: Show) -> int:
@@ -102,7 +102,7 @@ def _alone(launch: LaunchOptions, _show: Show) -> int:
 
 
 def _with_hook(
-    plans: Sequence[Plan], launch: LaunchOptions, lost: Sequence[Loss], *, require: bool
+    plans: Sequence[Plan], launch: LaunchOptions, gaps: Sequence[HookGap], *, require: bool
 ) -> Callable[[Show], int]:
     """What runs the command in a folder that is made now, so that a failure to do so is told with the rest."""
     folders.sweep()
@@ -114,7 +114,7 @@ def _with_hook(
         except Problem as problem:
             folder.leave()
             return show(Report("run", problems=[problem]))
-        report = _ended(folder, plans, lost, require=require)
+        report = _ended(folder, plans, gaps, require=require)
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
         if still:
             shown = ", ".join(map(str, still[:3])) + (", …" if len(still) > 3 else "")
@@ -126,7 +126,7 @@ def _with_hook(
     return then
 
 
-def _ended(folder: folders.RunFolder, plans: Sequence[Plan], lost: Sequence[Loss], *, require: bool) -> Report:
+def _ended(folder: folders.RunFolder, plans: Sequence[Plan], gaps: Sequence[HookGap], *, require: bool) -> Report:
     """What the processes of the run have left: who was patched, or why nobody was."""
     entries: dict[str, object] = {}
     report = Report("run", data={"patched": entries})
@@ -147,7 +147,7 @@ def _ended(folder: folders.RunFolder, plans: Sequence[Plan], lost: Sequence[Loss
         elif not processes and folder.went_to_ray and not left:
             report.note(f"{name} was patched in no process of this machine; Ray has it for its workers", _RAY)
         elif not processes:
-            reasons = tuple(dict.fromkeys((*left, *_reasons(folder, plan, lost))))
+            reasons = tuple(dict.fromkeys((*left, *_reasons(folder, plan, gaps))))
             cause = f"{name} was patched in no process of the run"
             if require:
                 report.problems.append(Problem(Kind.ENVIRONMENT, cause, notes=reasons, hint=_IN_PLACE))
@@ -173,10 +173,10 @@ _RAY = "those on other machines leave no word here: look for the lines of rlpatc
 _IN_PLACE = "`rlpatch apply` with the same options patches the files themselves, which nothing passes by"
 
 
-def _reasons(folder: folders.RunFolder, plan: Plan, lost: Sequence[Loss]) -> list[str]:
+def _reasons(folder: folders.RunFolder, plan: Plan, gaps: Sequence[HookGap]) -> list[str]:
     """What it was, as far as the processes and the scripts tell."""
-    if lost:
-        return [f"{loss.where}: {loss.why} ({loss.found or 'behind it'}): {loss.instead}" for loss in lost]
+    if gaps:
+        return [f"{gap.where}: {gap.why} ({gap.found or 'behind it'}): {gap.instead}" for gap in gaps]
     began, prefix = folder.prefixes(), plan.target.prefix
     if not began:
         return [_NONE_BEGAN]
