@@ -8,7 +8,11 @@ a segfault. A profiler that waits for a request is ``ARMED``.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -86,8 +90,7 @@ class ConfigSwitch(NamedTuple):
 
     ``state`` gets the value of each of the ``keys``, None for one that is not there; ``armed`` says what happens if it
     answers ARMED, if that is something else than ``why`` says. The first key that switches it off alone is what the
-    user is told to change. ``releases`` and ``code`` are as in :class:`Switch`. One that answers ``if_known`` is so
-    rarely meant that a start of which nothing is known counts as off.
+    user is told to change. ``releases`` and ``code`` are as in :class:`Switch`.
     """
 
     profiler: str
@@ -97,7 +100,6 @@ class ConfigSwitch(NamedTuple):
     source: str
     releases: str = ""
     armed: str = ""
-    if_known: bool = False
     code: tuple[str, ...] = ()
 
 
@@ -113,5 +115,56 @@ class Application(NamedTuple):
     folder: str
     defaults: tuple[str, ...]
     extra: str
+    names: str
     switches: tuple[ConfigSwitch, ...]
-    whole: bool = True
+
+
+_BUILT_BETWEEN = re.compile(r"(^|\.)g[0-9a-f]{6,}")  # of a commit, as git describes it
+
+
+class Release(NamedTuple):
+    """A version of a project (empty if it is not known), those that were published, and its package if it is here."""
+
+    version: str
+    published: tuple[str, ...] = ()
+    package: Path | None = None
+
+    def has(self, switch: Switch | ConfigSwitch) -> bool:
+        """Whether this version has a switch; where nothing tells, it has.
+
+        The version of a development tree lags its code, by months in verl and in vllm-ascend, and fixes are released
+        from branches: it says no more than that the minor release before is in it. So the code decides if it is here,
+        else the switches of that release and of all later ones count.
+        """
+        from packaging.specifiers import SpecifierSet  # 15 ms, not for --help
+        from packaging.version import InvalidVersion, Version
+
+        declared = SpecifierSet(switch.releases)
+        try:
+            version = Version(self.version)
+        except InvalidVersion:
+            return self._reads(switch)
+        there = declared.contains(version, prereleases=True)
+        if self.version in self.published or not (version.is_devrelease or _BUILT_BETWEEN.search(version.local or "")):
+            return there
+        published = sorted(map(Version, self.published))
+        minors = [release.release[:2] for release in published if release.release[:2] < version.release[:2]]
+        later = [release for release in published if release.release[:2] >= max(minors, default=())]
+        there = there or not published or any(declared.contains(release, prereleases=True) for release in later)
+        return there and self._reads(switch)
+
+    def _reads(self, switch: Switch | ConfigSwitch) -> bool:
+        if self.package is None or not switch.code:
+            return True
+        code = _code(self.package)
+        return not code or all((text.lstrip("!").encode() in code) != text.startswith("!") for text in switch.code)
+
+
+@cache
+def _code(package: Path) -> bytes:
+    """All Python sources of a package, as far as they can be read."""
+    found = []
+    for file in package.rglob("*.py"):
+        with suppress(OSError):
+            found.append(file.read_bytes())
+    return b"\n".join(found)

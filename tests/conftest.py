@@ -33,12 +33,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="try every point, fault and race of tests/patcher/reliability, and train with tests/patches/test_on_trainer",
     )
     parser.addoption(
-        "--verl-scripts",
-        type=Path,
-        metavar="DIR",
-        help="hold what is read of the launch scripts of a checkout of verl against bash, with recorders for the programs",
-    )
-    parser.addoption(
         "--mindspeed-rl",
         type=Path,
         metavar="DIR",

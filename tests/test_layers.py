@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("patcher.anchors",),
     ("patcher.recipe",),
     ("patcher.guards", "patcher.targets", "patcher.traces", "patcher.workers"),
-    ("patcher.launches", "patcher.store", "patches.switches"),
+    ("patcher.store", "patches.switches"),
     ("patcher", "patches.probes"),
 )
 """From the top; a module belongs to the room with the longest name. Rooms of a layer do not know each other."""
@@ -95,13 +95,11 @@ def test_a_circle_is_found_that_a_function_hides(back: str, found: set[tuple[str
     assert circles({module: tuple(imports_in(ast.parse(text))) for module, text in texts.items()}) == found
 
 
-OUTSIDE = {module: path for module, path in MODULES.items() if not module.startswith("patcher.launches")}
 KNOWS_NOTHING_OF = {
-    "patcher.launches": ("patcher.switches", "hydra", "omegaconf"),
-    "patcher.guards": ("ast", "tree_sitter", "tree_sitter_bash", "symtable", "tokenize"),
+    "patcher.guards": ("ast", "symtable", "tokenize"),
     "patcher": ("hydra._internal",),
 }
-"""Rooms, and what none of their modules imports: launches are not read for switches, and guards read no code."""
+"""Rooms, and what none of their modules imports: guards interpret no code."""
 
 
 @pytest.mark.parametrize("room", KNOWS_NOTHING_OF)
@@ -114,13 +112,3 @@ def test_what_a_room_knows_nothing_of(room: str) -> None:
         and f"{name}.".startswith(tuple(f"{one}." for one in KNOWS_NOTHING_OF[room]))
     ]
     assert found == []
-
-
-def test_launches_have_one_door() -> None:
-    past = [
-        (module, name)
-        for module, path in OUTSIDE.items()
-        for name in imports(path)
-        if name.startswith("patcher.launches.")
-    ]
-    assert past == []

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
 from patcher.errors import Kind, Problem
-from patcher.guards import configured
-from patcher.guards.detect import Finding, Guard, detect
-from patcher.guards.release import Release
+from patcher.guards.detect import detect
+from patcher.guards.result import AGAIN, GuardResult
 from patcher.notes import WIDEST, Note
 from patcher.recipe import Upstream
 from patcher.report import Detail, Report
-from patcher.switches import State
+from patcher.switches import Release, State
 from patcher.targets.target import Target
 from patches import projects
 
@@ -89,7 +87,7 @@ def guard(
 
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
-    said: dict[object, list[Finding]] = {}
+    said: dict[object, list[GuardResult]] = {}
     for finding in _look(report, upstream, version, target, launch, severe=True):
         if profiler and finding.profiler == profiler:
             if finding.state is not State.OFF:
@@ -108,7 +106,7 @@ def guard(
         report.warn(*_warning(alike))
 
 
-def _warning(alike: Sequence[Finding]) -> Note:
+def _warning(alike: Sequence[GuardResult]) -> Note:
     """One note on profilers of which the same is known; what to type stands on its line where there is room."""
     first = alike[0]
     if first.state is State.UNKNOWN:
@@ -120,10 +118,11 @@ def _warning(alike: Sequence[Finding]) -> Note:
         typed = f"{text}; {first.off}"
         text = typed if len(f"warning: {typed}") <= WIDEST else text
     details = [line for finding in alike for line in (f"{finding.profiler} ({finding.where})", *_reasons(finding))]
+    details += [AGAIN] if first.state is State.UNKNOWN else []
     return Note(text, "\n".join(details))
 
 
-def _reasons(finding: Finding) -> list[str]:
+def _reasons(finding: GuardResult) -> list[str]:
     """What was seen, what that means, and what to do about it."""
     said = {"found": finding.found, "why": finding.why, "to switch it off": finding.off}
     return [f"{key}: {text}" for key, text in said.items() if text]
@@ -139,12 +138,9 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 def _look(
     report: Report, upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions, *, severe: bool
-) -> tuple[Finding, ...]:
-    guards: list[Guard] = []
+) -> tuple[GuardResult, ...]:
     application = upstream.application
-    if application is not None:
-        guards.append(partial(configured.findings, application))
-    elif launch.config is not None:
+    if application is None and launch.config is not None:
         report.note(f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it")
     return detect(
         upstream.switches,
@@ -156,22 +152,21 @@ def _look(
         config=launch.config,
         published=upstream.project.releases,
         package=upstream.project.package,
-        pythons=target.pythons if target else (),
-        guards=guards,
+        application=application,
         severe=severe,
     )
 
 
-def _grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
+def _grouped(findings: Sequence[GuardResult]) -> list[list[GuardResult]]:
     """The findings; those of which nothing is known for the same reason stand together."""
-    groups: dict[object, list[Finding]] = {}
+    groups: dict[object, list[GuardResult]] = {}
     for finding in findings:
         unknown = finding.state is State.UNKNOWN and finding.reason
         groups.setdefault(finding.reason if unknown else finding, []).append(finding)
     return [*groups.values()]
 
 
-def _lines(alike: Sequence[Finding]) -> list[str]:
+def _lines(alike: Sequence[GuardResult]) -> list[str]:
     """The state, and what the reader can do; the reason once for findings that have the same."""
     first = alike[0]
     places = [*dict.fromkeys(finding.where for finding in alike)]
@@ -186,15 +181,15 @@ def _lines(alike: Sequence[Finding]) -> list[str]:
         lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
     if not told:
         return [*lines, f"    to switch it off: {first.off}"] if first.off else lines
-    return lines if first.reason == first.where else [*lines, f"    {first.reason}"]
+    return lines if first.reason == first.where else [*lines, f"    {first.reason}", Detail(f"    {AGAIN}")]
 
 
-def _names(findings: Sequence[Finding]) -> list[str]:
+def _names(findings: Sequence[GuardResult]) -> list[str]:
     """The profilers that are found, each once."""
     return [*dict.fromkeys(finding.profiler for finding in findings)]
 
 
-def _problem(upstream: Upstream, finding: Finding, hint: str) -> Problem:
+def _problem(upstream: Upstream, finding: GuardResult, hint: str) -> Problem:
     return Problem(
         Kind.PROFILER_ON,
         f"{finding.profiler} is switched on for {upstream.project.name}: {finding.found}",

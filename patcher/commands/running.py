@@ -14,10 +14,9 @@ from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.here import guarded
 from patcher.commands.planning import failures, find, plan
 from patcher.errors import Kind, Problem
+from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.hook import folder as folders
 from patcher.hook import parent
-from patcher.hook.losses import Loss as HookGap
-from patcher.hook.losses import losses as hook_gaps
 from patcher.notes import Note
 from patcher.report import OMIT_NONE, Report, StepResult
 
@@ -103,7 +102,7 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
     A command that would start does so, though its script cannot be read; one that the user names is a problem.
     """
     try:
-        return launch, hook_gaps(launch.environ, launch.script, launch.command), StepResult()
+        return launch, hook_gaps(launch.environ, launch.script, launch.command, folders.VARIABLE), StepResult()
     except Problem as problem:
         if launch.script is not None and str(launch.script) == problem.where:
             raise

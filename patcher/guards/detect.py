@@ -1,54 +1,24 @@
-"""Is another profiler switched on? The declared switches held against environment, script and command."""
+"""Is another profiler switched on? The declared switches held against the texts of a launch.
+
+Off: no text names a switch, and nothing hides a text. On or armed: every mention is a plain word that the launch surely
+passes. Everything else is unknown; the patch looks again before it records.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
-from patcher.guards.release import Release
-from patcher.launches import ANY, Argument, Assignment, Invocation, known, name_of, quoted, read
-from patcher.switches import Form, State, Switch
+from patcher.guards.configured import configured
+from patcher.guards.launch import COMMAND, ENVIRONMENT, INSIDE, OUTSIDE, Launch, Start, Text, name_of, read
+from patcher.guards.result import NOT_PLAIN, GuardResult, hidden
+from patcher.switches import Application, Form, Release, State, Switch
 
-_LOST = "some of its words are only known when it runs"
-_FILE = "it may stand in the file that it is given"
-
-
-class Finding(NamedTuple):
-    """What is known of one profiler at one line.
-
-    ``where`` is ``environment``, ``run.sh:12`` or ``command after --``; ``found`` the text seen there, empty
-    if nothing was; ``off`` what to type or change, ``reason`` why nothing certain is known.
-    """
-
-    profiler: str
-    state: State
-    where: str
-    found: str
-    off: str
-    why: str
-    reason: str = ""
-
-
-class Subject(NamedTuple):
-    """What a guard looks at: a target's release and root (None if it is not here), a configuration file that the user
-    names, the invocations, and the programs of the environments that may know more, the likeliest first.
-    """
-
-    release: Release
-    root: Path | None
-    config: Path | None
-    invocations: tuple[Invocation, ...]
-    pythons: tuple[str, ...] = ()
-
-
-# A check of one project that no variable or option can express, such as a Hydra configuration: it answers
-# like the switches.
-Guard = Callable[[Subject], Iterable[Finding]]
+_UNSEEN = "nothing that is known to be Python starts behind it"
+_VALUE = "nobody documents this value, or it is only known when it runs"
 
 
 def detect(
@@ -62,203 +32,167 @@ def detect(
     config: Path | None = None,
     published: tuple[str, ...] = (),
     package: str = "",
-    pythons: Sequence[str] = (),
-    guards: Iterable[Guard] = (),
+    application: Application | None = None,
     severe: bool = False,
-) -> tuple[Finding, ...]:
-    """One finding per profiler and line, the severest first; a profiler that is off everywhere gives one OFF.
+) -> tuple[GuardResult, ...]:
+    """One result per profiler and way to switch it on, the severest first; one that is off everywhere gives one OFF.
 
-    ``version``, ``root``, the ``package`` in it and ``pythons`` are the target's; a version that is not ``published``
-    says little. ``guards`` are asked besides, also about ``config``. With ``severe`` what is off is left out, so that
-    nobody has to know which switches the release has where none is seen. Raises Problem(USAGE) if the script, or one
-    that the command names, cannot be read.
+    ``version``, ``root`` and the ``package`` in it are the target's; a version that is not ``published`` says little.
+    An ``application`` is configured by Hydra, perhaps by ``config``. With ``severe`` what is off is left out. Raises
+    Problem(USAGE) if the script, or one that the command names, or the configuration cannot be read.
     """
     declared, release = tuple(switches), Release(version, published, root / package if root and package else None)
-    invocations = read(environ, script, command, pythons=pythons)
-    searched = ["environment", *([str(script)] if script else []), *(["command after --"] if command else [])]
-    found: list[Finding] = []
+    launch = read(environ, script, command, application.packages if application else ())
+    found: list[GuardResult] = []
+    if application is not None:
+        found += configured(application, release, root, config, launch)
     for profiler in dict.fromkeys(switch.profiler for switch in declared):
-        own = [one for one in declared if one.profiler == profiler]
-        hits = [(one, _seen(hit for invocation in invocations for hit in _hits(one, invocation))) for one in own]
-        there = [(_asked(one, invocations), listed) for one, listed in hits if listed and release.has(one)]
-        seen = severest(_if_asked(hit, asked) for asked, listed in there for hit in listed)
-        if seen:
-            found += [finding for finding in seen if finding.state is not State.OFF] or seen[:1]
-        elif not severe:
-            # Not seen anywhere: the reasons of the first switch stand for the profiler.
-            why = next((one.why for one in own if release.has(one)), "no switch of it exists in this release")
-            found.append(Finding(profiler, State.OFF, ", ".join(searched), "", "nothing to do", why))
-    subject = Subject(release, root, config, invocations, tuple(pythons))
-    guarded = [finding for guard in guards for finding in guard(subject)]
-    # What a guard knows of an override is no longer unknown, whatever earlier words say of the same key.
-    answered = [one for one in guarded if one.state is not State.UNKNOWN]
-    told = {(one.profiler, overridden(word)) for one in answered for word in one.found.split()}
-    lost = [one for one in found if one.state is State.UNKNOWN and (one.profiler, overridden(one.found)) in told]
-    found = [one for one in found if one not in lost] + guarded
+        named = [one for one in declared if one.profiler == profiler]
+        seen = [(one, result) for one in named for result in _results(one, launch, environ)]
+        found += [result for one, result in seen if release.has(one)]
+        if severe and not launch.hidden:
+            continue  # nobody has to know which switches the release has
+        own = [one for one in named if release.has(one)]
+        if launch.hidden and not any(one.profiler == profiler and one.state is not State.OFF for one in found) and own:
+            found.append(hidden(profiler, launch, own[0].why, f"{own[0].off} there, if it is there"))
+        why = own[0].why if own else "no switch of it exists in this release"
+        searched = ", ".join([ENVIRONMENT, *([str(script)] if script else []), *([COMMAND] if command else [])])
+        found.append(GuardResult(profiler, State.OFF, searched, "", "nothing to do", why))
+    return _merged(found, severe=severe)
+
+
+def _merged(found: list[GuardResult], *, severe: bool) -> tuple[GuardResult, ...]:
+    """The results that count, the severest first; files are named as they are typed in the working directory."""
     with suppress(OSError):  # a working directory that is gone
-        # Its files are named as they are typed there.
         here = f"{Path.cwd()}/"
         found = [
             one._replace(where=one.where.removeprefix(here), off=one.off.replace(f" {here}", " ")) for one in found
         ]
-    on = [finding for finding in found if finding.state is not State.OFF]
-    # Switches and guards may answer for the same profiler: it is off only if all of them say so.
-    off: dict[str, Finding] = {}
-    for finding in found:
-        if not severe and finding.profiler not in {other.profiler for other in on}:
-            off.setdefault(finding.profiler, finding)
-    return tuple(sorted([*on, *off.values()], key=lambda finding: -finding.state.severity))
+    # Of several at a place the severest counts, the first one that is as severe.
+    places: dict[tuple[str, str], GuardResult] = {}
+    for one in sorted(found, key=lambda one: -one.state.severity):
+        places.setdefault((one.profiler, one.where), one)
+    on = [one for one in found if one.state is not State.OFF and places[one.profiler, one.where] is one]
+    off: dict[str, GuardResult] = {}
+    for one in found if not severe else ():
+        if one.profiler not in {other.profiler for other in on}:
+            off.setdefault(one.profiler, one)
+    return tuple(sorted([*on, *off.values()], key=lambda one: -one.state.severity))
 
 
-def overridden(word: str) -> str:
-    """The key that an override is for: ``+a.b=1`` is for ``a.b``."""
-    return word.lstrip("+~").partition("=")[0]
-
-
-def _seen(hits: Iterable[Finding]) -> list[Finding]:
-    """The hits of a switch; where it may be on, it does not matter among which words it may be, too."""
-    found = list(hits)
-    return [one for one in found if one.reason != _LOST and one.state is not State.OFF] or found
-
-
-def severest(findings: Iterable[Finding]) -> list[Finding]:
-    """Of the findings of a profiler at a line the severest, the first of several."""
-    found: dict[tuple[str, str], Finding] = {}
-    for one in findings:
-        known = found.get((one.profiler, one.where), one)
-        found[one.profiler, one.where] = one if one.state.severity > known.state.severity else known
-    return list(found.values())
-
-
-def _asked(switch: Switch, invocations: Sequence[Invocation]) -> Invocation | None:
-    """The invocation that makes an armed profiler record; one that surely runs before one that may."""
-    asking = [
-        invocation
-        for invocation in invocations
-        if any(
-            all(any(word and re.fullmatch(pattern, word) for word in invocation.argv) for pattern in patterns)
-            for patterns in switch.asked_by
-        )
-    ]
-    return next((invocation for invocation in asking if invocation.sure), asking[0] if asking else None)
-
-
-def _if_asked(finding: Finding, asked: Invocation | None) -> Finding:
-    if asked is None or finding.state is not State.ARMED:
-        return finding
-    call = f"{quoted(asked.argv)[:200]} at {asked.where}"
-    if asked.sure:
-        off = f"{finding.off}; or leave out {call}"
-        return finding._replace(state=State.ON, found=f"{finding.found}; {call}", off=off)
-    reason = "whether this call is reached is only known when the script runs"
-    return finding._replace(state=State.UNKNOWN, found=f"{finding.found}; {call}", reason=reason)
-
-
-def _hits(switch: Switch, invocation: Invocation) -> Iterable[Finding]:
-    if switch.form is Form.VARIABLE:
-        variables = invocation.variables.get(switch.name) or invocation.variables.get(ANY, ())
-        finding = _variable(switch, variables) if variables else None
-        if finding and finding.state is State.UNKNOWN and invocation.reason:
-            finding = finding._replace(off=f"{switch.off} there, if it is set there", reason=invocation.reason)
-        return [finding] if finding else []
-    if invocation.reason:
-        off = f"{switch.off} there, if it is there"
-        found = quoted(invocation.argv)[:300]
-        return [_finding(switch, State.UNKNOWN, invocation.where, found, invocation.reason)._replace(off=off)]
-    if switch.form is Form.OPTION:
-        return _option(switch, invocation)
-    if switch.form is Form.REQUEST:
-        found = quoted(invocation.argv)[:300] if _asked(switch, [invocation]) else ""
+def _results(switch: Switch, launch: Launch, environ: Mapping[str, str]) -> list[GuardResult]:
+    forms = {Form.VARIABLE: _variable, Form.OPTION: _option, Form.PROGRAM: _program, Form.REQUEST: _request}
+    if switch.form is Form.VARIABLE and not any(start.variables for start in launch.starts) and switch.name in environ:
+        value = environ[switch.name]
+        found = [(switch.state(value), ENVIRONMENT, f"{switch.name}={value}", "")]
     else:
-        program = invocation.argv[0] if invocation.argv else None
-        found = program if program and name_of(program) == switch.name else ""
-    state = _at_most(switch.otherwise, invocation.sure)
-    return [_finding(switch, state, invocation.where, found, "")] if found else []
+        found = forms[switch.form](switch, launch)
+    # Of several places the severest counts, the last one that is as severe.
+    worst = max((state.severity for state, *_ in found), default=0)
+    results = [_result(switch, *one) for one in found if one[0].severity == worst][-1:]
+    return [_if_asked(switch, one, launch.starts) for one in results]
 
 
-def _at_most(state: State, sure: bool) -> State:
-    return state if sure or state is State.OFF else State.UNKNOWN
+_Found = tuple[State, str, str, str]
 
 
-def _variable(switch: Switch, variables: Sequence[Assignment]) -> Finding:
-    """The state of a variable that may be any of ``variables``."""
-    states = {
-        assignment: switch.state(assignment.text) if assignment.present and assignment.exported else State.OFF
-        for assignment in variables
-    }
-    state, reason = max(states.values(), key=lambda one: one.severity), ""
-    # The place to change is where the severest assignment stands, the latest if there are several.
-    shown = [assignment for assignment, one in states.items() if one is state][-1]
-    if len(set(states.values())) > 1:
-        state, reason = State.UNKNOWN, "it depends on the branch that the script takes, or changes on the way"
-    elif state is not State.OFF and any(assignment.depth for assignment in variables):
-        state, reason = State.UNKNOWN, "it is set where it may not run: in a branch, or in what a program is told"
-    elif state is State.UNKNOWN:
-        reason = "the value is only known when it runs" if shown.text is None else "nobody documents this value"
-    return _finding(switch, state, shown.where, shown.found, reason)
-
-
-def _finding(switch: Switch, state: State, where: str, found: str, reason: str) -> Finding:
+def _result(switch: Switch, state: State, where: str, found: str, reason: str) -> GuardResult:
     off = switch.off
     if state is State.OFF:
         off = "nothing to do"
-    elif where != "environment":
+    elif where != ENVIRONMENT:
         line = where.replace("command after", "the command after")
         variable = switch.form is Form.VARIABLE
         off = f"take it out at {line}, or {switch.off} behind it" if variable else f"{switch.off} at {line}"
-    return Finding(switch.profiler, state, where, found, off, switch.why, reason)
+    found = re.sub("[\0\1]+", "…", " ".join(found.split()))[:300]
+    return GuardResult(switch.profiler, state, where, found, off, switch.why, reason)
 
 
-def _option(switch: Switch, invocation: Invocation) -> list[Finding]:
-    """The option among the words in all of vLLM's spellings; at most one finding, since later words override."""
-    texts: dict[str, Argument] = {}
-    words: list[Argument] = []
-    where = invocation.where
-    for word, following in zip(invocation.argv, [*invocation.argv[1:], None], strict=False):
-        head, equals, value = (word or "").partition("=")
+def _mentions(pattern: str, launch: Launch) -> list[Text]:
+    search = re.compile(pattern).search
+    return [one for one in launch.texts if search(one.text) or search(one.expanded)]
+
+
+def _variable(switch: Switch, launch: Launch) -> list[_Found]:
+    pattern = rf"(?<!\w){switch.name}(?!\w)"
+    for text in _mentions(pattern, launch):
+        if text.sets.count(switch.name) < max(len(re.findall(pattern, one)) for one in (text.text, text.expanded)):
+            return [(State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
+    found: list[_Found] = []
+    for start in launch.starts:
+        variable = start.variables.get(switch.name)
+        if variable is None or variable.value is None:
+            continue
+        value = None if re.search("[\0\1]", variable.value) else variable.value
+        state, reason = switch.state(value), ""
+        if state is State.UNKNOWN:
+            reason = _VALUE
+        elif state is not State.OFF and not (start.sure and start.program is not None):
+            state, reason = State.UNKNOWN, NOT_PLAIN if start.program is not None else _UNSEEN
+        found.append((state, variable.where, variable.found, reason))
+    if (
+        not found
+        and (texts := [one for one in _mentions(pattern, launch) if switch.name in one.sets])
+        and not launch.starts
+    ):
+        found = [(State.UNKNOWN, texts[-1].where, texts[-1].text, _UNSEEN)]
+    known = [one for one in found if one[0] in (State.ON, State.ARMED)]
+    return known or found
+
+
+def _option(switch: Switch, launch: Launch) -> list[_Found]:
+    """The option among the words in all of vLLM's spellings; later words override."""
+    name = switch.name.lstrip("-").replace("-", "[-_]")
+    for text in _mentions(rf"(?<![\w-])(--)?{name}(?![\w-])", launch):
+        if not text.plain and (any(key in text.text for key in switch.keys) or re.search("[\0\1]", text.expanded)):
+            return [(State.UNKNOWN, text.where, text.text, NOT_PLAIN)]
+    return [one for start in launch.starts for one in _options(switch, start)]
+
+
+def _typed(switch: Switch, start: Start) -> tuple[dict[str, str | None], list[str], str]:
+    """The texts of the keys of an option, the words that it is made of, and where the last of them stands."""
+    texts: dict[str, str | None] = {}
+    seen: list[str] = []
+    where = start.where
+    for at, word in enumerate(start.words):
+        following = start.words[at + 1] if at + 1 < len(start.words) else None
+        head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
-        if not head.startswith("--") or option.replace("_", "-") != switch.name:
+        if option.replace("_", "-") != switch.name:
             continue
         text = value if equals else following
-        words += [word] if equals else [word, following]
-        where = getattr(word if equals or following is None else following, "where", where)
-        texts.update({key: text and known(text)} if key else _object(switch, text))
-    reason = "" if words else _hidden(switch, invocation)
-    if reason:
-        words, texts = list(invocation.argv), dict.fromkeys(switch.keys)
-    states = [switch.state(texts[key]) for key in switch.keys if key in texts]
+        seen += [word] if equals or following is None else [word, following]
+        where = start.places[min(at + (not equals), len(start.words) - 1)]
+        texts.update({key: text} if key else _object(switch, text))
+    return texts, seen, where
+
+
+def _options(switch: Switch, start: Start) -> list[_Found]:
+    texts, seen, where = _typed(switch, start)
+    starts = any(switch.programs and re.fullmatch(switch.programs, word) for word in start.words)
+    lost = [word for before, word in zip(("", *start.words), start.words, strict=False)
+            if word == OUTSIDE and not _takes_value(switch, before)]  # fmt: skip
+    if starts and lost:
+        reason = "some of its words are only known when it runs"
+        return [(State.UNKNOWN, start.where, " ".join(start.words), reason)]
+    states = [switch.state(None if text is None or INSIDE in text or OUTSIDE in text else text)
+              for key, text in texts.items() if key in switch.keys]  # fmt: skip
     # A key that is known to arm decides, whatever the others may turn out to be.
-    decided = [one for one in states if one is not State.UNKNOWN]
-    state = max(decided, key=lambda one: one.severity, default=State.OFF)
-    if state is State.OFF and State.UNKNOWN in states:
-        state = State.UNKNOWN
-    elif state is State.OFF and words:
-        # Later words override, and so does a file.
-        reason = _hidden(switch, invocation)
-        state = State.UNKNOWN if reason else state
-    if state is State.UNKNOWN:
-        reason = reason or "the value is no JSON object, or only known when it runs"
-    elif not invocation.sure and state is not State.OFF:
-        reason = "it stands where it may not run: in a branch, or in what a program is told"
-    found = quoted(words)[:300]
-    return [_finding(switch, _at_most(state, invocation.sure), where, found, reason)] if words else []
+    state = max((one for one in states if one is not State.UNKNOWN), key=lambda one: one.severity, default=State.OFF)
+    state = State.UNKNOWN if state is State.OFF and State.UNKNOWN in states else state
+    reason = _VALUE if state is State.UNKNOWN else ""
+    if state is State.ARMED and not (start.sure and start.program is not None):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    return [(state, where, " ".join(seen), reason)] if seen else []
 
 
-def _hidden(switch: Switch, invocation: Invocation) -> str:
-    """Why an option may be there that is not seen: in words that only the run tells, or in a file; else empty."""
-    if not any(switch.programs and re.fullmatch(switch.programs, word or "") for word in invocation.argv):
-        return ""
-    if any(re.fullmatch(switch.files, (word or "").partition("=")[0]) for word in invocation.argv):
-        return _FILE
-    pairs = pairwise(invocation.argv)
-    # What stands behind an option that takes a word is its value.
-    valued = (re.fullmatch("-[^=]*", before or "") and not re.fullmatch(switch.flags, before or "")
-              for before, word in pairs if word is None)  # fmt: skip
-    return "" if all(valued) else _LOST
+def _takes_value(switch: Switch, before: str) -> bool:
+    option = re.fullmatch("-[^=]*", before) and not re.fullmatch(switch.flags, before)
+    return bool(option and not re.fullmatch(switch.files, before)) or before == "serve"
 
 
-def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
+def _object(switch: Switch, text: str | None) -> dict[str, str | None]:
     """The keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
     try:
         loaded = json.loads(text) if text is not None else None
@@ -266,6 +200,45 @@ def _object(switch: Switch, text: Argument) -> dict[str, Argument]:
         loaded = None
     if isinstance(loaded, dict):
         return {key: value if isinstance(value, str) else json.dumps(value) for key, value in loaded.items()}
-    if text is not None and text.strip() in {"null", ""}:
-        return {}
-    return dict.fromkeys(switch.keys)
+    return {} if text is not None and text.strip() in {"null", ""} else dict.fromkeys(switch.keys)
+
+
+def _program(switch: Switch, launch: Launch) -> list[_Found]:
+    starts = [
+        one for one in launch.starts if one.program is not None and name_of(one.words[one.program]) == switch.name
+    ]
+    found: list[_Found] = [(switch.otherwise, one.where, " ".join(one.words), "") for one in starts if one.sure]
+    mentions = _mentions(rf"(?<![\w-]){switch.name}(?![\w-])", launch)
+    return found or [(State.UNKNOWN, one.where, one.text, NOT_PLAIN) for one in mentions[:1]]
+
+
+def _request(switch: Switch, launch: Launch) -> list[_Found]:
+    asked = _asked(switch, launch.starts)
+    if asked is not None:
+        state = switch.otherwise if asked.sure else State.UNKNOWN
+        return [(state, asked.where, " ".join(asked.words), "" if asked.sure else NOT_PLAIN)]
+    mentions = _mentions(rf"(?<!\w){switch.name.lstrip('/')}(?!\w)", launch)
+    return [(State.UNKNOWN, one.where, one.text, NOT_PLAIN) for one in mentions[:1]]
+
+
+def _asked(switch: Switch, starts: Sequence[Start]) -> Start | None:
+    """The start that makes an armed profiler record; one that surely runs before one that may."""
+    asking = [
+        start
+        for start in starts
+        if any(
+            all(any(re.fullmatch(pattern, word) for word in start.words) for pattern in row) for row in switch.asked_by
+        )
+    ]
+    return next((start for start in asking if start.sure), asking[0] if asking else None)
+
+
+def _if_asked(switch: Switch, result: GuardResult, starts: Sequence[Start]) -> GuardResult:
+    asked = _asked(switch, starts) if result.state is State.ARMED else None
+    if asked is None:
+        return result
+    call = f"{' '.join(asked.words)[:200]} at {asked.where}"
+    found = f"{result.found}; {call}"
+    if asked.sure:
+        return result._replace(state=State.ON, found=found, off=f"{result.off}; or leave out {call}")
+    return result._replace(state=State.UNKNOWN, found=found, reason="whether this call is reached is not known")

@@ -1,5 +1,5 @@
 """Planned bytes through the import system.
 
-`folder` lays them out, `startup` hands them out in each process, `parent` runs the command, and `losses` knows where
+`folder` lays them out, `startup` hands them out in each process, `parent` runs the command; `guards.gaps` knows where
 the way from one to the other is cut.
 """

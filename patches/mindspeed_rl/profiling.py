@@ -20,6 +20,7 @@ PROFILING = Application(
     folder="configs",
     defaults=("grpo_qwen25_7b_A3", "dapo_qwen25_32b_A3", "ppo_qwen25_32b_A3", "dpo_qwen3_30b_a3b_A3"),
     extra="mindspeed-rl",
+    names=r"profiler_config|(?<!_)\bintegrated\s*[.=:{[]",
     switches=(
         ConfigSwitch(
             "MindSpeed-RL's own profiler",
@@ -31,5 +32,4 @@ PROFILING = Application(
             armed="mstx marks ranges for a recording, but profile is not set, so nothing records",
         ),
     ),
-    whole=False,  # the examples leave profiler_config out
 )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.switches import Application, ConfigSwitch, Form, Key, State, Switch
-from patches.verl.switches import SWITCHES
+from patcher.switches import Application, ConfigSwitch, Key, State
 
 VERL = "verl's own profiler"
 MEGATRON = "Megatron's profiler in verl"
@@ -256,33 +255,11 @@ def _memory(role: str) -> ConfigSwitch:
 
 _MEMORY_SWITCHES = tuple(_memory(role) for role in _ROLES)
 
-# --- variables that Ray hands to every worker ---
-
-
-def _handed_on(switch: Switch) -> ConfigSwitch:
-    name = f"ray_kwargs.ray_init.runtime_env.env_vars.{switch.name}"
-
-    def state(values: _Values) -> State:
-        return State.OFF if values[name] is None else switch.state(str(values[name]))
-
-    return ConfigSwitch(
-        switch.profiler,
-        (Key(name, ("", "1")),),
-        state,
-        switch.why,
-        "verl/trainer/main_ppo.py run_ppo, from 0.6.0",
-        releases=",".join(filter(None, (">=0.6.0.dev0", switch.releases))),
-        if_known=True,
-    )
-
-
 PROFILING = Application(
     packages=("verl", "recipe"),
     folder="verl/trainer/config",
     defaults=("ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"),
     extra="verl",
-    switches=(
-        *(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
-        *(_handed_on(switch) for switch in SWITCHES if switch.form is Form.VARIABLE),
-    ),
+    names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b",
+    switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
 )

@@ -10,10 +10,6 @@ from typing import Any
 
 import pytest
 
-from patcher.guards import configured
-from patcher.guards.detect import Finding, Subject
-from patcher.switches import Application
-
 
 @pytest.fixture
 def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,17 +40,3 @@ def unwatched(cov: Any) -> Iterator[None]:
     yield
     if cov:
         cov.start()
-
-
-@pytest.fixture
-def composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What verl's configurations say is asked in each ``apply``: no patch changes it, and Hydra takes its time."""
-    look, known = configured.findings, {}
-
-    def findings(application: Application, subject: Subject) -> list[Finding]:
-        key = application.packages, repr(subject)
-        if key not in known:
-            known[key] = look(application, subject)
-        return known[key]
-
-    monkeypatch.setattr(configured, "findings", findings)

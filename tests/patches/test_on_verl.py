@@ -34,7 +34,7 @@ STAGE_OF = {
 MICRO, MINI = "micro-batch", "mini-batch"
 TRACE = re.compile(r"_(?P<stage>(compute|update)_[a-z_]+)_(?P<role>actor|ref|critic)_step(?P<step>\d+)_rank0_")
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("composed_once", "unwatched")]
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 
 Workers = tuple[str, str]
 Units = dict[int, list[str]]

@@ -49,7 +49,7 @@ WITH_RANGES = {"vllm-ascend": ("0.9.1", "0.30.0rc2"), "verl": ("0.9.1",)}
 """The releases whose windows are tried with ranges, too; all of them with --all-releases."""
 
 
-pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
+pytestmark = pytest.mark.usefixtures("unwatched")
 
 
 def run(*words: object, code: int = 0) -> Result:

@@ -32,7 +32,6 @@ def choices(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", thinned([*RELEASES], ["vllm-ascend"]))
-@pytest.mark.usefixtures("composed_once")
 def test_what_status_prints_typed_again_is_the_same_patch(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from patches.verl import recipes as verl
 from tests.matrix import of_releases
 from tests.patches.test_releases import install, run
 
-pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
+pytestmark = pytest.mark.usefixtures("unwatched")
 FSDP = {"update-policy": "actor/dp_actor.py", "update-critic": "critic/dp_critic.py"}
 
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 
 from fixtures import releases
-from patcher.guards.release import Release
-from patcher.switches import ConfigSwitch, State
+from patcher.switches import ConfigSwitch, Release, State
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL
-from patches.verl.switches import SWITCHES as VARIABLES
 from tests.matrix import ends, examples, thinned
 
 OFF, ARMED, ON = State.OFF, State.ARMED, State.ON
@@ -38,7 +36,7 @@ def test_is_documented(switch: ConfigSwitch) -> None:
 def test_the_first_values_are_off_and_the_last_ones_on(switch: ConfigSwitch) -> None:
     assert switch.state(dict.fromkeys(key.name for key in switch.keys)) is OFF
     assert switch.state({key.name: key.values[0] for key in switch.keys}) is OFF
-    assert switch.state({key.name: key.values[-1] for key in switch.keys}) in ({ARMED, ON} if switch.if_known else {ON})
+    assert switch.state({key.name: key.values[-1] for key in switch.keys}) is ON
 
 
 @pytest.mark.parametrize("switch", ALL)
@@ -46,7 +44,7 @@ def test_armed_is_explained_where_it_happens(switch: ConfigSwitch) -> None:
     names = [key.name for key in switch.keys]
     ways = itertools.product(*((key.values[0], key.values[-1]) for key in switch.keys))
     states = {switch.state(dict(zip(names, way, strict=True))) for way in ways}
-    assert bool(switch.armed) == (ARMED in states) or switch.if_known
+    assert bool(switch.armed) == (ARMED in states)
 
 
 @pytest.mark.parametrize("switch", ALL)
@@ -77,9 +75,7 @@ EXIST = {
     ("release", "profilers"), [(release, found) for names, found in EXIST.items() for release in names.split()]
 )
 def test_which_profilers_exist(release: str, profilers: set[str]) -> None:
-    found = {
-        one.profiler for one in PROFILING.switches if Release(release, releases.VERL).has(one) and not one.if_known
-    }
+    found = {one.profiler for one in PROFILING.switches if Release(release, releases.VERL).has(one)}
     assert found == profilers
 
 
@@ -91,8 +87,8 @@ def test_every_release_is_in_the_table() -> None:
 def test_the_code_of_a_release_has_the_switches_that_are_declared_for_it(release: str) -> None:
     by_code = Release("", package=releases.release(release, "verl") / "verl")
     for switch in PROFILING.switches:
-        assert switch.if_known or switch.code
-        if not switch.if_known and "reward_model.profiler.tool" not in {key.name for key in switch.keys}:
+        assert switch.code
+        if "reward_model.profiler.tool" not in {key.name for key in switch.keys}:
             assert by_code.has(switch) == Release(release).has(switch), switch
 
 
@@ -179,12 +175,3 @@ FINE_TUNING = {"trainer.profile_interval": [1, 2]}
 )  # fmt: skip
 def test_what_the_values_mean(profiler: str, values: dict[str, object], states: dict[str, State]) -> None:
     assert {release: state(profiler, release, values) for release in states} == states
-
-
-def test_the_variables_that_ray_hands_on_are_those_of_the_environment() -> None:
-    handed = {one.keys[0].name.rpartition(".")[2]: one for one in PROFILING.switches if one.if_known}
-    assert set(handed) == {one.name for one in VARIABLES if one.form.name == "VARIABLE"}
-    switch = handed["PROFILING_MODE"]
-    name = switch.keys[0].name
-    assert switch.state({name: "dynamic"}) is ON
-    assert switch.state({name: "false"}) is State.UNKNOWN

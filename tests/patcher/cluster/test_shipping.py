@@ -20,7 +20,7 @@ from tests.patcher.cli.conftest import WORKER, release
 
 NODE = """
 import json, pickle, sys
-for name in ("click", "git", "importlib.metadata", "libcst", "rich", "tree_sitter", "tree_sitter_bash"):
+for name in ("click", "git", "importlib.metadata", "libcst", "rich"):
     sys.modules[name] = None
 sys.path[:] = [entry for entry in sys.path if entry not in ("", {repository!r})]
 names = {{"__name__": "actor"}}

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fixtures.cache import REPOSITORY
-from patcher.commands import applying, bundling, demonstrating, describing, knowledge, reverting, running
+from patcher.commands import applying, bundling, demonstrating, describing, knowledge, running
 from patcher.report import OMIT_NONE
 from patcher.targets import applied
 
@@ -17,7 +17,7 @@ PAYLOADS = {
     "… each target": describing.PlanPayload,
     "… each of its files": describing.FilePayload,
     "… `replaces`": describing.ReplacedPayload,
-    "`revert`": reverting.Reverted,
+    "`revert`": applied.Reverted,
     "… each file": applied.RevertedFile,
     "`status`": applied.PatchPayload,
     "`diff`": applied.Diff,

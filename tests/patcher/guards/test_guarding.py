@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +22,7 @@ APPLICATION = Application(
     folder="toy/conf",
     defaults=("main",),
     extra="toy",
+    names=r"\bmode\b",
     switches=(
         ConfigSwitch("toy's profiler", (Key("mode", (None, "record")),), lambda values: STATES[values["mode"]], "why", "toy.py"),  # type: ignore[index]
     ),
@@ -59,7 +59,7 @@ def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
     assert (forced.problems, len(forced.messages)) == ([], 1)
 
 
-@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra cannot read mode=[")])
+@pytest.mark.parametrize(("words", "said"), [("mode=ready", "mode=ready"), ("mode=[", "Hydra cannot compose it")])
 def test_what_may_be_on_is_a_warning_that_says_what_was_seen(root: Path, words: str, said: str) -> None:
     found = report(root, words)
     assert found.problems == []
@@ -73,7 +73,7 @@ def test_profilers_of_which_the_same_is_not_known_are_one_warning(root: Path) ->
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     found = report(root, "mode=[", application=APPLICATION._replace(switches=switches))
     (note,) = found.notes
-    assert note.text == "3 profilers may be on: Hydra cannot read mode=["
+    assert note.text == "3 profilers may be on: Hydra cannot compose it: no viable alternative at input '['"
     assert all(f"profiler {number} (command after --)" in note.detail for number in range(3))
 
 
@@ -89,9 +89,9 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     (note,) = found.notes
     assert (
         note.text
-        == f"{ENGINE_VARIABLE.profiler} may be on: the script that it runs is not here, or only known when it runs"
+        == f"{ENGINE_VARIABLE.profiler} may be on: a file that it names is not here, or only known when it runs"
     )
-    assert all(f"run.sh:{line})" in note.detail for line in (1, 2))
+    assert "run.sh:1)" in note.detail
 
 
 def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root: Path) -> None:
@@ -105,40 +105,14 @@ def test_a_profiler_that_is_to_be_on_is_no_problem_and_another_is_a_warning(root
     assert found.notes[0].text.endswith(", so the settings count")
 
 
-def python(folder: Path, options: str = "") -> str:
-    """A Python of our own environment, or with options that hide its packages."""
-    folder.mkdir(parents=True, exist_ok=True)
-    program = folder / "python3"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
-    program.chmod(0o755)
-    return str(program)
-
-
-@pytest.mark.parametrize("placed", ["site-packages", "prefix"])
-def test_the_hydra_of_the_targets_environment_is_asked(
-    root: Path, tmp_path: Path, placed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs = python(tmp_path / "env" / "bin")
-    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
-    site = tmp_path / "env" / "lib" / "python3.11" / "site-packages"
-    site.parent.mkdir(parents=True)
-    shutil.copytree(root / "toy", site / "toy")
-    target = Target(
-        Project("toy", "toy", ("toy",)), "1.0", site if placed == "site-packages" else root, "wheel", "", ""
-    )
-    target = target._replace(prefix="" if placed == "site-packages" else str(tmp_path / "env"))
-    assert target.pythons == (theirs,)
-    (problem,) = report(root, "mode=record", target=target).problems
-    assert problem.kind is Kind.PROFILER_ON
-
-
-def test_a_user_without_hydra_is_told_once(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", python(tmp_path / "ours", "-S -I"))
+def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hydra", None)
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
-    for words in ("", "mode=record"):
-        (note,) = report(root, words, application=APPLICATION._replace(switches=switches)).notes
-        assert note.text == "3 profilers may be on: no hydra-core: --python EXE, or pip install 'rlpatch[toy]'"
-        assert "no hydra-core" not in note.detail
+    (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
+    assert note.text == "3 profilers may be on: no hydra-core: pip install 'rlpatch[toy]'"
+    assert "no hydra-core" not in note.detail
+    assert note.detail.endswith("the patch looks again before it records")
+    assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []
 
 
 def test_where_no_configuration_is_there_to_look_at_apply_warns_of_nothing(root: Path) -> None:

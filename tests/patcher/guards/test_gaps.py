@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from patcher.errors import Problem
-from patcher.hook.losses import SUBMITTED, losses
+from patcher.guards.gaps import HookGap, hook_gaps, submitted
+from patcher.hook.folder import VARIABLE
+
+SUBMITTED = submitted(VARIABLE)
 
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "plain": ("python -m x", ()),
@@ -33,7 +37,9 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "kept if there": ("export PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}/a\npython -m x", ()),
     "kept beside what only the run tells": ("export PYTHONPATH=$(tool):$PYTHONPATH\npython -m x", ()),
     "in a branch": ("if [ -e $X ]; then export PYTHONPATH=/a; fi\npython -m x", ("(perhaps) PYTHONPATH is set anew",)),
-    "in a function that nothing calls": ("f() { PYTHONPATH=/a python -m x; }", ()),
+    "in a function that nothing may call": ("f() { PYTHONPATH=/a python -m x; }", ("(perhaps) PYTHONPATH is set anew",)),
+    "srun": ("srun --export=NONE python -m x", ("srun hands on what --export lists",)),
+    "srun with all": ("srun --export=ALL,A=1 python -m x", ()),
     "anew behind all": ("python -m x\nexport PYTHONPATH=/a", ()),
     "sudo": ("sudo python -m x", ("(perhaps) sudo lets through",)),
     "docker": ("docker run -e A=1 image python -m x", ("a container has neither",)),
@@ -46,27 +52,31 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
+def gaps(environ: dict[str, str], script: Path | None, command: Sequence[str]) -> tuple[HookGap, ...]:
+    return hook_gaps(environ, script, command, VARIABLE)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_line_of_a_script(case: str, tmp_path: Path) -> None:
     text, expected = CASES[case]
     (tmp_path / "run.sh").write_text(f"{text}\n")
-    found = losses({"PATH": "/bin", "PYTHONPATH": "/before"}, None, ["bash", str(tmp_path / "run.sh")])
-    said = [("" if loss.sure else "(perhaps) ") + loss.why for loss in found]
+    found = gaps({"PATH": "/bin", "PYTHONPATH": "/before"}, None, ["bash", str(tmp_path / "run.sh")])
+    said = [("" if gap.sure else "(perhaps) ") + gap.why for gap in found]
     assert len(said) == len(expected), found
     assert all(want in why for want, why in zip(expected, said, strict=True)), said
-    assert all(loss.where.startswith(f"{tmp_path}/run.sh:") and loss.instead for loss in found)
+    assert all(gap.where.startswith(f"{tmp_path}/run.sh:") and gap.instead for gap in found)
 
 
 def test_the_line_that_sets_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("cd /\nexport PYTHONPATH=/verl\nexport A=1\npython -m x\ntorchrun -m y\n")
-    (loss,) = losses({}, tmp_path / "run.sh", ())
-    assert (loss.where, loss.found) == (f"{tmp_path}/run.sh:2", "PYTHONPATH=/verl")
-    assert loss.instead == "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+    (gap,) = gaps({}, tmp_path / "run.sh", ())
+    assert (gap.where, gap.found) == (f"{tmp_path}/run.sh:2", "PYTHONPATH=/verl")
+    assert gap.instead == "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
 
 
 def test_a_command_without_a_script() -> None:
-    (loss,) = losses({}, None, ("python", "-I", "-m", "x"))
-    assert (loss.where, loss.found, loss.sure) == ("command after --", "python -I -m x", True)
+    (gap,) = gaps({}, None, ("python", "-I", "-m", "x"))
+    assert (gap.where, gap.found, gap.sure) == ("command after --", "python -I -m x", True)
 
 
 def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,10 +84,10 @@ def test_a_working_directory_that_is_gone(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "run.sh").write_text("python -I -m x\n")
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    (loss,) = losses({}, tmp_path / "run.sh", ())
-    assert loss.where == f"{tmp_path}/run.sh:1"
+    (gap,) = gaps({}, tmp_path / "run.sh", ())
+    assert gap.where == f"{tmp_path}/run.sh:1"
 
 
 def test_a_script_that_is_not_there() -> None:
     with pytest.raises(Problem, match="cannot read"):
-        losses({}, Path("/none/run.sh"), ())
+        gaps({}, Path("/none/run.sh"), ())

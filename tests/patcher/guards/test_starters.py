@@ -1,0 +1,126 @@
+"""Launch scripts as people write them: no "off" where a profiler is on, no "on" where it is off."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fixtures import releases
+from fixtures.cache import REPOSITORY
+from patcher.guards.detect import detect
+from patcher.switches import State
+from patches.verl.profiling import PROFILING
+from patches.verl.switches import SWITCHES
+
+OFF, ARMED, UNKNOWN, ON = State.OFF, State.ARMED, State.UNKNOWN, State.ON
+STARTERS = REPOSITORY.parent / "shared" / "guard-starters"
+VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo"
+SET = "export PROFILING_MODE=dynamic"
+
+# What a script may be said to be; files beside it are written, too.
+SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
+    f"{SET}\n{VERL}": ({ON}, {}),
+    f"PROFILING_MODE=dynamic {VERL}": ({ON}, {}),
+    f"env PROFILING_MODE=dynamic {VERL}": ({ON}, {}),
+    f"declare -x PROFILING_MODE=dynamic\n{VERL}": ({ON}, {}),
+    f"{SET}\n{VERL} 2>&1 | tee log": ({ON}, {}),
+    f"{VERL} 2>&1 | tee log": ({OFF}, {}),
+    f"# {SET}\n{VERL} \"$@\"": ({OFF}, {}),
+    f"{SET}\nunset PROFILING_MODE\n{VERL}": ({OFF, UNKNOWN}, {}),
+    f"PROFILING_MODE=\nexport PROFILING_MODE\n{VERL}": ({OFF}, {}),
+    f"A=(trainer.nnodes=2 # it's one\n)\n{VERL} \"${{A[@]}}\"": ({OFF}, {}),
+    f"msprof --output=/o {VERL}": ({ON}, {}),
+    # what may not be passed
+    f"set -e\nfalse\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"[ -d x ] || exit 0\nmsprof {VERL}": ({UNKNOWN}, {}),
+    f"exit 0\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"while sleep 1; do :; done\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"if x; then {SET}; fi\n{VERL}": ({UNKNOWN}, {}),
+    f"f() {{ {SET}; }}\nf\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET} | cat\n{VERL}": ({UNKNOWN}, {}),
+    f"({SET})\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET}\nenv -i {VERL}": ({UNKNOWN}, {}),
+    f"{SET}\nunset $(cat names)\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET}\npython3() {{ :; }}\n{VERL}": ({UNKNOWN}, {}),
+    # names that are put together, and what hides a text
+    f"export \"PROFILING_\"'MODE'=dynamic\n{VERL}": ({ON, UNKNOWN}, {}),
+    f"A=PROFILING_\nexport ${{A}}MODE=dynamic\n{VERL}": ({ON, UNKNOWN}, {}),
+    f"export $'\\x50ROFILING_MODE'=dynamic\n{VERL}": ({ON, UNKNOWN}, {}),
+    f"export PROFILING_\\\nMODE=dynamic\n{VERL}": ({ON, UNKNOWN}, {}),
+    f"for n in PROFILING_MODE; do export $n=1; done\n{VERL}": ({UNKNOWN}, {}),
+    f"if x; then A=global_pro; else A=global_pro; fi\n{VERL} ${{A}}filer.steps=[1]": ({UNKNOWN}, {}),
+    f"eval \"$(cat env)\"\n{VERL}": ({UNKNOWN}, {}),
+    f"export $(cat env)\n{VERL}": ({UNKNOWN}, {}),
+    f"curl -s h/x | bash\n{VERL}": ({UNKNOWN}, {}),
+    f"echo x | base64 -d | sh -s\n{VERL}": ({UNKNOWN}, {}),
+    f"bash <(curl h/x)\n{VERL}": ({UNKNOWN}, {}),
+    f"source none.sh\n{VERL}": ({UNKNOWN}, {}),
+    f"{VERL} $(cat args)": ({UNKNOWN}, {}),
+    f"{VERL} $EXTRA": ({UNKNOWN}, {}),
+    f"mapfile -t A < args\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
+    "$STARTER": ({UNKNOWN}, {}),
+    "make train": ({UNKNOWN}, {}),
+    f"trap '{SET}' DEBUG\n{VERL}": ({UNKNOWN}, {}),
+    f"shopt -s extdebug\ntrap false DEBUG\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"sleep infinity\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"set -n\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"{VERL} --help global_profiler.tool=torch_memory": ({UNKNOWN}, {}),
+    f"x=PROFILING_MODE\neval \"export $x=1\"\n{VERL}": ({UNKNOWN}, {}),
+    f"declare -n r=PROFILING_MODE\nr=1\nexport PROFILING_MODE\n{VERL}": ({UNKNOWN}, {}),
+    f"read -r k v <<< 'PROFILING_MODE 1'\nexport $k=$v\n{VERL}": ({UNKNOWN}, {}),
+    f"f() {{ exit 0; }}\nf\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET}\nfor v in ${{!PROF*}}; do unset $v; done\n{VERL}": ({UNKNOWN}, {}),
+    f"{SET} &\n{VERL}": ({UNKNOWN}, {}),
+    f"kill $$\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    "./inner": ({UNKNOWN}, {"inner": f"#!/bin/bash\n{SET}\n{VERL}"}),
+    f"alias python3='PROFILING_MODE=1 python3'\n{VERL}": ({UNKNOWN}, {}),
+    f"bash <<EOF\n{SET}\n{VERL}\nEOF": ({UNKNOWN}, {}),
+    f"python3 -c \"import os; os.environ['PROFILING_MODE'] = '1'\"\n{VERL}": ({UNKNOWN}, {}),
+    "ray job submit --runtime-env=env.yaml -- " + VERL: ({UNKNOWN}, {"env.yaml": "env_vars: {PROFILING_MODE: dynamic}\n"}),
+    "ray job submit --runtime-env=none.yaml -- " + VERL: ({UNKNOWN}, {}),
+    # files
+    f"source env.sh\n{VERL}": ({UNKNOWN}, {"env.sh": SET}),
+    f". \"$(dirname \"$0\")/env.sh\"\n{VERL} ": ({OFF}, {"env.sh": "export A=1"}),
+    f"source env.sh\n{VERL}  ": ({UNKNOWN}, {"env.sh": "source more.sh", "more.sh": "source last.sh", "last.sh": SET}),
+    "bash other.sh": ({UNKNOWN}, {"other.sh": f"{SET}\n{VERL}"}),
+    "python3 start.py": ({UNKNOWN}, {"start.py": "import os\nos.environ['PROFILING_' + 'MODE'] = '1'\n"}),
+    "python3 start.py ": ({UNKNOWN}, {"start.py": "import os\nos.environ[name()] = '1'\n"}),
+    "python3 start.py  ": ({OFF}, {"start.py": "import os\nos.environ['A'] = '1'\n"}),
+    "python3 none.py": ({UNKNOWN}, {}),
+    "source /opt/none/set_env.sh\n" + VERL: ({OFF}, {}),
+}  # fmt: skip
+
+
+def severest(*command: str) -> State:
+    found = detect(
+        SWITCHES, version="0.7.0", environ={"PATH": "/bin", "HOME": "/root"}, command=command, package="verl",
+        root=releases.release("0.7.0", "verl"), published=releases.VERL, application=PROFILING,
+    )  # fmt: skip
+    return found[0].state
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_scripts(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states, files = SCRIPTS[text]
+    monkeypatch.chdir(tmp_path)
+    for name, content in {**files, "run.sh": text + "\n"}.items():
+        (tmp_path / name).write_text(content)
+    assert severest("bash", "run.sh") in states
+
+
+def test_many_branches_take_no_time(tmp_path: Path) -> None:
+    text = "case $1 in\n a) A=1 ;;\n *) A=2 ;;\nesac\n" * 150
+    (tmp_path / "run.sh").write_text(f"{text}{VERL}\n")
+    begin = time.process_time()
+    assert severest("bash", str(tmp_path / "run.sh")) is OFF
+    assert time.process_time() - begin < 0.1
+
+
+def test_starters_whose_truth_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not STARTERS.is_dir():
+        return
+    monkeypatch.chdir(STARTERS)
+    for name, truth in (line.split() for line in Path("truth.txt").read_text().splitlines()):
+        assert severest("bash", f"{name}.sh") in ({OFF, UNKNOWN} if truth == "off" else {ON, ARMED, UNKNOWN}), name
