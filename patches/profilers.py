@@ -59,7 +59,7 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     return keywords
 
 
-def asked(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
 
     The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.

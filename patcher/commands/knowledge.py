@@ -12,7 +12,7 @@ from patcher.commands.finding import SearchOptions, parse_target, upstreams
 from patcher.config import WHOLE, TorchNpu, Window, typed_as
 from patcher.errors import Kind, Problem
 from patcher.option import flag, options_of
-from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
+from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.report import Report
 from patcher.request import Request, recipes_of, resolve
 
@@ -115,11 +115,11 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
     """The arguments that the recipe may change, as they are now."""
-    from patcher import replacing
+    from patcher import editing
 
     every = {name: getattr(TorchNpu(), name) for name in options_of(TorchNpu)}
     within = recipe.probe.arguments(resolve(Request((), recipe.stage, choices=every), upstream, target))
-    now = replacing.present(target.read(file), recipe, where=str(target.root / file))
+    now = editing.present(target.read(file), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
@@ -140,7 +140,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
         span = first if first == last else f"{first} to {last}"
         named = f"structure {structure.name}, " if structure.name else ""
         lines.append(f"  {named}{span}, {structure.file}: {structure.shape}")
-    for site in (site for site in recipe.sites if not site.windows or set(site.windows) & set(recipe.windows)):
+    for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         lines += [
             f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}",
@@ -164,7 +164,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], there: Places, said
     return lines
 
 
-def _shown(site: Site, recipe: Recipe) -> str:
+def _shown(site: Insertion, recipe: Recipe) -> str:
     shown = PatchId("", recipe.stage).rename("; ".join(site.lines))
     return shown.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else shown
 

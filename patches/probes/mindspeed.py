@@ -38,19 +38,20 @@ class HostedRanks(Placed):
     (``models/rollout/vllm_adapter/vllm_parallel_state.py``).
     """
 
-    def place(self, engine: Any) -> None:
+    def __init__(self, worker: Any) -> None:
         import os
 
         import torch.distributed as dist
 
         if os.environ["VLLM_USE_V1"] != "1":
             raise RuntimeError("VLLM_USE_V1=%s: only vLLM's V1 engine can be recorded" % os.environ["VLLM_USE_V1"])
-        self.rank, config = dist.get_rank(), engine._rlpatch_stage_worker.vllm_config
+        self.rank, config = dist.get_rank(), worker._rlpatch_stage_worker.vllm_config
         self.dp = self.rank // config.parallel_config.world_size
         if self.EVERY_RANK:
             self.world = dist.get_world_size()
         if self.BY_CONTEXT:
             self.growth = 1 + getattr(config.speculative_config, "num_speculative_tokens", 0)
+        super().__init__(worker)
 
 
 class HostedRollout(HostedRanks, SchedulerOutputs):

@@ -18,7 +18,6 @@ class SglangRollout(Rollout):
     """
 
     running = near = False
-    ran: bool
     put: Any
 
     def schedule(self, batch: Any) -> None:
@@ -35,21 +34,21 @@ class SglangRollout(Rollout):
         if self.RELATIVE and runs and (self.near or self.awaited):
             self.hand_over("wait_for", kind, len(requests), batch)
         held: Mapping[str, object] = {}
-        if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
-            held = self.held_by(batch)
+        if self.METADATA and runs and self.open_at is not None and self.unit >= self.open_at:
+            held = self.contents_of(batch)
         self.hand_over("step", (kind, held))
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
         kind = batch[0]
         counted = kind in ("decode", "prefill")
-        self.ran = self.ran or counted
+        self.live = self.live or counted
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None
 
-    def longest(self, batch: Any, load: int, held: bool) -> int:  # noqa: ARG002
+    def longest_context(self, batch: Any, load: int, decisive: bool) -> int:  # noqa: ARG002
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         longest = self.reach = self.reach + self.growth  # or less
-        if not decodes or (longest >= self.at["context"] and (held or longest > 10**9)):
+        if not decodes or (longest >= self.at["context"] and (decisive or longest > 10**9)):
             longest = max(self.contexts(batch))
             # All that decode are in one batch; until one was seen, the bound is 10**9 more than what is known.
             self.reach = longest if decodes else max(self.reach, self.reach // 10**9 * 10**9 + longest)
@@ -66,7 +65,7 @@ class SglangRollout(Rollout):
         late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
         return [tokens + late for tokens in known]
 
-    def held_by(self, batch: Any) -> Mapping[str, object]:
+    def contents_of(self, batch: Any) -> Mapping[str, object]:
         try:
             contexts = self.contexts(batch)
             decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
@@ -75,9 +74,8 @@ class SglangRollout(Rollout):
         except Exception:  # a batch of another form, which stops nothing
             return {}
 
-    def begin(self, batch: Any) -> None:
-        self.units.append(self.begun())
-        self.units[-1].update(batch[1])
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        return batch[1]  # type: ignore[no-any-return]
 
     def idle(self) -> None:
         if self.running and not self.scheduler.waiting_queue:
@@ -113,12 +111,9 @@ class SglangRollout(Rollout):
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
     def forget(self) -> None:
-        self.ran = False
+        self.live = False
 
-    def busy(self) -> bool:
-        return self.ran
-
-    def place(self, scheduler: Any) -> None:
+    def __init__(self, worker: Any) -> None:
         """The replica and the global rank of a scheduler, which has one accelerator.
 
         The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
@@ -128,7 +123,7 @@ class SglangRollout(Rollout):
 
         import torch.distributed as dist
 
-        self.scheduler = scheduler
+        scheduler = self.scheduler = worker
         self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
         if self.BY_CONTEXT:
             self.growth = 1 + (getattr(scheduler.server_args, "speculative_num_draft_tokens", 0) or 0)
@@ -148,3 +143,4 @@ class SglangRollout(Rollout):
         else:
             self.dp = replica
             self.rank += replica * world
+        super().__init__(worker)

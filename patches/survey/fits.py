@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from patcher import engine, replacing
+from patcher import editing
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 from patcher.plan import published
@@ -118,21 +118,21 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> Finding:
             source = target.read(PurePosixPath(file))
             _try(recipe, source, file)
         except Problem as problem:
-            reason = reason or problem.cause.rpartition("; found ")[2]
+            reason = reason or problem.found or problem.cause
         else:
-            return Finding(recipe, structure, file, engine.fingerprint(source, recipe.class_name, recipe.method), "")
+            return Finding(recipe, structure, file, editing.fingerprint(source, recipe.class_name, recipe.method), "")
     return Finding(recipe, structure, "", "", reason)
 
 
 def _try(recipe: Recipe, source: bytes, file: str) -> None:
     """Raise :class:`Problem` where a line of the recipe, or one of its calls, has no place in ``source``."""
     if recipe.calls:
-        replacing.present(source, recipe, where=file)
+        editing.present(source, recipe, where=file)
         return
-    units = {unit for site in recipe.sites for unit in site.windows} | {*recipe.windows}
+    units = {unit for site in recipe.insertions for unit in site.windows} | {*recipe.windows}
     patch = PatchId("survey", recipe.stage)
     block = (patch, ("def _rlpatch_survey(self):", "    pass"))
-    after = engine.insert(source, recipe, [block], "0", units=units, where=file)
+    after = editing.insert(source, recipe, [block], "0", units=units, where=file)
     ast.parse(after)
 
 

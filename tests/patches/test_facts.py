@@ -15,7 +15,7 @@ import pytest
 
 from fixtures.ascend import standins
 from patcher.change import SHARED, PatchId
-from patcher.rendering import render
+from patcher.editing.rendering import render
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
 from tests.choices import config
@@ -43,7 +43,7 @@ class Traces:
 
 @pytest.fixture
 def told(tmp_path: Path) -> dict[str, Any]:
-    return {"FACTS": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
+    return {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
 
 
 def states(folder: Path) -> dict[str, Any]:
@@ -431,7 +431,7 @@ def lines(words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "without", "most"), [("", "--no-facts", 40), ("--on-demand", "", 60), ("--at-tail 8", "", 24)]
+    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 80), ("--at-tail 8", "", 33)]
 )
 def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
     assert lines(words) - lines(without) <= most

@@ -19,7 +19,7 @@ from tests.patches.test_training_probe import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
-WAITING: dict[str, Any] = {"ON_DEMAND": True, "FACTS": True, "WINDOW": ""}
+WAITING: dict[str, Any] = {"ON_DEMAND": True, "METADATA": True, "WINDOW": ""}
 CONDITIONS = ("load", "tail", "context")
 STATES: dict[str, Any] = {
     "AT": dict.fromkeys(CONDITIONS, "0"),

@@ -381,7 +381,7 @@ def test_or_not_at_all(environment: Path) -> None:
 def test_every_recipe_is_documented(upstream: Upstream) -> None:
     for recipe in upstream.recipes:
         assert all((recipe.why, recipe.how, recipe.upstream, recipe.remove_when))
-        assert all(site.why for site in recipe.sites)
+        assert all(site.why for site in recipe.insertions)
         assert all(s.shape and s.fingerprints for s in recipe.structures)
         versions = [release for s in recipe.structures for release in s.releases]
         assert len(versions) == len(set(versions)), "a release has one structure"

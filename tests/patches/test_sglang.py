@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from fixtures import releases
-from patcher.engine import fingerprint
+from patcher.editing import fingerprint
 from patcher.guards.detect import detect
 from patcher.switches import State
 from patches.probes.members import ForwardThread
+from patches.probes.rollout import Rollout
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
 from tests.matrix import ends, of_releases, thinned
@@ -314,8 +315,8 @@ def test_ranks(
         module = SimpleNamespace(get_parallel=lambda: context)
         monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", module)
     vars(scheduler).update(known)
-    recorder = object.__new__(SglangRollout)
-    recorder.place(scheduler)
+    monkeypatch.setattr(Rollout, "__init__", lambda self, worker: None)
+    recorder = SglangRollout(scheduler)
     assert (recorder.dp, recorder.rank) == expected
 
 

@@ -219,13 +219,13 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     worker = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants)
     looked: list[Any] = []
     recorder, names = worker._RlpatchStage, [f"r{n}" for n in range(64)]
-    contexts = recorder.contexts
+    contents = recorder.contents
 
     def looking(self: Any, one: Any) -> Any:
         looked.append(one)
-        return contexts(self, one)
+        return contents(self, one)
 
-    monkeypatch.setattr(recorder, "contexts", looking)
+    monkeypatch.setattr(recorder, "contents", looking)
     one = batch(dict.fromkeys(names, 3), dict.fromkeys(names, 3))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "prefill")

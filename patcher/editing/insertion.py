@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import functools
 import re
 from collections.abc import Collection, Iterator, Sequence
-from hashlib import sha256
 
 import libcst as cst
 
-from patcher import anchors, excerpt, markers
+from patcher import markers
 from patcher.change import PatchId
+from patcher.editing import anchors, excerpt
+from patcher.editing import source as sources
+from patcher.editing.excerpt import Excerpt
 from patcher.errors import Kind, Problem
-from patcher.excerpt import Excerpt
-from patcher.recipe import Recipe, Site
+from patcher.recipe import Insertion, Recipe
 
 Block = tuple[PatchId, Sequence[str]]
 """Whose lines they are, and the lines that go to the end of a class, at the left margin."""
 
 
-def fingerprint(source: bytes, class_name: str, method: str) -> str:
-    """A hash of ``class_name.method`` in ``source`` that ignores comments and layout.
-
-    "" if it is not there, or if this Python cannot read the file.
-
-    It is the same under every Python that runs rlpatch: fields that are empty are left out, because each release
-    of ``ast`` adds new ones.
-    """
-    function = [*anchors.defined(anchors.tree(source), class_name, method)][1:]
-    return sha256(_canonical(function[0]).encode()).hexdigest()[:12] if function else ""
-
-
-def _canonical(value: object) -> str:
-    if isinstance(value, ast.AST):
-        fields = (f"{key}={_canonical(field)}" for key, field in ast.iter_fields(value) if field not in (None, []))
-        return f"{type(value).__name__}({','.join(fields)})"
-    if isinstance(value, list):
-        return f"[{','.join(map(_canonical, value))}]"
-    return repr(value)
-
-
 def insert(
     source: bytes, recipe: Recipe, blocks: Sequence[Block], tool: str, *, units: Collection[str], where: str
 ) -> bytes:
-    """``source`` with ``blocks`` at the end of the recipe's class and a line of the last one's patch at each site.
+    """``source`` with ``blocks`` at the end of the recipe's class and the last one's lines where the recipe says.
 
     ``units`` are those that are counted or marked, ``where`` names the file in messages. Raises :class:`Problem`:
     STRUCTURE where the file is not what the recipe describes, saying what was looked for and what is there, and where
     it can't be reproduced to the byte.
     """
-    readable(source, where)
+    sources.readable(source, where)
     search, names = anchors.Search(recipe, source, where), {name for _, text in blocks for name in _defined(text)}
-    tree = anchors.tree(source)  # None where the file is for a later Python than the one that runs rlpatch
+    tree = sources.tree(source)  # None where the file is for a later Python than the one that runs rlpatch
     if tree and not any(name.encode() in source for name in names):
-        part = excerpt.of(source, tree, recipe.class_name, [site.method for site in recipe.sites])
+        part = excerpt.of(source, tree, recipe.class_name, [insertion.method for insertion in recipe.insertions])
         with contextlib.suppress(Problem):  # what does not fit is told of the whole file, which has all names
             return _inserted(part, search, blocks, tool, units)
     return _inserted(excerpt.whole(source), search, blocks, tool, units)
@@ -66,7 +44,7 @@ def _inserted(
 ) -> bytes:
     """As :func:`insert`, where LibCST reads and writes ``part`` of the file."""
     recipe, source, where = search
-    module, patch = parse(part.text, where), blocks[-1][0]
+    module, patch = sources.parse(part.text, where), blocks[-1][0]
     defined = [(name, at) for name, at in anchors.names(module.body) if isinstance(module.body[at], cst.ClassDef)]
     index = search.only_class(defined)
     target = cst.ensure_type(module.body[index], cst.ClassDef)
@@ -76,17 +54,17 @@ def _inserted(
     if clash := sorted(taken & names):
         raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
     statements = list(body.body)
-    for site in recipe.sites:
-        if site.windows and {*site.windows}.isdisjoint(units):
+    for insertion in recipe.insertions:
+        if insertion.windows and {*insertion.windows}.isdisjoint(units):
             continue
         functions = [
             (name, at) for name, at in anchors.names(statements) if isinstance(statements[at], cst.FunctionDef)
         ]
-        if site.optional and site.method not in dict(functions):
+        if insertion.optional and insertion.method not in dict(functions):
             continue
-        at = search.only_method(site.method, functions)
-        lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in site.lines]
-        statements[at] = _insert_lines(cst.ensure_type(statements[at], cst.FunctionDef), site, lines, search)
+        at = search.only_method(insertion.method, functions)
+        lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in insertion.lines]
+        statements[at] = _insert_lines(cst.ensure_type(statements[at], cst.FunctionDef), insertion, lines, search)
     # To LibCST the closing mark of an earlier patch is a comment behind the class's last statement.
     earlier = 1 + max(
         (i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)),
@@ -134,64 +112,21 @@ def _stepped(line: str, indent: bytes, step: str) -> bytes:
 def _verify(
     source: bytes, after: bytes, patches: Sequence[PatchId], where: str, class_name: str, names: Collection[str]
 ) -> None:
-    if markers.strip(after, patches, where=where) != source:
-        raise Problem(
-            Kind.STRUCTURE,
-            "LibCST does not write this file back to the byte (white space behind the last line, for example)",
-            where,
-            "reinstall the package, or let an editor remove the white space",
-        )
-    scopes = anchors.scopes(after)
+    cause = "LibCST does not write this file back to the byte (white space behind the last line, for example)"
+    sources.prove(
+        source, after, patches, where, cause, "reinstall the package, or let an editor remove the white space"
+    )
+    scopes = sources.scopes(after)
     if scopes is None:
         # A target may be written for a later Python than the one that runs rlpatch: then nothing can be said.
-        if anchors.scopes(source) or (anchors.tree(source) and not anchors.tree(after)):
+        if sources.scopes(source) or (sources.tree(source) and not sources.tree(after)):
             raise Problem(Kind.STRUCTURE, "the patched file is not valid Python", where, _REPORT)
-    elif left := anchors.unbound(scopes, class_name, names):
+    elif left := sources.unbound(scopes, class_name, names):
         cause = f"the patch would not go into class {class_name}, which lacks {', '.join(sorted(left))}"
         raise Problem(Kind.STRUCTURE, cause, where, _REPORT)
 
 
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"
-
-
-def readable(source: bytes, where: str) -> None:
-    """Raise :class:`Problem` (STRUCTURE) where ``source`` has odd line ends, or is nested too deeply for a parser."""
-    if b"\0" in source:
-        raise Problem(Kind.STRUCTURE, "the file holds a NUL byte", where, "reinstall the package")
-    if b"\r" in source.replace(b"\r\n", b""):
-        cause = "a carriage return without a line feed, which Python and diff take for different things"
-        raise Problem(Kind.STRUCTURE, cause, where, "convert the file's line ends, or reinstall the package")
-    if anchors.too_deep(source):  # LibCST would take the whole process down, or not come back
-        raise deep(where)
-
-
-def parse(source: bytes, where: str) -> cst.Module:
-    """The module of ``source``, which is :func:`readable`; :class:`Problem` (STRUCTURE) where it is not Python."""
-    try:
-        module = _read(source)
-    except cst.ParserSyntaxError as error:
-        raise Problem(
-            Kind.STRUCTURE,
-            f"not valid Python: {error.message}",
-            f"{where}:{error.raw_line}",
-            "repair or reinstall the file",
-        ) from None
-    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
-        raise Problem(
-            Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file"
-        ) from None
-    return module
-
-
-@functools.lru_cache(maxsize=8)
-def _read(source: bytes) -> cst.Module:
-    # Half of what a plan costs: stages and roles that stand in one file read the same bytes. Nothing changes a tree.
-    return cst.parse_module(source)
-
-
-def deep(where: str) -> Problem:
-    """What is said of a file that is nested deeper than Python or LibCST can follow."""
-    return Problem(Kind.STRUCTURE, "its code is nested too deeply to be read", where, "write the expression in steps")
 
 
 def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: str) -> cst.IndentedBlock:
@@ -201,15 +136,17 @@ def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: s
     return node.body
 
 
-def _insert_lines(node: cst.FunctionDef, site: Site, lines: list[str], search: anchors.Search) -> cst.FunctionDef:
+def _insert_lines(
+    node: cst.FunctionDef, insertion: Insertion, lines: list[str], search: anchors.Search
+) -> cst.FunctionDef:
     parameters = {p.name.value for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)}
-    if missing := [name for name in site.parameters if name not in parameters]:
-        raise search.unlike(f"{site.method} takes no parameter {', '.join(missing)}")
-    spot = search.spot(site, node, _block(node, search, f"{search.recipe.class_name}.{site.method}"))
-    changed = _put(spot.block, spot.at, [line.replace("{units}", spot.units) for line in lines])
-    if spot.block is node.body:  # most of them, and to look through the method takes as long as to write it
+    if missing := [name for name in insertion.parameters if name not in parameters]:
+        raise search.unlike(f"{insertion.method} takes no parameter {', '.join(missing)}")
+    point = search.point(insertion, node, _block(node, search, f"{search.recipe.class_name}.{insertion.method}"))
+    changed = _put(point.block, point.at, [line.replace("{units}", point.units) for line in lines])
+    if point.block is node.body:  # most of them, and to look through the method takes as long as to write it
         return node.with_changes(body=changed)
-    return cst.ensure_type(node.deep_replace(spot.block, changed), cst.FunctionDef)
+    return cst.ensure_type(node.deep_replace(point.block, changed), cst.FunctionDef)
 
 
 def _put(block: cst.IndentedBlock, at: int, lines: list[str]) -> cst.IndentedBlock:
