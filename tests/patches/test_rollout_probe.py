@@ -537,6 +537,34 @@ def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording:
     assert bool(object.__new__(Torch).occupied()) is recording
 
 
+@pytest.mark.parametrize(
+    ("backend", "module", "question"),
+    [(Torch, "torch", "_cuda_isHistoryEnabled"), (Npu, "torch_npu", "_npu_isHistoryEnabled")],
+)
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_history_of_the_memory_is_a_profiler(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, module: str, question: str, recording: bool
+) -> None:
+    """verl's torch_memory keeps one, which slows each allocation down."""
+    for name in ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    stand_in = SimpleNamespace(
+        _C=SimpleNamespace(**{question: lambda: recording}), autograd=SimpleNamespace(_profiler_enabled=lambda: False)
+    )
+    monkeypatch.setitem(sys.modules, module, stand_in)
+    assert ("history of its memory" in object.__new__(backend).occupied()) is recording
+
+
+def test_ours_yields_to_another_profiler_that_starts_later(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:9")
+    begin = Profiler.begin
+    rollout(worker, 4)
+    Profiler(0, 0, 1).begin()
+    assert worker.made[0].calls[-1] == "stop"
+    assert "another profiler starts, recorded 3 of 7 units" in caplog.text
+    assert Profiler.begin is begin, "nothing of ours is left there"
+
+
 def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = V1Worker(WINDOW="2:9")
     rollout(worker, 4)
