@@ -12,9 +12,8 @@ from packaging.version import Version
 
 from patches.projects import projects, upstreams
 from patches.releases import Releases
-from tests.patches.test_survey import copied, run
+from tests.patches.surveys import run
 
-__all__ = ["copied"]
 DECLARED = '''
 """A framework that nobody has heard of."""
 

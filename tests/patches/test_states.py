@@ -10,9 +10,10 @@ import pytest
 
 from fixtures.ascend import standins
 from tests.matrix import thinned_rows
-from tests.patches.test_rollout_probe import V1Worker, batch, recorded
-from tests.patches.test_schedules import RELEASES, Seen, schedule
-from tests.patches.test_sglang import Scheduler
+from tests.patches.conditions import sglang
+from tests.patches.rollout_workers import V1Worker, batch, recorded
+from tests.patches.schedules import RELEASES, Seen, schedule
+from tests.patches.sglang_schedulers import Scheduler
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -248,19 +249,6 @@ def scheduled(names: list[str], computed: int) -> Any:
 
 
 # --- SGLang ---
-
-
-def sglang(counts: list[int], context: int, mode: str = "DECODE", *, tensor: bool = False, late: int = 0) -> Any:
-    """A ScheduleBatch of requests with ``context`` tokens, the one that is decoded now included."""
-    requests = [
-        SimpleNamespace(rid=str(n), origin_input_ids=[0] * 3, output_ids=[0] * (context - 3 - late)) for n in counts
-    ]
-    more: dict[str, Any] = {"seq_lens_sum": context * len(counts)}
-    if tensor:
-        more = {"seq_lens_sum": None, "seq_lens_cpu": SimpleNamespace(tolist=lambda: [context] * len(counts))}
-    extended = {"prefix_lens": [0] * len(counts), "extend_lens": [context] * len(counts)}
-    mode_of = SimpleNamespace(name=mode)
-    return SimpleNamespace(forward_mode=mode_of, reqs=requests, extend_num_tokens=9, **more, **extended)
 
 
 @pytest.mark.parametrize("how", [{}, {"late": 1}, {"tensor": True}], ids=["in order", "overlapped", "from 0.5.2x on"])

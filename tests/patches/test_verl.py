@@ -11,7 +11,7 @@ import pytest
 from patcher.recipe import Recipe
 from patches.verl import recipes as verl
 from tests.matrix import of_releases
-from tests.patches.test_releases import install, run
+from tests.patches.command_line import install, run
 
 pytestmark = pytest.mark.usefixtures("composed_once", "unwatched")
 FSDP = {"update-policy": "actor/dp_actor.py", "update-critic": "critic/dp_critic.py"}
