@@ -53,8 +53,24 @@ def _inserted(
     names = {name for _, text in blocks for name in _defined(text)}
     if clash := sorted(taken & names):
         raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
+    changed_body = body.with_changes(
+        body=_with_lines(body, search, patch, units), footer=_with_marks(body, [owner for owner, _ in blocks], tool)
+    )
+    changed = list(module.body)
+    changed[index] = target.with_changes(body=changed_body)
+    after = part.put_back(module.with_changes(body=changed).bytes)
+    for owner, text in blocks:
+        after = markers.seal(_filled(after, owner, text, module.default_indent), owner)
+    _verify(source, after, [owner for owner, _ in blocks], where, recipe.class_name, names)
+    return after
+
+
+def _with_lines(
+    body: cst.IndentedBlock, search: anchors.Search, patch: PatchId, units: Collection[str]
+) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
+    """The statements of the class, with the lines of ``patch`` in its methods."""
     statements = list(body.body)
-    for insertion in recipe.insertions:
+    for insertion in search.recipe.insertions:
         if insertion.windows and {*insertion.windows}.isdisjoint(units):
             continue
         functions = [
@@ -65,24 +81,16 @@ def _inserted(
         at = search.only_method(insertion.method, functions)
         lines = [f"{patch.rename(line)}  {markers.tag(patch)}" for line in insertion.lines]
         statements[at] = _insert_lines(cst.ensure_type(statements[at], cst.FunctionDef), insertion, lines, search)
-    # To LibCST the closing mark of an earlier patch is a comment behind the class's last statement.
-    earlier = 1 + max(
-        (i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)),
-        default=-1,
-    )
-    marks = [
-        cst.EmptyLine(comment=cst.Comment(text))
-        for owner, _ in blocks
-        for text in (markers.begin(owner, tool), markers.note(owner), markers.end(owner))
-    ]
-    footer = [*body.footer[:earlier], *marks, *body.footer[earlier:]]
-    changed = list(module.body)
-    changed[index] = target.with_changes(body=body.with_changes(body=statements, footer=footer))
-    after = part.put_back(module.with_changes(body=changed).bytes)
-    for owner, text in blocks:
-        after = markers.seal(_filled(after, owner, text, module.default_indent), owner)
-    _verify(source, after, [owner for owner, _ in blocks], where, recipe.class_name, names)
-    return after
+    return statements
+
+
+def _with_marks(body: cst.IndentedBlock, patches: Sequence[PatchId], tool: str) -> list[cst.EmptyLine]:
+    """The lines behind the class's last statement, to which LibCST counts the marks of earlier patches."""
+    closing = [i for i, line in enumerate(body.footer) if line.comment and markers.closes(line.comment.value)]
+    earlier = closing[-1] + 1 if closing else 0
+    texts = (text for one in patches for text in (markers.begin(one, tool), markers.note(one), markers.end(one)))
+    marks = [cst.EmptyLine(comment=cst.Comment(text)) for text in texts]
+    return [*body.footer[:earlier], *marks, *body.footer[earlier:]]
 
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:

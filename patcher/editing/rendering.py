@@ -141,10 +141,9 @@ def _layers(probe: Probe, config: ProfileConfig[Stage]) -> tuple[type, list[_Lay
     composed = type("Composed", (*upper, probe.recorder, backend), {})
     linear = composed.__mro__[1:-1]
     shared = {base for kind in (*probe.shared, *((backend,) if probe.shared else ())) for base in kind.__mro__}
-    layers = [_Layer(tuple(kind for kind in linear if kind in shared), shared=True)] if shared else []
-    layers.append(_Layer(tuple(kind for kind in linear if kind not in shared and kind not in upper)))
-    layers += [_Layer(tuple(kind for kind in linear if kind in layer)) for layer in above]
-    return composed, layers
+    own = {*linear} - shared - {*upper}
+    layers = [*([shared] if shared else []), own, *({*layer} for layer in above)]
+    return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in layers]
 
 
 class _Definition(NamedTuple):

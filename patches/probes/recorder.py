@@ -165,8 +165,7 @@ class Recorder(StepMetadata):
             return
         try:
             self.watch.close()
-            if self.WINDOWED:
-                self.uncounted_range.close()
+            self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
             if self.METADATA:
                 (self.units or [{}])[-1].setdefault("end", self.clock())
@@ -270,9 +269,7 @@ class CountedUnits(Recorder):
         else:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*")
         if self.SEVERAL or self.ON_DEMAND:
-            ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
-            if ends[0] < self.lowest() or ends != sorted(set(ends)):
-                raise ValueError("the window %s is empty, too early or not in order" % self.window)
+            self.check_windows()
         else:
             self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
             if self.first >= self.end:
@@ -280,6 +277,11 @@ class CountedUnits(Recorder):
         if self.ON_DEMAND:
             self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
             self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
+
+    def check_windows(self) -> None:
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if ends[0] < self.lowest() or ends != sorted(set(ends)):
+            raise ValueError("the window %s is empty, too early or not in order" % self.window)
 
     def poll_request(self, number: int) -> None:
         """Take the request that lies in the folder, if it is a new one: settings, for a unit not yet begun."""

@@ -188,12 +188,12 @@ class SchedulerOutputs(Rollout):
         for request in finished:
             self.live.discard(request)
             self.prefilling.pop(request, None)
-        if counts and not self.live and not self.done:
+        if counts and not (self.live or self.done):
             self.begin_rollout()
             self.live = set(counts)  # also those that go on after a sleep()
         self.add_prefills(batch)
         kind = "decode" if batch.total_num_scheduled_tokens else None
-        for request, rest in list(self.prefilling.items()) if self.prefilling else ():
+        for request, rest in list(self.prefilling.items()):
             count = counts.get(request, 0)
             if rest <= 0 and 0 < count <= 1 + len(batch.scheduled_spec_decode_tokens.get(request, ())):
                 del self.prefilling[request]

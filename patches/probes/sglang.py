@@ -21,22 +21,26 @@ class SglangRollout(Rollout):
     put: Any
 
     def schedule(self, batch: Any) -> None:
-        mode, requests = batch.forward_mode.name, batch.reqs
-        kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
-        if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
-            return  # without a forward
-        if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
-            kind = "health check"
+        kind = self.kind_of(batch)
+        if kind is None:
+            return
         runs = kind in ("decode", "prefill")
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
         if self.RELATIVE and runs and (self.near or self.awaited):
-            self.hand_over("wait_for", kind, len(requests), batch)
+            self.hand_over("wait_for", kind, len(batch.reqs), batch)
         held: Mapping[str, object] = {}
         if self.METADATA and runs and self.open_at is not None and self.unit >= self.open_at:
             held = self.contents_of(batch)
         self.hand_over("step", (kind, held))
+
+    def kind_of(self, batch: Any) -> str | None:
+        mode, requests = batch.forward_mode.name, batch.reqs
+        kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
+        if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
+            return None  # without a forward
+        return "health check" if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK") else kind
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
         kind = batch[0]

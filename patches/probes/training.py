@@ -72,6 +72,9 @@ class TrainingSteps(CountedUnits):
         if self.METADATA:
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
+        self.schedule_call(step)
+
+    def schedule_call(self, step: int) -> None:
         if self.ON_DEMAND:
             self.note("installed")
             self.poll_request(step)  # if it refuses what lies there, that is how it stands
