@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.config import ProfileConfig, Stage, TorchNpu
-from patches.probes.backends import Npu, Torch
+from patches.probes.backends import NpuProfiler, TorchProfiler
 
-BACKENDS = {"npu": Npu, "torch": Torch}
+BACKENDS = {"npu": NpuProfiler, "torch": TorchProfiler}
 """Backend → the class of the probe that builds its profiler."""
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}

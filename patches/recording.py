@@ -25,7 +25,7 @@ def settings(config: ProfileConfig[Windowed | Whole]) -> dict[str, object]:
 
 
 def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
-    """What the user chose of a recorder in one of several engines, ``probes.recorder.Placed``."""
+    """What the user chose of a recorder in one of several engines, ``probes.recorder.ReplicaRecorder``."""
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 

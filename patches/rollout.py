@@ -17,7 +17,7 @@ Traits = Callable[[str], Mapping[str, object]]
 
 
 def settings(config: ProfileConfig[Rollout]) -> dict[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
+    """What the user chose, as the class attributes of ``patches.probes.rollout.RolloutUnits``."""
     stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
     return {

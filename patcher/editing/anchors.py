@@ -28,7 +28,7 @@ class InsertionPoint(NamedTuple):
     units: str = ""
 
 
-class Search(NamedTuple):
+class AnchorSearch(NamedTuple):
     """The look for the structure of ``recipe`` in ``source``; ``where`` names the file in messages."""
 
     recipe: Recipe

@@ -30,7 +30,7 @@ def insert(
     it can't be reproduced to the byte.
     """
     sources.readable(source, where)
-    search, names = anchors.Search(recipe, source, where), {name for _, text in blocks for name in _defined(text)}
+    search, names = anchors.AnchorSearch(recipe, source, where), {name for _, text in blocks for name in _defined(text)}
     tree = sources.tree(source)  # None where the file is for a later Python than the one that runs rlpatch
     if tree and not any(name.encode() in source for name in names):
         part = excerpt.of(source, tree, recipe.class_name, [insertion.method for insertion in recipe.insertions])
@@ -40,7 +40,7 @@ def insert(
 
 
 def _inserted(
-    part: Excerpt, search: anchors.Search, blocks: Sequence[Block], tool: str, units: Collection[str]
+    part: Excerpt, search: anchors.AnchorSearch, blocks: Sequence[Block], tool: str, units: Collection[str]
 ) -> bytes:
     """As :func:`insert`, where LibCST reads and writes ``part`` of the file."""
     recipe, source, where = search
@@ -66,7 +66,7 @@ def _inserted(
 
 
 def _with_lines(
-    body: cst.IndentedBlock, search: anchors.Search, patch: PatchId, units: Collection[str]
+    body: cst.IndentedBlock, search: anchors.AnchorSearch, patch: PatchId, units: Collection[str]
 ) -> Sequence[cst.BaseStatement | cst.BaseSmallStatement]:
     """The statements of the class, with the lines of ``patch`` in its methods."""
     statements = list(body.body)
@@ -137,7 +137,7 @@ def _verify(
 _REPORT = "nothing was written; please report the file, it is one that rlpatch should take"
 
 
-def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: str) -> cst.IndentedBlock:
+def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.AnchorSearch, what: str) -> cst.IndentedBlock:
     if not isinstance(node.body, cst.IndentedBlock):
         where = f"{search.where}:{search.line}"
         raise Problem(Kind.STRUCTURE, f"{what} stands on one line", where, "reinstall the package")
@@ -145,7 +145,7 @@ def _block(node: cst.ClassDef | cst.FunctionDef, search: anchors.Search, what: s
 
 
 def _insert_lines(
-    node: cst.FunctionDef, insertion: Insertion, lines: list[str], search: anchors.Search
+    node: cst.FunctionDef, insertion: Insertion, lines: list[str], search: anchors.AnchorSearch
 ) -> cst.FunctionDef:
     parameters = {p.name.value for p in (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)}
     if missing := [name for name in insertion.parameters if name not in parameters]:

@@ -52,7 +52,7 @@ class Replaced(NamedTuple):
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """The arguments that the recipe's calls have in ``source``; Problem as from ``replace``."""
-    tree, search = _read(source, where)[0], anchors.Search(recipe, source, where)
+    tree, search = _read(source, where)[0], anchors.AnchorSearch(recipe, source, where)
     return tuple(
         Setting(call.name, keyword, _code(node), _code(node), node.lineno)
         for call, found in _calls(tree, search)
@@ -67,7 +67,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     argument cannot be kept as comments.
     """
     tree, text, encoding = _read(source, where)
-    search = anchors.Search(recipe, source, where)
+    search = anchors.AnchorSearch(recipe, source, where)
     calls = _calls(tree, search)
     file, edits, before = _Text(text), [], {}
     for call, found in calls:
@@ -116,13 +116,13 @@ def _value(code: str) -> ast.expr:
     return ast.parse(code, mode="eval").body
 
 
-def _calls(tree: ast.Module, search: anchors.Search) -> list[tuple[Call, ast.Call]]:
+def _calls(tree: ast.Module, search: anchors.AnchorSearch) -> list[tuple[Call, ast.Call]]:
     """Each of the recipe's calls, which stands in its method exactly once."""
     method = search.only_method(search.recipe.method, sources.methods(search.only_class(sources.classes(tree))))
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _given(call: Call, found: ast.Call, search: anchors.Search) -> dict[str, ast.expr]:
+def _given(call: Call, found: ast.Call, search: anchors.AnchorSearch) -> dict[str, ast.expr]:
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):

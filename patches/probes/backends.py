@@ -8,7 +8,7 @@ from patches.probes.constants import CompileTime
 from patches.probes.recorder import Recorder
 
 
-class Npu(Recorder):
+class NpuProfiler(Recorder):
     """``torch_npu.profiler``, with the keywords that every release from 2.1.0.post8 on accepts."""
 
     TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
@@ -58,7 +58,7 @@ class Npu(Recorder):
         return _ProfInterface, "init_trace", _ProfInterface.init_trace
 
 
-class Torch(Recorder):
+class TorchProfiler(Recorder):
     """``torch.profiler``, for CUDA and CPU."""
 
     TRACES: CompileTime[str] = ".*.pt.trace.json*"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.recorder import Placed
+from patches.probes.recorder import ReplicaRecorder
 from patches.probes.rollout import SchedulerOutputs
 from patches.probes.training import TrainingSteps
 
@@ -31,7 +31,7 @@ class StageOfWorker(TrainingSteps):
         return ""
 
 
-class HostedRanks(Placed):
+class HostedRanks(ReplicaRecorder):
     """The replica and the global rank of the vLLM worker in MindSpeed-RL's ``VLLMInferEngine``.
 
     Its tensor-parallel groups divide the world of the training processes in the order of the ranks

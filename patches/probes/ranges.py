@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from patches.probes.recorder import CountedUnits
-from patches.probes.rollout import Rollout
+from patches.probes.rollout import RolloutUnits
 from patches.probes.training import TrainingSteps
 
 
@@ -204,7 +204,7 @@ class Markers(Recorded):
         raise NotImplementedError
 
 
-class RolloutMarkers(Markers, Rollout):
+class RolloutMarkers(Markers, RolloutUnits):
     """The rollout, and each iteration by its kind and the number of the unit."""
 
     kind: Any = None

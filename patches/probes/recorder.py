@@ -347,7 +347,7 @@ class CountedUnits(Recorder):
         raise NotImplementedError
 
 
-class Placed(Recorder):
+class ReplicaRecorder(Recorder):
     """A recorder for a worker that is one of several, in one of several replicas.
 
     Replicas that know of each other number their ranks together. Those that verl starts do not: it makes an engine

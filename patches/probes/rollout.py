@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
-from patches.probes.recorder import CountedUnits, Placed
+from patches.probes.recorder import CountedUnits, ReplicaRecorder
 
 
-class Rollout(Placed, CountedUnits):
+class RolloutUnits(ReplicaRecorder, CountedUnits):
     """Counts the iterations of an engine, rollout by rollout.
 
     Every step comes from the head of an engine iteration, which ends the iteration before it: in all releases the
@@ -158,7 +158,7 @@ class Rollout(Placed, CountedUnits):
         raise NotImplementedError
 
 
-class SchedulerOutputs(Rollout):
+class SchedulerOutputs(RolloutUnits):
     """Tells decode from prefill by vLLM V1's ``SchedulerOutput`` (``vllm/v1/core/sched/output.py``).
 
     An iteration decodes when no scheduled request has prompt tokens left. The last chunk of a prompt can be one
@@ -259,7 +259,7 @@ class SchedulerOutputs(Rollout):
         return {**held, "longest": max(contexts), "context": sum(contexts)}
 
 
-class ModelInputs(Rollout):
+class ModelInputs(RolloutUnits):
     """Tells decode from prefill by vLLM V0's model input (``vllm/worker/model_runner.py``, up to vLLM 0.9).
 
     The request ids and the finished ones travel in it to every rank; ``num_prefills`` counts the requests of the
@@ -310,7 +310,7 @@ class ModelInputs(Rollout):
         return {"requests": batch.num_seq_groups, "tokens": tokens, "longest": longest}
 
 
-class VllmWorker(Placed):
+class VllmWorker(ReplicaRecorder):
     """The replica and the global rank of a vLLM worker."""
 
     DATA_PARALLEL_INDEX: CompileTime[bool | None] = None  # from vLLM 0.14 on

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.rollout import Rollout
+from patches.probes.rollout import RolloutUnits
 
 
-class SglangRollout(Rollout):
+class SglangRollout(RolloutUnits):
     """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
 
     A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again

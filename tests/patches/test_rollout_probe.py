@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patches.probes.backends import Npu, Torch
+from patches.probes.backends import NpuProfiler, TorchProfiler
 from tests.patches.rollout_workers import V0Worker, V1Worker, batch, recorded, rollout, steps
 from tests.patches.standin import Profiler
 
@@ -443,7 +443,7 @@ def test_npu_sees_cann_profiling(monkeypatch: pytest.MonkeyPatch, environ: dict[
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert object.__new__(Npu).occupied().strip() == expected
+    assert object.__new__(NpuProfiler).occupied().strip() == expected
 
 
 @pytest.mark.parametrize("recording", [True, False])
@@ -451,12 +451,12 @@ def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording:
     torch = sys.modules["torch"]
     monkeypatch.setattr(torch, "autograd", SimpleNamespace(_profiler_enabled=lambda: recording), raising=False)
     monkeypatch.setattr(torch, "_C", SimpleNamespace(), raising=False)
-    assert bool(object.__new__(Torch).occupied()) is recording
+    assert bool(object.__new__(TorchProfiler).occupied()) is recording
 
 
 @pytest.mark.parametrize(
     ("backend", "module", "question"),
-    [(Torch, "torch", "_cuda_isHistoryEnabled"), (Npu, "torch_npu", "_npu_isHistoryEnabled")],
+    [(TorchProfiler, "torch", "_cuda_isHistoryEnabled"), (NpuProfiler, "torch_npu", "_npu_isHistoryEnabled")],
 )
 @pytest.mark.parametrize("recording", [True, False])
 def test_a_history_of_the_memory_is_a_profiler(

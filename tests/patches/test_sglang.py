@@ -16,7 +16,7 @@ from patcher.editing import fingerprint
 from patcher.guards.detect import detect
 from patcher.switches import State
 from patches.probes.members import ForwardThread
-from patches.probes.rollout import Rollout
+from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
 from tests.matrix import ends, of_releases, thinned
@@ -286,7 +286,7 @@ def test_ranks(
         module = SimpleNamespace(get_parallel=lambda: context)
         monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", module)
     vars(scheduler).update(known)
-    monkeypatch.setattr(Rollout, "__init__", lambda self, worker: None)
+    monkeypatch.setattr(RolloutUnits, "__init__", lambda self, worker: None)
     recorder = SglangRollout(scheduler)
     assert (recorder.dp, recorder.rank) == expected
 
