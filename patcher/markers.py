@@ -10,7 +10,7 @@ any encoding, with any line ends, and what we insert is ASCII, the lines that we
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -110,42 +110,72 @@ def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     if b"rlpatch" not in data:
         return ()
     lines = lines_of.split(data)
-    blocks: dict[PatchId, tuple[int, int, str, str]] = {}
-    calls: dict[PatchId, list[int]] = {}
-    opened: tuple[PatchId, int, str, str] | None = None
+    pairing = _Pairing(data, known)
     for index, line in enumerate(lines):
-        if b"rlpatch" not in line:
-            continue
+        if b"rlpatch" in line:
+            pairing.read(index, line)
+    pairing.finish(lines)
+    return tuple(_marked(lines, block, pairing) for block in pairing.blocks.values())
+
+
+class _Block(NamedTuple):
+    """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
+
+    patch: PatchId
+    first: int
+    last: int
+    tool: str
+    digest: str
+
+
+class _Pairing:
+    """The blocks of ``data`` and the lines outside of them that have marks, by their patches."""
+
+    def __init__(self, data: bytes, known: Collection[PatchId]) -> None:
+        self.data, self.known = data, known
+        self.blocks: dict[PatchId, _Block] = {}
+        self.calls: dict[PatchId, list[int]] = {}
+        self.opened: _Block | None = None
+
+    def read(self, index: int, line: bytes) -> None:
+        """Take one line that names rlpatch; Problem for a mark that has no place there."""
         if start := _BEGIN.fullmatch(line):
-            if opened or _name(start) in blocks:
+            if self.opened or _name(start) in self.blocks:
                 raise _unpaired(index, "begins inside another block or a second time")
-            opened = (_name(start), index, start["tool"].decode(), start["digest"].decode())
+            self.opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
         elif stop := _END.fullmatch(line):
-            if not opened and not ({_name(stop)} & {*known, *blocks} or _named(data, _name(stop))):
-                continue
-            if not opened or opened[0] != _name(stop):
-                raise _unpaired(index, "ends a block that does not begin")
-            blocks[opened[0]] = (opened[1], index, opened[2], opened[3])
-            opened = None
-        elif opened is None and (call := _LINE.fullmatch(line)):
-            calls.setdefault(_name(call), []).append(index)
+            self._end(index, _name(stop))
+        elif self.opened is None and (call := _LINE.fullmatch(line)):
+            self.calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
             raise _unpaired(index, "stands within a line: were the line ends converted?")
-    if opened:
-        raise _unpaired(opened[1], "begins and never ends")
-    for patch in (patch for patch in calls if patch not in blocks):
-        if patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in calls[patch]):
-            raise _unpaired(calls[patch][0], "calls a block that is not there")
-    found = []
-    for patch, (first, last, tool, expected) in blocks.items():
-        outside = calls.get(patch, [])
-        replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
-        added = [lines[index] for index in outside if index not in replaced]
-        actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
-        block = b"".join(lines[first + 1 : last])
-        uses = frozenset(other for other in blocks if other.shared and other != patch and _derives(block, other))
-        found.append(Marked(patch, tool, (*range(first, last + 1), *outside), replaced, expected, actual, uses))
-    return tuple(found)
+
+    def _end(self, index: int, patch: PatchId) -> None:
+        if not self.opened and not ({patch} & {*self.known, *self.blocks} or _named(self.data, patch)):
+            return
+        if not self.opened or self.opened.patch != patch:
+            raise _unpaired(index, "ends a block that does not begin")
+        self.blocks[patch], self.opened = self.opened._replace(last=index), None
+
+    def finish(self, lines: Sequence[bytes]) -> None:
+        """Problem for a block that never ends, and for lines of ours without a block."""
+        if self.opened:
+            raise _unpaired(self.opened.first, "begins and never ends")
+        for patch, calls in self.calls.items():
+            ours = patch in self.known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in calls)
+            if ours and patch not in self.blocks:
+                raise _unpaired(calls[0], "calls a block that is not there")
+
+
+def _marked(lines: Sequence[bytes], block: _Block, pairing: _Pairing) -> Marked:
+    patch, first, last, tool, digest = block
+    outside = pairing.calls.get(patch, [])
+    replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
+    added = [lines[index] for index in outside if index not in replaced]
+    actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
+    text = b"".join(lines[first + 1 : last])
+    uses = frozenset(other for other in pairing.blocks if other.shared and other != patch and _derives(text, other))
+    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, uses)
 
 
 def _named(text: bytes, patch: PatchId) -> bool:
@@ -196,9 +226,7 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     except Problem as problem:
         problem.where = f"{where}:{problem.where}"
         raise
-    ours = [patch for patch in found if wanted is None or patch.patch in wanted]
-    needed = {shared for patch in found if patch not in ours for shared in patch.uses}
-    ours += [patch for patch in found if patch.patch.shared and patch not in ours and patch.patch not in needed]
+    ours = _ours(found, wanted)
     for patch in ours:
         if not patch.intact:
             raise Problem(
@@ -208,11 +236,21 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
                 "undo the edit inside the marked lines, or remove by hand the block between the marks and every"
                 f" line that ends with “{tag(patch.patch)}”",
             )
-    gone = {index for patch in ours for index in patch.lines}
-    if not gone:
-        return data
+    return _without(data, ours) if ours else data
+
+
+def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[Marked]:
+    """Those that are ``wanted`` (None: all), and what is shared and needed by no other."""
+    if wanted is None:
+        return [*found]
+    needed = {shared for patch in found if patch.patch not in wanted for shared in patch.uses}
+    lonely = [patch for patch in found if patch.patch.shared and patch.patch not in {*wanted, *needed}]
+    return [*(patch for patch in found if patch.patch in wanted), *lonely]
+
+
+def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
     lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
-    gone -= back
+    gone = {index for patch in ours for index in patch.lines} - back
     kept = b"".join(_before(line) if index in back else line for index, line in enumerate(lines) if index not in gone)
     if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
         # The file had no newline at its end, so the block brought the one before it along.

@@ -21,8 +21,7 @@ from patcher.targets.target import Target
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from patcher.engine import Block
-    from patcher.replacing import Setting
+    from patcher.editing import Block, Setting
 
 
 class Plan(NamedTuple):
@@ -117,9 +116,9 @@ def _tried(
         try:
             fitting.append(_fitting(place, target, config, patch))
         except RecursionError:
-            from patcher import engine
+            from patcher.editing import nested_too_deeply
 
-            raise engine.deep(str(target.root / place.file)) from None
+            raise nested_too_deeply(str(target.root / place.file)) from None
         except Problem as problem:
             if place.structure is not None or problem.kind is not Kind.STRUCTURE:
                 raise
@@ -160,7 +159,7 @@ class _Fitting(NamedTuple):
 
 
 def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: PatchId) -> _Fitting:
-    from patcher import engine, replacing
+    from patcher import editing
 
     recipe, path = place.recipe, PurePosixPath(place.file)
     where = str(target.root / path)
@@ -173,19 +172,19 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
     without = markers.strip(before, [patch], where=where)
     notes: tuple[Note, ...] = ()
     if recipe.calls:
-        after, settings, arguments = replacing.replace(
+        after, settings, arguments = editing.replace(
             without, recipe, recipe.probe.arguments(config), patch, __version__, where=where
         )
         place = place._replace(settings=settings)
         notes = recipe.probe.resulting(config, arguments)
     else:
         blocks = _blocks(place, without, config, patch, target.version)
-        after = engine.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
+        after = editing.insert(without, recipe, blocks, __version__, units=config.stage.marked, where=where)
     warnings = []
     if differing := originals.differs(target, path, pristine):
         detail = f"{differing.detail}; its structure fits, so it is patched"
         warnings.append(Note(f"{differing.text}: read the diff", detail))
-    seen = engine.fingerprint(pristine, recipe.class_name, recipe.method)
+    seen = editing.fingerprint(pristine, recipe.class_name, recipe.method)
     if place.structure and seen not in place.structure.fingerprints:
         seen_as = f"{recipe.class_name}.{recipe.method} is not the one that was released as {target.version}"
         warnings.append(Note(seen_as, f"it stands in {path}"))
@@ -398,7 +397,7 @@ def published(upstream: Upstream, version: str) -> str:
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
     """What goes to the end of the class: the patch's own block, before it what it shares, if that is not there yet."""
-    from patcher.rendering import render
+    from patcher.editing import render
 
     there = {found.patch: found for found in markers.marked(without)}
     release = place.release

@@ -65,11 +65,11 @@ Anchor = Head | Before | Loop | Around
 """Where in a method a line goes; as text it is in words, for messages and for ``explain``."""
 
 
-class Site(NamedTuple):
+class Insertion(NamedTuple):
     """One line of ours in one method of the target class, or one in front of a statement and one behind it.
 
     ``line`` is the statement that goes in at ``where``; ``_rlpatch_stage`` in it stands for the name of the patch.
-    ``parameters`` are names that the method must take, because ``line`` uses them. A site that is ``optional`` is
+    ``parameters`` are names that the method must take, because ``line`` uses them. An ``optional`` one is
     left out where the class has no such method, and one with ``windows`` for every other unit.
     """
 
@@ -109,7 +109,7 @@ class Call(NamedTuple):
 class Structure(NamedTuple):
     """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
 
-    ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.engine.fingerprint`` of the
+    ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.editing.anchors.fingerprint`` of the
     recipe's ``method`` in the published files; another fingerprint means a fork, a dev build or a local edit.
     """
 
@@ -121,16 +121,16 @@ class Structure(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The code that goes into the class: classes of ``patches.probes``, which ``patcher.rendering`` writes.
+    """The code that goes into the class: classes of ``patches.probes``, which ``patcher.editing`` renders.
 
     ``recorder`` is the class that counts; with that of the backend in ``backends`` it becomes one nested class. The
     classes in ``shared``, and all from which they derive, go into a class of their own below it, which the patches of
     a target class have in common. ``layers`` gives what goes on top for a configuration: the classes of each layer are
     flattened into one that derives from those below. ``members`` are appended to the target class itself.
 
-    ``settled`` gives, for a configuration and a published release ("" for any other), what is settled when the patch is
-    made, ``chosen`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of
-    that argument in the backend's calls, ``summary`` is one line for the reader.
+    ``constants`` gives, for a configuration and a published release ("" for any other), the compile-time constants,
+    ``settings`` what stands at the top as the user's choice; ``arguments`` maps (function, keyword) to the code of that
+    argument in the backend's calls, ``summary`` is one line for the reader.
 
     A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
     gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
@@ -142,13 +142,11 @@ class Probe(NamedTuple):
     recorder: type | None = None
     shared: tuple[type, ...] = ()
     backends: Mapping[str, type] = MappingProxyType({})
-    settled: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _capture, _release: {}
-    chosen: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _capture: {}
-    arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _capture: {}
-    layers: Callable[[ProfileConfig[Any]], tuple[tuple[type, ...], ...]] = lambda _capture: ()
-    resulting: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = (
-        lambda _capture, _code: ()
-    )
+    constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]] = lambda _config, _release: {}
+    settings: Callable[[ProfileConfig[Any]], Mapping[str, object]] = lambda _config: {}
+    arguments: Callable[[ProfileConfig[Any]], Mapping[tuple[str, str], str]] = lambda _config: {}
+    layers: Callable[[ProfileConfig[Any]], tuple[tuple[type, ...], ...]] = lambda _config: ()
+    resulting: Callable[[ProfileConfig[Any], Mapping[tuple[str, str], str]], tuple[Note, ...]] = lambda *_: ()
 
 
 class Recipe(NamedTuple):
@@ -169,7 +167,7 @@ class Recipe(NamedTuple):
     stage: str
     class_name: str
     method: str
-    sites: tuple[Site, ...]
+    insertions: tuple[Insertion, ...]
     structures: tuple[Structure, ...]
     probe: Probe
     windows: tuple[str, ...]

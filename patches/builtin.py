@@ -77,8 +77,8 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
                 " level1 on and would drop them",
                 hint=f"add --level level1 to --aic-metrics {profiler.aic_metrics}",
             )
-        said = f"aic_metrics stays {metrics}, which torch_npu sets to none at {level}"
-        return (Note(said, "torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),)
+        kept = f"aic_metrics stays {metrics}, which torch_npu sets to none at {level}"
+        return (Note(kept, "torch_npu warns of it in the run: --aic-metrics none says the same without a warning"),)
     if level in ("Level1", "Level2") and metrics == "AiCoreNone" and {"level", "aic_metrics"} & {*named}:
         return (Note(f"at {level} torch_npu up to 2.9 takes PipeUtilization for AiCoreNone"),)
     return ()

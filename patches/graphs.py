@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.config import WHOLE, ProfileConfig, WholeStage
 from patcher.notes import Note
-from patcher.recipe import Around, Probe, Site
+from patcher.recipe import Around, Insertion, Probe
 from patches import recording, vllm_engine
 from patches.probes.graphs import GraphCapture
 from patches.probes.members import Calls, Inherited
@@ -25,10 +25,10 @@ def summary(config: ProfileConfig[WholeStage]) -> str:
     return f"Records the first {which} of a worker on {recording.on_ranks(config)}."
 
 
-def chosen(config: ProfileConfig[WholeStage]) -> dict[str, object]:
+def settings(config: ProfileConfig[WholeStage]) -> dict[str, object]:
     """What the user chose, as the class attributes of ``patches.probes.graphs.GraphCapture``."""
-    told = recording.told(config, "replica", "dp")
-    return {**recording.chosen(config), **recording.in_replicas(config), "TOLD": told}
+    identity = recording.identity(config, "replica", "dp")
+    return {**recording.settings(config), **recording.in_replicas(config), "IDENTITY": identity}
 
 
 def probe(*, logger: str) -> Probe:
@@ -37,8 +37,8 @@ def probe(*, logger: str) -> Probe:
         GraphCapture,
         (Calls,),
         logger=logger,
-        chosen=chosen,
-        settled=lambda config, release: {**recording.settled(config), **vllm_engine.parallel(release)},
+        settings=settings,
+        constants=lambda config, release: {**recording.constants(config), **vllm_engine.parallel(release)},
         summary=summary,
     )
 
@@ -47,9 +47,9 @@ INHERITED = Probe(members=(Inherited,), summary=summary)
 """For a worker whose base class has the rest."""
 
 
-def around(method: str, runs: str, why: str, *, nested: bool = True) -> Site:
+def around(method: str, runs: str, why: str, *, nested: bool = True) -> Insertion:
     """The lines around the one call of the model runner's ``runs`` in ``method``, at any depth if it is ``nested``."""
-    return Site(
+    return Insertion(
         method,
         where=Around(f"self.model_runner.{runs}()", after='self._rlpatch_stage("leave")', nested=nested),
         line=f'self._rlpatch_stage("enter", "{runs}")',

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.config import ProfileConfig, Stage, TorchNpuProfiler
-from patches.probes.backends import Npu, Torch
+from patches.probes.backends import NpuProfiler, TorchProfiler
 
-BACKENDS = {"npu": Npu, "torch": Torch}
+BACKENDS = {"npu": NpuProfiler, "torch": TorchProfiler}
 """Backend → the class of the probe that builds its profiler."""
 
 _LEVELS = {"level_none": "Level_none", "level0": "Level0", "level1": "Level1", "level2": "Level2"}
@@ -59,7 +59,7 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     return keywords
 
 
-def asked(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
+def differing(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     """As ``arguments``, with "" for what is off in every release of the profiler if nothing is said.
 
     The defaults of torch_npu.profiler, 2.1.0.post8 to 2.14.0, and of torch.profiler; only ``analyse_flag`` is on.

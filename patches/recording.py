@@ -8,10 +8,10 @@ from typing import Any
 from patcher.config import OPEN_END, WHOLE, ProfileConfig, RolloutStage, WholeStage, WindowedStage
 from patcher.recipe import Probe
 from patches.probes import ranges
-from patches.profilers import BACKENDS, asked
+from patches.profilers import BACKENDS, differing
 
 
-def chosen(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+def settings(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
     """What the user chose of any recorder, as the class attributes of ``probes.recorder.Recorder``."""
     return {
         "STAGE": config.stage.name,
@@ -25,11 +25,11 @@ def chosen(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, objec
 
 
 def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
-    """What the user chose of a recorder in one of several engines, ``probes.recorder.Placed``."""
+    """What the user chose of a recorder in one of several engines, ``probes.recorder.ReplicaRecorder``."""
     return {"REPLICAS": numbers(config.stage.replicas)}
 
 
-def told(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple[str, ...]:
+def identity(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple[str, ...]:
     """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
     stage = config.stage
     windowed = ("window", "request") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
@@ -37,13 +37,13 @@ def told(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple
     return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 
 
-def numbers(chosen: tuple[int, ...] | None) -> str:
+def numbers(some: tuple[int, ...] | None) -> str:
     """Numbers, or all for None, as a variable of the environment has them."""
-    return "all" if chosen is None else ",".join(map(str, chosen))
+    return "all" if some is None else ",".join(map(str, some))
 
 
-def settled(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
-    """What the configuration settles of any recorder."""
+def constants(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, object]:
+    """The compile-time constants of any recorder."""
     stage = config.stage
     on_demand = isinstance(stage, WindowedStage) and stage.on_demand
     return {
@@ -52,7 +52,7 @@ def settled(config: ProfileConfig[WindowedStage | WholeStage]) -> dict[str, obje
         "SEVERAL": bool(stage.window.later),
         "RELATIVE": isinstance(stage, RolloutStage) and (stage.relative or on_demand),
         "ON_DEMAND": on_demand,
-        "FACTS": config.facts,
+        "METADATA": config.facts,
         "EVERY_RANK": config.facts and config.ranks is None,
         "LIVE": config.live,
         "LIMITED": bool(config.max_trace_gb),
@@ -92,8 +92,8 @@ def probe(
     members: tuple[type, ...],
     *,
     logger: str,
-    chosen: Callable[[ProfileConfig[Any]], Mapping[str, object]],
-    settled: Callable[[ProfileConfig[Any], str], Mapping[str, object]],
+    settings: Callable[[ProfileConfig[Any]], Mapping[str, object]],
+    constants: Callable[[ProfileConfig[Any], str], Mapping[str, object]],
     summary: Callable[[ProfileConfig[Any]], str],
     markers: tuple[type, ...] = (),
     shared: tuple[type, ...] = (),
@@ -109,8 +109,8 @@ def probe(
         recorder=recorder,
         shared=shared,
         backends=BACKENDS,
-        settled=lambda config, release: {"LOGGER": logger, **settled(config, release)},
-        chosen=chosen,
-        arguments=asked,
+        constants=lambda config, release: {"LOGGER": logger, **constants(config, release)},
+        settings=settings,
+        arguments=differing,
         layers=lambda config: layers(config, markers),
     )

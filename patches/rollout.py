@@ -13,19 +13,19 @@ from patches.probes.members import Calls
 WINDOWS = tuple(unit.name for unit in RolloutStage.UNITS)
 
 Traits = Callable[[str], Mapping[str, object]]
-"""What is settled of an engine in a published release, or for "" in one that is not known."""
+"""The compile-time constants of an engine in a published release, or for "" in one that is not known."""
 
 
-def chosen(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
-    """What the user chose, as the class attributes of ``patches.probes.rollout.Rollout``."""
+def settings(config: ProfileConfig[RolloutStage]) -> dict[str, object]:
+    """What the user chose, as the class attributes of ``patches.probes.rollout.RolloutUnits``."""
     stage = config.stage
     states = {"load": stage.at_load, "tail": stage.at_tail, "context": stage.at_context}
     return {
-        **recording.chosen(config),
+        **recording.settings(config),
         **recording.in_replicas(config),
         "ROLLOUT": str(stage.rollout),
         "AT": {name: str(value) for name, value in states.items() if value or stage.on_demand},
-        "TOLD": recording.told(config, "replica", "dp", "rollout"),
+        "IDENTITY": recording.identity(config, "replica", "dp", "rollout"),
     }
 
 
@@ -35,12 +35,12 @@ def summary(config: ProfileConfig[RolloutStage]) -> str:
         config.stage.window.unit
     ]
     stage, ranks = config.stage, recording.on_ranks(config)
-    asked = f"{units} that `rlpatch trigger` asks for"
+    on_demand = f"{units} that `rlpatch trigger` asks for"
     if stage.window.none:
-        return f"Records {asked}."
+        return f"Records {on_demand}."
     until = "" if stage.repeat == 1 else f" to {stage.rollout + stage.repeat - 1}"
     where = f" of rollout {stage.rollout}{until}{behind(stage)} on {ranks}"
-    return f"Records {recording.units(config, units)}{where}{f', then {asked}' if stage.on_demand else ''}."
+    return f"Records {recording.units(config, units)}{where}{f', then {on_demand}' if stage.on_demand else ''}."
 
 
 def behind(stage: RolloutStage) -> str:
@@ -50,8 +50,8 @@ def behind(stage: RolloutStage) -> str:
         f"at most {stage.at_tail} requests are left" * bool(stage.at_tail),
         f"a request has {stage.at_context} tokens of context" * bool(stage.at_context),
     ]
-    said = " and ".join(filter(None, states))
-    return f", counted from where {said}," if said else ""
+    joined = " and ".join(filter(None, states))
+    return f", counted from where {joined}," if joined else ""
 
 
 def probe(
@@ -59,20 +59,20 @@ def probe(
 ) -> Probe:
     """The probe that counts what ``recorder`` observes."""
 
-    def settled(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:
+    def constants(config: ProfileConfig[RolloutStage], release: str) -> dict[str, object]:
         unit = config.stage.window.unit
         counting = {"UNIT": unit, "FIRST": int(unit == "decode")}  # prefill makes token 0: there is no decode step 0
         stage = config.stage
         states = {"BY_LOAD": stage.at_load, "BY_TAIL": stage.at_tail, "BY_CONTEXT": stage.at_context}
         waits = {name: bool(value) or stage.on_demand for name, value in states.items()}
-        return {**recording.settled(config), **counting, **waits, **traits(release)}
+        return {**recording.constants(config), **counting, **waits, **traits(release)}
 
     return recording.probe(
         recorder,
         members,
         logger=logger,
-        chosen=chosen,
-        settled=settled,
+        settings=settings,
+        constants=constants,
         summary=summary,
         markers=(ranges.Markers, ranges.RolloutMarkers),
     )

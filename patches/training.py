@@ -23,13 +23,13 @@ UPDATES = ("update-policy", "update-critic")
 """The stages with mini-batches: an optimizer steps after each."""
 
 
-def chosen(roles: tuple[str, ...]) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
+def settings(roles: tuple[str, ...]) -> Callable[[ProfileConfig[TrainingStage]], dict[str, object]]:
     """What the user chose, as the class attributes of ``probes.training.TrainingSteps`` in a stage for ``roles``."""
 
     def attributes(config: ProfileConfig[TrainingStage]) -> dict[str, object]:
         return {
-            **recording.chosen(config),
-            "TOLD": recording.told(config, "role", "step"),
+            **recording.settings(config),
+            "IDENTITY": recording.identity(config, "role", "step"),
             "UNIT": config.stage.window.unit,
             "ROLES": (config.stage.role,) if config.stage.role else roles,
             "STEPS": ",".join(map(str, config.stage.training_steps)),
@@ -43,11 +43,11 @@ def summary(config: ProfileConfig[TrainingStage]) -> str:
     stage = config.stage
     name = stage.window.unit.replace("batch", "batches")
     role = f" for the {stage.role}" if stage.role else ""
-    asked = f"{name} that `rlpatch trigger` asks for"
+    on_demand = f"{name} that `rlpatch trigger` asks for"
     if stage.window.none:
-        return f"Records {asked} in {stage.name}{role}."
+        return f"Records {on_demand} in {stage.name}{role}."
     units = recording.units(config, name)
-    then = f", then {asked}" if stage.on_demand else ""
+    then = f", then {on_demand}" if stage.on_demand else ""
     return f"Records {units} of {_steps(stage)} in {stage.name}{role} on {recording.on_ranks(config)}{then}."
 
 
@@ -72,8 +72,8 @@ def probe(recorder: type, *, roles: tuple[str, ...], logger: str, shared: type =
         recorder,
         (Loops,),
         logger=logger,
-        chosen=chosen(roles),
-        settled=lambda config, _release: recording.settled(config),
+        settings=settings(roles),
+        constants=lambda config, _release: recording.constants(config),
         summary=summary,
         markers=(ranges.Markers, ranges.TrainingMarkers),
         shared=(shared,),

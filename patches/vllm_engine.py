@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 def scheduler(release: str) -> Mapping[str, object]:
-    """What is settled of ``probes.rollout.SchedulerOutputs`` in a published release; nothing for "".
+    """The compile-time constants of ``probes.rollout.SchedulerOutputs`` in a published release; nothing for "".
 
     From vllm/v1/core/sched/output.py and vllm/v1/worker/gpu/warmup.py, 0.8.5 to 0.33.0.
     """
@@ -23,12 +23,12 @@ def scheduler(release: str) -> Mapping[str, object]:
 
 
 def parallel(release: str) -> Mapping[str, object]:
-    """What is settled of ``probes.rollout.VllmWorker`` (vllm/config/parallel.py)."""
+    """The compile-time constants of ``probes.rollout.VllmWorker`` (vllm/config/parallel.py)."""
     return {"DATA_PARALLEL_INDEX": _number(release) >= (0, 14, 0)} if release else {}
 
 
 def worker(release: str) -> Mapping[str, object]:
-    """What is settled of a worker of the V1 engine."""
+    """The compile-time constants of a worker of the V1 engine."""
     return {**scheduler(release), **parallel(release)}
 
 

@@ -14,7 +14,7 @@ from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.options import flag, options_of
-from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
+from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.report import Report, StepResult
 from patcher.request import ProfileRequest, recipes_of, resolve
 
@@ -159,11 +159,11 @@ def _argument_places(upstream: Upstream, recipe: Recipe, target: Target) -> tupl
 
 def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
     """The arguments that the recipe may change, as they are now."""
-    from patcher import replacing
+    from patcher import editing
 
     every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
-    now = replacing.present(target.read(file), recipe, where=str(target.root / file))
+    now = editing.present(target.read(file), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
@@ -192,7 +192,7 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
 
 def _sites(recipe: Recipe) -> Iterator[str]:
     """Where its lines go in, or which arguments it changes."""
-    for site in (site for site in recipe.sites if not site.windows or set(site.windows) & set(recipe.windows)):
+    for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
         yield f"    {site.why}"
@@ -215,7 +215,7 @@ def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> It
         yield f"  here{only}: {text}"
 
 
-def _shown(site: Site, recipe: Recipe) -> str:
+def _shown(site: Insertion, recipe: Recipe) -> str:
     shown = PatchId("", recipe.stage).rename("; ".join(site.lines))
     return shown.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else shown
 

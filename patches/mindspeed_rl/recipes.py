@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Head, Loop, Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Insertion, Loop, Probe, Recipe, Structure, Upstream
 from patches import rollout, training
 from patches.mindspeed_rl import PROJECT, RELEASES
 from patches.mindspeed_rl.profiling import PROFILING
@@ -44,8 +44,8 @@ _ROLLOUT = Recipe(
     method="__init__",
     windows=rollout.WINDOWS,
     probe=rollout.probe(HostedRollout, members=(HostedWorker,), logger=_LOGGER),
-    sites=(
-        Site(
+    insertions=(
+        Insertion(
             "__init__",
             where=Before(
                 "self.model = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()"
@@ -55,7 +55,7 @@ _ROLLOUT = Recipe(
             " is shadowed on the object, so vllm-ascend need not be patched. A unit reaches from call to call: its"
             " forward and its sampling",
         ),
-        Site(
+        Insertion(
             "free_cache_engine",
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "free_cache_engine()")',
@@ -90,14 +90,14 @@ def _engine(stage: str) -> Recipe:
     """The loops of ``BaseTrainingEngine``, whose role and training step its worker knows."""
     update = stage in UPDATES
     releases = _WITH_CRITIC if ROLES[stage] == ("critic",) else RELEASES
-    minis = Site(
+    minis = Insertion(
         "update",
         where=Loop(("mini_batches",)),
         line='mini_batches = self._rlpatch_stage_units("mini-batch", mini_batches)',
         why="each turn is a mini-batch with its optimizer step",
     )
     micros = (
-        Site(
+        Insertion(
             "_forward_backward_batch",
             where=Before("data_iter = iter(batches)"),
             line='batches = self._rlpatch_stage_units("micro-batch", batches)',
@@ -105,7 +105,7 @@ def _engine(stage: str) -> Recipe:
             " backward, and takes the next one",
             windows=(MICRO,),
         ),
-        Site(
+        Insertion(
             "_forward_backward_batch",
             where=Before("if self.use_dynamic_bsz and forward_only and post_process: ..."),
             line="self._rlpatch_stage_ended(data_iter)",
@@ -121,7 +121,7 @@ def _engine(stage: str) -> Recipe:
         method="_forward_backward_batch",
         windows=(MICRO, MINI) if update else (MICRO,),
         probe=_SCHEDULE,
-        sites=(minis, *micros) if update else micros,
+        insertions=(minis, *micros) if update else micros,
         structures=(
             Structure(
                 "",
@@ -154,15 +154,15 @@ def _worker(
         method=method,
         windows=(MICRO, MINI) if stage in UPDATES else (MICRO,),
         probe=training.probe(StageOfWorker, roles=ROLES[stage], logger=_LOGGER),
-        sites=(
-            Site(
+        insertions=(
+            Insertion(
                 method,
                 where=Head(),
                 line=f'self._rlpatch_stage("enter", "{role}")',
                 why="a training step begins: the engine does not know it, for it gets the batch in parts of"
                 " *_dispatch_size; the passes for image embeddings are other methods and not counted",
             ),
-            Site(
+            Insertion(
                 method,
                 where=ends,
                 line='self._rlpatch_stage("leave")',

@@ -1,8 +1,7 @@
-"""The code that goes in: real classes, typed and tested, rendered by ``patcher.rendering`` and inserted by
-``patcher.engine``.
+"""The code that goes in: real classes, typed and tested, rendered and inserted by ``patcher.editing``.
 
 A recipe composes a probe of classes that derive from one another, so Python, mypy and the renderer agree on
-which method is meant. What is settled when the patch is made is annotated ``Settled``: such an attribute becomes a
+which method is meant. A compile-time constant is annotated ``CompileTime``: such an attribute becomes a
 literal, what it rules out is left out, and a method that nothing calls any more does not go in. A value of None
 means that it is not known: then the code that finds out stays. All other attributes in capitals are what the user
 chose, and stand at the top of the class.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from patches.probes.constants import CompileTime
 from patches.probes.recorder import Recorder
-from patches.probes.settled import Settled
 
 
-class Npu(Recorder):
+class NpuProfiler(Recorder):
     """``torch_npu.profiler``, with the keywords that every release from 2.1.0.post8 on accepts."""
 
-    TRACES: Settled[str] = "*_ascend_pt/profiler_info*.json"
+    TRACES: CompileTime[str] = "*_ascend_pt/profiler_info*.json"
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch_npu
@@ -48,13 +48,20 @@ class Npu(Recorder):
         silenced = ["%s=%s is set" % (name, os.environ[name]) for name in names if os.environ.get(name)]
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        return ", ".join(silenced) or ("another torch_npu profiler is running" if running else "")
+        history = getattr(getattr(sys.modules.get("torch_npu"), "_C", None), "_npu_isHistoryEnabled", bool)()
+        why = "another torch_npu profiler is running" if running else "torch_npu records a history of its memory"
+        return ", ".join(silenced) or (why if running or history else "")
+
+    def beginning(self) -> tuple[Any, str, Any]:
+        from torch_npu.profiler.profiler_interface import _ProfInterface
+
+        return _ProfInterface, "init_trace", _ProfInterface.init_trace
 
 
-class Torch(Recorder):
+class TorchProfiler(Recorder):
     """``torch.profiler``, for CUDA and CPU."""
 
-    TRACES: Settled[str] = ".*.pt.trace.json*"
+    TRACES: CompileTime[str] = ".*.pt.trace.json*"
 
     def build(self, wait: int, warmup: int, active: int) -> Any:
         import torch
@@ -80,4 +87,11 @@ class Torch(Recorder):
     def occupied(self) -> str:
         import torch
 
+        if getattr(torch._C, "_cuda_isHistoryEnabled", bool)():  # as verl's torch_memory has it
+            return "torch records a history of its memory"
         return "another torch.profiler is recording" if torch.autograd._profiler_enabled() else ""
+
+    def beginning(self) -> tuple[Any, str, Any]:
+        from torch.autograd.profiler import profile
+
+        return profile, "_prepare_trace", profile._prepare_trace

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Calls:
-    """The one method through which a class tells its recorder what happens."""
+    """The one method through which a class dispatches what happens to its recorder."""
 
     _RlpatchStage: Any
     _rlpatch_stage_probe: Any = False  # False: not called yet, None: nothing more to record
@@ -17,7 +17,7 @@ class Calls:
     def _rlpatch_stage(self, event: str, *args: Any) -> None:
         probe = self._rlpatch_stage_probe
         if probe is not None:
-            self._rlpatch_stage_probe = self._RlpatchStage.tell(probe, self, event, args)
+            self._rlpatch_stage_probe = self._RlpatchStage.dispatch(probe, self, event, args)
 
 
 class Loops(Calls):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.recorder import Placed
+from patches.probes.recorder import ReplicaRecorder
 from patches.probes.rollout import SchedulerOutputs
 from patches.probes.training import TrainingSteps
 
@@ -31,26 +31,27 @@ class StageOfWorker(TrainingSteps):
         return ""
 
 
-class HostedRanks(Placed):
+class HostedRanks(ReplicaRecorder):
     """The replica and the global rank of the vLLM worker in MindSpeed-RL's ``VLLMInferEngine``.
 
     Its tensor-parallel groups divide the world of the training processes in the order of the ranks
     (``models/rollout/vllm_adapter/vllm_parallel_state.py``).
     """
 
-    def place(self, engine: Any) -> None:
+    def __init__(self, worker: Any) -> None:
         import os
 
         import torch.distributed as dist
 
         if os.environ["VLLM_USE_V1"] != "1":
             raise RuntimeError("VLLM_USE_V1=%s: only vLLM's V1 engine can be recorded" % os.environ["VLLM_USE_V1"])
-        self.rank, config = dist.get_rank(), engine._rlpatch_stage_worker.vllm_config
+        self.rank, config = dist.get_rank(), worker._rlpatch_stage_worker.vllm_config
         self.dp = self.rank // config.parallel_config.world_size
         if self.EVERY_RANK:
             self.world = dist.get_world_size()
         if self.BY_CONTEXT:
             self.growth = 1 + getattr(config.speculative_config, "num_speculative_tokens", 0)
+        super().__init__(worker)
 
 
 class HostedRollout(HostedRanks, SchedulerOutputs):

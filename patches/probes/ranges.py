@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from patches.probes.recorder import Recorder
-from patches.probes.rollout import Rollout
+from patches.probes.recorder import CountedUnits
+from patches.probes.rollout import RolloutUnits
 from patches.probes.training import TrainingSteps
 
 
-class Recorded(Recorder):
+class Recorded(CountedUnits):
     """Tells when the first unit begins to be recorded, and when the last one is about to be saved.
 
     Nothing is marked during the warm-up: torch_npu takes marks only while it records.
@@ -175,8 +175,8 @@ class Markers(Recorded):
     ranges: list[tuple[str, str, Any]]
     marking = False
 
-    def configure(self) -> None:
-        super().configure()
+    def __init__(self, worker: Any) -> None:
+        super().__init__(worker)
         self.ranges = []
 
     def begin_recorded(self) -> None:
@@ -204,7 +204,7 @@ class Markers(Recorded):
         raise NotImplementedError
 
 
-class RolloutMarkers(Markers, Rollout):
+class RolloutMarkers(Markers, RolloutUnits):
     """The rollout, and each iteration by its kind and the number of the unit."""
 
     kind: Any = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patches.probes.facts import Facts
-from patches.probes.settled import Settled
+from patches.probes.constants import CompileTime
+from patches.probes.metadata import StepMetadata
 
 
-class Recorder(Facts):
+class Recorder(StepMetadata):
     """Opens a profiler shortly before the window, steps it with each unit, and saves it where the window ends.
 
     A counting class derives from it: it gives ``name`` and ``title`` of a recording, keeps ``unit`` (the number of
@@ -22,13 +22,13 @@ class Recorder(Facts):
     SAVE_PATH = "/nowhere/rlpatch_traces"
     MAX_TRACE_GB = "0"
 
-    WINDOWED: Settled[bool] = True
-    LIMITED: Settled[bool] = False  # in the size of a trace
-    EVERY_RANK: Settled[bool] = False
-    FIRST: Settled[int] = 0  # the number of the first unit
-    WARMUP: Settled[int] = 1
-    LOGGER: Settled[str] = "rlpatch"
-    TRACES: Settled[str] = ""
+    WINDOWED: CompileTime[bool] = True
+    LIMITED: CompileTime[bool] = False  # in the size of a trace
+    EVERY_RANK: CompileTime[bool] = False
+    FIRST: CompileTime[int] = 0  # the number of the first unit
+    WARMUP: CompileTime[int] = 1
+    LOGGER: CompileTime[str] = "rlpatch"
+    TRACES: CompileTime[str] = ""
 
     prof: Any
     name: str
@@ -39,20 +39,19 @@ class Recorder(Facts):
     ranks: list[str]
     rank: int
     world: int
-    there: set[str]
+    files_before: set[str]
     request: str
-    given: Mapping[str, Any]
-    stamp: int
-    coming: list[str]
+    request_settings: Mapping[str, Any]
+    request_time: int
+    next_windows: list[str]
     origin: int
-    span: str
-    meant: bool
+    current_window: str
+    is_addressed: bool
 
     @classmethod
-    def tell(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
-        """The recorder of the worker, made at its first call, after an event; None once nothing is left."""
+    def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         try:
-            probe = probe or cls(worker)  # type: ignore[call-arg]
+            probe = probe or cls(worker)
             if not probe.done:
                 getattr(probe, event)(*args)
             return None if probe.done else probe
@@ -63,7 +62,7 @@ class Recorder(Facts):
             with contextlib.suppress(Exception):
                 probe.done = True
                 probe.close("failed")
-                if cls.FACTS:
+                if cls.METADATA:
                     probe.note("failed", repr(e))
 
     def say(self, text: str, *failure: Any) -> None:  # also where others have silenced the root logger
@@ -77,108 +76,48 @@ class Recorder(Facts):
         (logger.callHandlers if node else logging.StreamHandler().handle)(record)
 
     def interrupt(self, why: str) -> None:
-        self.tell(self, None, "close", [why])
+        self.dispatch(self, None, "close", [why])
 
-    def identify(self) -> None:
+    def __init__(self, worker: Any) -> None:  # noqa: ARG002
         import os
+        import time
 
         self.host = "".join(c if c.isalnum() else "_" for c in os.uname().nodename)
-        self.pid, self.prof, self.open_at, self.unit = os.getpid(), None, None, self.FIRST
-        if self.FACTS:
-            import time
-
+        self.pid, self.unit, self.prof, self.open_at, self.foreign = os.getpid(), self.FIRST, None, None, ""
+        self.name = "%s_%s_%s" % (self.host, self.name, self.pid)
+        if self.METADATA:
             self.clock, self.units = time.time_ns, []
             if self.ON_DEMAND:
-                self.saved, self.given, self.stamp = [], {}, 0
+                self.saved, self.request_settings, self.request_time = [], {}, 0
             elif self.SEVERAL or self.REPEAT > 1:
                 self.saved = []
-
-    def configure(self) -> None:
-        import os
-
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
         if self.ON_DEMAND:
             self.done = self.setting("RLPATCH", "1", "[01]") == "0"
         if self.LIMITED:
             self.most_bytes = int(self.setting("RLPATCH_MAX_TRACE_GB", self.MAX_TRACE_GB, r"0*[1-9]\d*")) * 10**9
             self.bytes_of_unit = 0
+        self.read_settings()
 
-    def choose(self) -> None:
+    def read_settings(self) -> None:
         self.ranks = self.setting("RLPATCH_RANKS", self.RANKS, r"all|\d+(,\d+)*").split(",")
-        if self.ON_DEMAND:
-            self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
-        else:
-            self.done = self.of_others() or self.setting("RLPATCH", "1", "[01]") == "0"
-        self.expect()
-        if self.WINDOWED:
-            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, self.form())
-            if self.SEVERAL or self.ON_DEMAND:
-                ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
-                if ends[0] < self.lowest() or ends != sorted(set(ends)):
-                    raise ValueError("the window %s is empty, too early or not in order" % self.window)
-            else:
-                self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
-                if self.first >= self.end:
-                    raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
-        else:
+        if not self.WINDOWED:
             self.first, self.end = 0, 1
-        if self.ON_DEMAND:
-            self.meant = bool(self.window) and not self.of_others()
-
-    def of_others(self) -> bool:
-        return {"all", str(self.rank)}.isdisjoint(self.ranks)
+        if not self.ON_DEMAND:
+            self.done = self.setting("RLPATCH", "1", "[01]") == "0"
+            self.done = self.done or {"all", str(self.rank)}.isdisjoint(self.ranks)
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
         import re
 
-        text = os.environ.get(name.replace("RLPATCH_", self.prefix())) or os.environ.get(name) or default
+        stage = "RLPATCH_%s_" % self.STAGE.upper().replace("-", "_")
+        text = os.environ.get(name.replace("RLPATCH_", stage)) or os.environ.get(name) or default
         if self.ON_DEMAND:
-            text = str(self.given.get(name, text))
+            text = str(self.request_settings.get(name, text))
         if not re.fullmatch(pattern, text):
             raise ValueError("%s=%.60r cannot be used where %s is the default" % (name, text, default))
         return text
-
-    def look(self, number: int) -> None:
-        """Take the request that lies in the folder, if it is a new one: settings, for a unit not yet begun."""
-        import json
-        import os
-
-        path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
-        if not os.path.isfile(path):  # a pipe would block
-            return
-        try:
-            stamp, self.stamp = self.stamp, os.stat(path).st_mtime_ns
-            if self.stamp != stamp:
-                with open(path) as file:
-                    self.given = json.loads(file.read(9999))
-                self.choose()
-                if self.clock() > 1e9 * float(self.given["expires"]):
-                    os.unlink(path)
-                    raise ValueError("%s has expired" % self.request)
-                if self.meant and self.last() < number:
-                    raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
-        except Exception as e:  # whatever stands there, it is data
-            self.meant = False
-            self.finish("request refused: %s" % e)
-
-    def aim(self, origin: int) -> None:
-        """Take the window, or the next one of several; its numbers count from ``origin``."""
-        if self.SEVERAL:
-            self.span, self.origin = self.coming.pop(0), origin
-            self.first, self.end = (origin + int(text or 10**9) for text in self.span.split(":"))
-        else:
-            self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
-        self.open_at = max(self.first - self.WARMUP, 0)
-
-    def lowest(self) -> int:
-        raise NotImplementedError
-
-    def expect(self) -> None:
-        raise NotImplementedError
-
-    def last(self) -> int:
-        raise NotImplementedError
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
         import atexit
@@ -189,17 +128,20 @@ class Recorder(Facts):
 
         import torch.profiler
 
-        other = self.other()  # two at once lose data or crash
-        why = other.name + " is recording" if getattr(other, "prof", None) else self.framework() or self.occupied()
+        if self.BY_STEP:
+            self.foreign = self.framework()
+        other: Any = getattr(torch.profiler, "_rlpatch_recording", None)  # two at once lose data or crash
+        why = other.name + " is recording" if getattr(other, "prof", None) else self.foreign or self.occupied()
         os.makedirs(self.save_path, exist_ok=True)
         if (disk := os.statvfs(self.save_path)).f_bavail * disk.f_frsize < 10**9:
             why = why or "less than 1 GB is free in %s" % self.save_path
         if self.LIMITED:
             why = why or self.too_large()
-            self.there = self.files()
+            self.files_before = self.files()
         if why:
             return self.finish("not recorded: %s" % why)
-        self.units, self.uncounted, self.gap, self.old, self.thread = [], 0, ExitStack(), self.traces(), get_ident()
+        self.units, self.uncounted, self.uncounted_range, self.watch = [], 0, ExitStack(), ExitStack()
+        self.traces_before, self.thread = self.traces(), get_ident()
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
@@ -209,33 +151,11 @@ class Recorder(Facts):
         if self.WINDOWED:
             for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
                 self.prof.step()
-        if self.FACTS:
+        owner, name, begin = self.beginning()  # another one that begins later finds ours closed
+        setattr(owner, name, lambda profiler: self.interrupt("another profiler starts") or begin(profiler))  # type: ignore[func-returns-value]
+        self.watch.callback(setattr, owner, name, begin)
+        if self.METADATA:
             self.note("armed" if at < self.first else self.begin(batch) or "recording")  # type: ignore[func-returns-value]
-
-    def tick(self, batch: Any) -> None:
-        if self.LIMITED and self.unit == self.first + 1:
-            self.bytes_of_unit = self.weigh()
-            why = self.too_large()
-            if why:
-                return self.close(why)
-        self.gap.close()
-        if self.unit == self.first:
-            if self.FACTS:
-                self.note("recording")
-            self.synchronize()  # kernels of the warm-up are not part of the first unit
-        self.prof.step()
-        if self.FACTS and (self.WARMUP <= 1 or self.unit >= self.first):
-            self.begin(batch)
-        self.unit += 1
-
-    def pause(self) -> None:
-        from torch.profiler import record_function
-
-        if self.FACTS:
-            self.units[-1].setdefault("end", self.clock())
-        self.gap.close()
-        self.uncounted += 1
-        self.gap.enter_context(record_function("rlpatch:uncounted"))
 
     def close(self, why: str) -> None:
         import os
@@ -244,16 +164,16 @@ class Recorder(Facts):
         if prof is None or self.pid != os.getpid():  # a child that was forked inside the window
             return
         try:
-            if self.WINDOWED:
-                self.gap.close()
+            self.watch.close()
+            self.uncounted_range.close()
             self.synchronize()  # torch_npu before 2.9.0.post9 does not, and cuts off the last kernels
-            if self.FACTS:
+            if self.METADATA:
                 (self.units or [{}])[-1].setdefault("end", self.clock())
             if self.unit == self.end:
                 prof.step()
         finally:
             prof.stop()
-        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.old)
+        count, found = max(self.unit - self.first, 0), sorted(self.traces() - self.traces_before)
         if count and not found:
             raise RuntimeError("the profiler left no trace in %s" % self.save_path)
         if self.LIMITED and count:
@@ -262,18 +182,22 @@ class Recorder(Facts):
             of = " units" if self.end >= 10**9 else " of %s units" % (self.end - self.first)
             if self.RELATIVE:
                 of += " from number %s on," % self.first
-            seen = why, count, of, self.uncounted, self.between(), ", ".join(found) or "no trace"
-            self.finish("%s, recorded %s%s with %s %s between them: %s" % seen, found)
+            between = self.between() if self.BY_STEP else "uncounted iterations"
+            result = why, count, of, self.uncounted, between, ", ".join(found) or "no trace"
+            self.finish("%s, recorded %s%s with %s %s between them: %s" % result, found)
         else:
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        self.say(self.title(report))
-        if self.SEVERAL and self.coming:
-            self.aim(self.origin)
+        if self.SEVERAL and self.next_windows:
+            self.schedule_window(self.origin)
+        elif self.BY_STEP or self.ON_DEMAND:
+            self.done, self.open_at = False, None
+        elif self.REPEAT == 1:
+            self.done, self.open_at = True, None
         else:
-            self.done, self.open_at = self.finished(), None
-        if self.FACTS:
+            self.done, self.open_at = self.is_finished(), None
+        if self.METADATA:
             if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1:
                 self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
@@ -288,7 +212,7 @@ class Recorder(Facts):
     def weigh(self) -> int:
         import os
 
-        found = [path for path in self.files() - self.there if not path.endswith(".rlpatch.json")]
+        found = [path for path in self.files() - self.files_before if not path.endswith(".rlpatch.json")]
         folders = [
             os.path.join(folder, name) for path in found for folder, _, names in os.walk(path) for name in names
         ]
@@ -299,34 +223,19 @@ class Recorder(Facts):
 
         return set(glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + "*"))
 
-    def other(self) -> Any:
-        import torch.profiler
-
-        return getattr(torch.profiler, "_rlpatch_recording", None)
-
     def traces(self) -> set[str]:
         import glob
 
         found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
         return {path.partition("/profiler_info")[0] for path in found}
 
-    def prefix(self) -> str:
-        raise NotImplementedError
-
-    def form(self) -> str:
-        if self.SEVERAL:
-            return r"\d+:\d*(,\d+:\d*)*"
-        if self.ON_DEMAND:
-            return r"(\d+:\d*)?"
-        return r"0*[1-9]\d*:\d*" if self.FIRST == 1 and not self.RELATIVE else r"\d+:\d*"
-
-    def title(self, report: str) -> str:
-        raise NotImplementedError
-
-    def finished(self) -> bool:
+    def schedule_window(self, origin: int) -> None:
         raise NotImplementedError
 
     def between(self) -> str:
+        raise NotImplementedError
+
+    def is_finished(self) -> bool:
         raise NotImplementedError
 
     def framework(self) -> str:
@@ -341,30 +250,128 @@ class Recorder(Facts):
     def occupied(self) -> str:
         raise NotImplementedError
 
+    def beginning(self) -> tuple[Any, str, Any]:
+        # a class, and the method without arguments in which each profiler of the backend begins
+        raise NotImplementedError
 
-class Placed(Recorder):
+
+class CountedUnits(Recorder):
+    """A recorder of a window of units that are counted."""
+
+    def read_settings(self) -> None:
+        super().read_settings()
+        if self.SEVERAL:
+            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*(,\d+:\d*)*")
+        elif self.ON_DEMAND:
+            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"(\d+:\d*)?")
+        elif self.FIRST == 1 and not self.RELATIVE:
+            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"0*[1-9]\d*:\d*")
+        else:
+            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*")
+        if self.SEVERAL or self.ON_DEMAND:
+            self.check_windows()
+        else:
+            self.first, self.end = (int(text or 10**9) for text in self.window.split(":"))
+            if self.first >= self.end:
+                raise ValueError("RLPATCH_WINDOW=%s is empty" % self.window)
+        if self.ON_DEMAND:
+            self.request = self.setting("RLPATCH_REQUEST", "", r"\w*")
+            self.is_addressed = bool(self.window) and not {"all", str(self.rank)}.isdisjoint(self.ranks)
+
+    def check_windows(self) -> None:
+        ends = [int(text or 10**9) for text in self.window.replace(",", ":").split(":")]
+        if ends[0] < self.lowest() or ends != sorted(set(ends)):
+            raise ValueError("the window %s is empty, too early or not in order" % self.window)
+
+    def poll_request(self, number: int) -> None:
+        """Take the request that lies in the folder, if it is a new one: settings, for a unit not yet begun."""
+        import json
+        import os
+
+        path = "%s/.rlpatch/%s.request" % (self.save_path, self.STAGE)
+        if not os.path.isfile(path):  # a pipe would block
+            return
+        try:
+            before, self.request_time = self.request_time, os.stat(path).st_mtime_ns
+            if self.request_time != before:
+                with open(path) as file:
+                    self.request_settings = json.loads(file.read(9999))
+                self.read_settings()
+                if self.clock() > 1e9 * float(self.request_settings["expires"]):
+                    os.unlink(path)
+                    raise ValueError("%s has expired" % self.request)
+                if self.is_addressed and self.last() < number:
+                    raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+        except Exception as e:  # whatever stands there, it is data
+            self.is_addressed = False
+            self.finish("request refused: %s" % e)
+
+    def schedule_window(self, origin: int) -> None:
+        """Take the window, or the next one of several; its numbers count from ``origin``."""
+        if self.SEVERAL:
+            self.current_window, self.origin = self.next_windows.pop(0), origin
+            self.first, self.end = (origin + int(text or 10**9) for text in self.current_window.split(":"))
+        else:
+            self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
+        self.open_at = max(self.first - self.WARMUP, 0)
+
+    def tick(self, batch: Any) -> None:
+        if self.LIMITED and self.unit == self.first + 1:
+            self.bytes_of_unit = self.weigh()
+            why = self.too_large()
+            if why:
+                return self.close(why)
+        self.uncounted_range.close()
+        if self.unit == self.first:
+            if self.METADATA:
+                self.note("recording")
+            self.synchronize()  # kernels of the warm-up are not part of the first unit
+        self.prof.step()
+        if self.METADATA and (self.WARMUP <= 1 or self.unit >= self.first):
+            self.begin(batch)
+        self.unit += 1
+
+    def pause(self) -> None:
+        from torch.profiler import record_function
+
+        if self.METADATA:
+            self.units[-1].setdefault("end", self.clock())
+        self.uncounted_range.close()
+        self.uncounted += 1
+        self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
+
+    def lowest(self) -> int:
+        raise NotImplementedError
+
+    def last(self) -> int:
+        raise NotImplementedError
+
+
+class ReplicaRecorder(Recorder):
     """A recorder for a worker that is one of several, in one of several replicas.
 
     Replicas that know of each other number their ranks together. Those that verl starts do not: it makes an engine
-    of each, and from 0.8.0 on tells vLLM which (``workers/rollout/vllm_rollout/vllm_async_server.py``).
+    of each, and from 0.8.0 on tells vLLM which (``workers/rollout/vllm_rollout/vllm_async_server.py``). A class of
+    the worker finds ``dp`` and ``rank`` before anything else.
     """
 
     REPLICAS = "0"
 
-    BY_CONTEXT: Settled[bool] = False
+    BY_CONTEXT: CompileTime[bool] = False
 
     growth: int
     dp: int
     replica: str
 
-    def told(self) -> str:
+    def __init__(self, worker: Any) -> None:
         import os
 
-        return os.environ.get("VERL_REPLICA_RANK", "")
-
-    def heed(self, told: str) -> None:
+        replica = self.replica = os.environ.get("VERL_REPLICA_RANK", "")
+        self.name = "%sdp%s_rank%s" % (replica and "replica%s_" % replica, self.dp, self.rank)
+        if not self.WINDOWED:
+            self.name = "graph_capture_" + self.name
+        super().__init__(worker)
         replicas = self.setting("RLPATCH_REPLICAS", self.REPLICAS, r"all|\d+(,\d+)*").split(",")
-        self.done = self.done or (bool(told) and {"all", told}.isdisjoint(replicas))
-
-    def place(self, worker: Any) -> None:
-        raise NotImplementedError
+        self.done = self.done or (bool(replica) and {"all", replica}.isdisjoint(replicas))
+        if self.METADATA:
+            self.watched = "%s/.rlpatch/%s_%s.json" % (self.save_path, self.STAGE, self.name)

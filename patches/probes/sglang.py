@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from patches.probes.rollout import Rollout
+from patches.probes.rollout import RolloutUnits
 
 
-class SglangRollout(Rollout):
+class SglangRollout(RolloutUnits):
     """Tells decode from prefill by the mode of SGLang's ``ScheduleBatch`` (``managers/schedule_batch.py``).
 
     A batch decodes as a whole, or some request of it has prompt tokens left: extended, mixed, or computed again
@@ -18,38 +18,41 @@ class SglangRollout(Rollout):
     """
 
     running = near = False
-    ran: bool
     put: Any
 
     def schedule(self, batch: Any) -> None:
-        mode, requests = batch.forward_mode.name, batch.reqs
-        kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
-        if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
-            return  # without a forward
-        if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK"):
-            kind = "health check"
+        kind = self.kind_of(batch)
+        if kind is None:
+            return
         runs = kind in ("decode", "prefill")
         if runs and not self.running and not self.done:
             self.running = True
             self.hand_over("begin_rollout")
         if self.RELATIVE and runs and (self.near or self.awaited):
-            self.hand_over("wait_for", kind, len(requests), batch)
+            self.hand_over("wait_for", kind, len(batch.reqs), batch)
         held: Mapping[str, object] = {}
-        if self.FACTS and runs and self.open_at is not None and self.unit >= self.open_at:
-            held = self.held_by(batch)
+        if self.METADATA and runs and self.open_at is not None and self.unit >= self.open_at:
+            held = self.contents_of(batch)
         self.hand_over("step", (kind, held))
+
+    def kind_of(self, batch: Any) -> str | None:
+        mode, requests = batch.forward_mode.name, batch.reqs
+        kind = "decode" if mode in ("DECODE", "TARGET_VERIFY") else "idle" if mode == "IDLE" else "prefill"
+        if mode == "PREBUILT" or (kind == "prefill" and batch.extend_num_tokens == 0):
+            return None  # without a forward
+        return "health check" if len(requests) == 1 and str(requests[0].rid).startswith("HEALTH_CHECK") else kind
 
     def observe(self, batch: tuple[str, Any]) -> str | None:
         kind = batch[0]
         counted = kind in ("decode", "prefill")
-        self.ran = self.ran or counted
+        self.live = self.live or counted
         # What is not counted is marked within a window and is nothing outside of it.
         return kind if counted or self.prof is not None else None
 
-    def longest(self, batch: Any, load: int, held: bool) -> int:  # noqa: ARG002
+    def longest_context(self, batch: Any, load: int, decisive: bool) -> int:  # noqa: ARG002
         decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
         longest = self.reach = self.reach + self.growth  # or less
-        if not decodes or (longest >= self.at["context"] and (held or longest > 10**9)):
+        if not decodes or (longest >= self.at["context"] and (decisive or longest > 10**9)):
             longest = max(self.contexts(batch))
             # All that decode are in one batch; until one was seen, the bound is 10**9 more than what is known.
             self.reach = longest if decodes else max(self.reach, self.reach // 10**9 * 10**9 + longest)
@@ -66,7 +69,7 @@ class SglangRollout(Rollout):
         late = 0 if batch.seq_lens_sum is None else (batch.seq_lens_sum - sum(known)) // len(known)
         return [tokens + late for tokens in known]
 
-    def held_by(self, batch: Any) -> Mapping[str, object]:
+    def contents_of(self, batch: Any) -> Mapping[str, object]:
         try:
             contexts = self.contexts(batch)
             decodes = batch.forward_mode.name in ("DECODE", "TARGET_VERIFY")
@@ -75,9 +78,8 @@ class SglangRollout(Rollout):
         except Exception:  # a batch of another form, which stops nothing
             return {}
 
-    def begin(self, batch: Any) -> None:
-        self.units.append(self.begun())
-        self.units[-1].update(batch[1])
+    def contents(self, batch: Any) -> Mapping[str, object]:
+        return batch[1]  # type: ignore[no-any-return]
 
     def idle(self) -> None:
         if self.running and not self.scheduler.waiting_queue:
@@ -113,12 +115,9 @@ class SglangRollout(Rollout):
             done.wait(60)  # a profiler that hangs must not hang the scheduler, too
 
     def forget(self) -> None:
-        self.ran = False
+        self.live = False
 
-    def busy(self) -> bool:
-        return self.ran
-
-    def place(self, scheduler: Any) -> None:
+    def __init__(self, worker: Any) -> None:
         """The replica and the global rank of a scheduler, which has one accelerator.
 
         The replicas of data-parallel attention are parts of one world, all others have one each. Where the number
@@ -128,7 +127,7 @@ class SglangRollout(Rollout):
 
         import torch.distributed as dist
 
-        self.scheduler = scheduler
+        scheduler = self.scheduler = worker
         self.put = getattr(scheduler.tp_worker, "_rlpatch_stage_put", None)
         if self.BY_CONTEXT:
             self.growth = 1 + (getattr(scheduler.server_args, "speculative_num_draft_tokens", 0) or 0)
@@ -148,3 +147,4 @@ class SglangRollout(Rollout):
         else:
             self.dp = replica
             self.rank += replica * world
+        super().__init__(worker)

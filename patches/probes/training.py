@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from patches.probes.recorder import Recorder
-from patches.probes.settled import Settled
+from patches.probes.constants import CompileTime
+from patches.probes.recorder import CountedUnits
 
 
-class TrainingSteps(Recorder):
+class TrainingSteps(CountedUnits):
     """Counts the units of a stage in each of its calls; a call is a training step.
 
     ``enter`` and ``leave`` frame a call, ``start`` and ``stop`` a unit, ``loop`` tells that a loop over units has
@@ -22,7 +23,8 @@ class TrainingSteps(Recorder):
     ROLES: tuple[str, ...] = ("actor",)
     STEPS = "1"
 
-    FIRST: Settled[int] = 0
+    FIRST: CompileTime[int] = 0
+    BY_STEP: CompileTime[bool] = True
 
     role: str
     step: int
@@ -36,27 +38,28 @@ class TrainingSteps(Recorder):
         self.worker, self.rank = worker, dist.get_rank() if in_a_world else int(os.environ.get("RANK", 0))
         if self.EVERY_RANK:
             self.world = dist.get_world_size() if in_a_world else int(os.environ.get("WORLD_SIZE", 1))
-        self.identify()
-        self.name = "%s_rank%s_%s" % (self.host, self.rank, self.pid)
-        self.configure()
-        self.choose()
+        self.name = "rank%s" % self.rank
+        super().__init__(worker)
         self.calls: dict[str, int] = {}
         if self.LIVE and not self.done:
             self.show()
 
-    def expect(self) -> None:
+    def read_settings(self) -> None:
         steps = self.setting("RLPATCH_TRAINING_STEPS", self.STEPS, r"[1-9]\d*(,[1-9]\d*)*").split(",")
         if self.REPEAT == 1:
             self.steps = {int(step) for step in steps}
         else:
             self.steps = {int(step) + more for step in steps for more in range(self.REPEAT)}
+        super().read_settings()
 
     def enter(self, *call: Any) -> None:
         import threading
 
+        import torch.profiler
+
         self.close("the call before did not end")
         self.open_at = None
-        rollout = self.other()
+        rollout = getattr(torch.profiler, "_rlpatch_recording", None)
         if rollout and rollout.prof and rollout.STAGE == "rollout" and rollout.thread == threading.get_ident():
             rollout.interrupt("%s starts" % self.STAGE)
         role = self.whose(*call)
@@ -66,30 +69,36 @@ class TrainingSteps(Recorder):
         self.role, self.step, self.unit = role, step, 0
         stage = self.STAGE.replace("-", "_")
         self.name = "%s_%s_%s_step%s_rank%s_%s" % (self.host, stage, role, step, self.rank, self.pid)
-        if self.FACTS:
+        if self.METADATA:
             who = role, self.host, self.rank, self.pid
             self.watched = "%s/.rlpatch/%s_%s_%s_rank%s_%s.json" % (self.save_path, self.STAGE, *who)
+        self.schedule_call(step)
+
+    def schedule_call(self, step: int) -> None:
         if self.ON_DEMAND:
             self.note("installed")
-            self.look(step)  # if it refuses what lies there, that is how it stands
+            self.poll_request(step)  # if it refuses what lies there, that is how it stands
+            requested = self.is_addressed and step in self.steps
+        else:
+            requested = step in self.steps
         if self.SEVERAL:
-            self.coming, self.span = self.window.split(",") if self.asked() else [], self.window
-            if self.coming:
-                self.aim(0)
-        elif self.asked():
-            self.aim(0)
+            self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
+            if self.next_windows:
+                self.schedule_window(0)
+        elif requested:
+            self.schedule_window(0)
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.
             self.done = step > max(self.steps) and min(self.calls.values()) >= max(self.steps)
         if self.ON_DEMAND:
             if self.open_at is not None:
                 self.note("waiting")
-        elif self.FACTS and step <= max(self.steps):
+        elif self.METADATA and step <= max(self.steps):
             self.note("installed" if self.open_at is None else "waiting")
 
     def leave(self) -> None:
         if self.SEVERAL:
-            self.coming = []
+            self.next_windows = []
         if self.prof is not None:
             self.close("the call ends")
         elif self.open_at is not None:
@@ -120,7 +129,7 @@ class TrainingSteps(Recorder):
             self.pause()
 
     class Loop:
-        """The units of a loop, with their beginnings and ends told to ``call``."""
+        """The units of a loop, ``call`` hears of their beginnings and ends."""
 
         def __init__(self, call: Any, unit: str, units: Any, last: bool) -> None:
             self.call, self.unit, self.ends = call, unit, last
@@ -141,33 +150,24 @@ class TrainingSteps(Recorder):
             finally:  # also where the body of the loop raises, or breaks it
                 self.call("loop", self.unit, self.ends, complete)
 
-    def prefix(self) -> str:
-        stage = self.STAGE.upper().replace("-", "_")
-        return "RLPATCH_%s_" % stage
-
-    def title(self, report: str) -> str:
-        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.span if self.SEVERAL else self.window)
-        return "%s of training step %s: %s" % (what, self.step, report)
+    def finish(self, report: str, found: Sequence[str] = ()) -> None:
+        window = self.current_window if self.SEVERAL else self.window
+        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, window)
+        self.say("%s of training step %s: %s" % (what, self.step, report))
+        super().finish(report, found)
 
     def between(self) -> str:
-        if self.STAGE.startswith("update"):
-            return "optimizer steps"
-        return "pauses"
+        return "optimizer steps" if self.STAGE.startswith("update") else "pauses"
 
-    def finished(self) -> bool:
-        return False
-
-    def over(self) -> bool:
-        last = self.last()
-        return not self.ON_DEMAND and self.step >= last and self.open_at is None
+    def is_over(self) -> bool:
+        if self.ON_DEMAND:
+            return False
+        return self.step >= self.last() and self.open_at is None
 
     def last(self) -> int:
         return max(self.steps)
 
-    def asked(self) -> bool:
-        return self.step in self.steps and (not self.ON_DEMAND or self.meant)
-
-    def begin(self, batch: Any) -> None:
+    def contents(self, batch: Any) -> Mapping[str, object]:
         import contextlib
 
         held: dict[str, object] = {}
@@ -175,8 +175,7 @@ class TrainingSteps(Recorder):
             tokens = getattr(batch, "batch", batch)["input_ids"]
             held["sequences"] = tokens.size(0)
             held.update({"tokens": tokens.values().size(0)} if tokens.is_nested else {"padded": list(tokens.shape)})
-        self.units.append(self.begun())
-        self.units[-1].update(held)
+        return held
 
     def lowest(self) -> int:
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Head, Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import rollout
 from patches.probes.members import ForwardThread
 from patches.probes.sglang import SglangRollout
@@ -32,8 +32,8 @@ SCHEDULER = Recipe(
     method="run_batch",
     windows=rollout.WINDOWS,
     probe=rollout.probe(SglangRollout, logger="sglang.rlpatch"),
-    sites=(
-        Site(
+    insertions=(
+        Insertion(
             "run_batch",
             where=Before("self.forward_ct += 1"),
             line='self._rlpatch_stage("schedule", batch)',
@@ -42,7 +42,7 @@ SCHEDULER = Recipe(
             " it leads to, also runs those, several times in a decode step with speculation, and does not know when"
             " the engine is idle. A unit reaches from here to here: drafts, forward, verification, sampling",
         ),
-        Site(
+        Insertion(
             "process_input_requests",
             where=Head(),
             line='self._rlpatch_stage("receive", recv_reqs)',
@@ -50,14 +50,14 @@ SCHEDULER = Recipe(
             why="requests to the engine itself come by here: release_memory_occupation(), with which verl ends a"
             " rollout, and start_profile(), before which our window closes, since two profilers lose data or crash",
         ),
-        Site(
+        Insertion(
             "check_memory",
             where=Head(),
             line='self._rlpatch_stage("idle")',
             why=f"{_IDLE}; up to 0.4.7 the only such place",
             optional=True,
         ),
-        Site(
+        Insertion(
             "maybe_sleep_on_idle",
             where=Head(),
             line='self._rlpatch_stage("idle")',
@@ -126,8 +126,8 @@ FORWARD_THREAD = Recipe(
     method="__init__",
     windows=rollout.WINDOWS,
     probe=Probe(members=(ForwardThread,), summary=rollout.summary),
-    sites=(
-        Site(
+    insertions=(
+        Insertion(
             "__init__",
             where=Before("self.forward_thread.start()"),
             line="self._rlpatch_stage_listen(dp_rank)",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from packaging.version import Version
 
-from patcher import engine, replacing
+from patcher import editing
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
 from patcher.plan import published
@@ -18,7 +18,7 @@ from patcher.targets.target import Project, Target
 from patches.survey.download import download, listed
 
 
-class Finding(NamedTuple):
+class RecipeFit(NamedTuple):
     """What a recipe has in the release.
 
     ``structure`` is the one that the release should have by its place among the others (None: none of the recipe);
@@ -98,7 +98,7 @@ def _before(upstream: Upstream, version: str) -> str:
     return older[-1] if older else ""
 
 
-def _findings(upstream: Upstream, target: Target) -> list[Finding]:
+def _findings(upstream: Upstream, target: Target) -> list[RecipeFit]:
     """What each recipe finds, but for those of other releases that lack what they need here."""
     findings = [_find(upstream, recipe, target) for recipe in upstream.recipes]
     fits = {finding.recipe.name for finding in findings if finding.file}
@@ -109,7 +109,7 @@ def _findings(upstream: Upstream, target: Target) -> list[Finding]:
     ]
 
 
-def _find(upstream: Upstream, recipe: Recipe, target: Target) -> Finding:
+def _find(upstream: Upstream, recipe: Recipe, target: Target) -> RecipeFit:
     structure = expected(upstream, recipe, target.version)
     files = [structure.file] if structure else []
     reason = ""
@@ -120,23 +120,23 @@ def _find(upstream: Upstream, recipe: Recipe, target: Target) -> Finding:
         except Problem as problem:
             reason = reason or problem.found or problem.cause
         else:
-            return Finding(recipe, structure, file, engine.fingerprint(source, recipe.class_name, recipe.method), "")
-    return Finding(recipe, structure, "", "", reason)
+            return RecipeFit(recipe, structure, file, editing.fingerprint(source, recipe.class_name, recipe.method), "")
+    return RecipeFit(recipe, structure, "", "", reason)
 
 
 def _try(recipe: Recipe, source: bytes, file: str) -> None:
     """Raise :class:`Problem` where a line of the recipe, or one of its calls, has no place in ``source``."""
     if recipe.calls:
-        replacing.present(source, recipe, where=file)
+        editing.present(source, recipe, where=file)
         return
-    units = {unit for site in recipe.sites for unit in site.windows} | {*recipe.windows}
+    units = {unit for site in recipe.insertions for unit in site.windows} | {*recipe.windows}
     patch = PatchId("survey", recipe.stage)
     block = (patch, ("def _rlpatch_survey(self):", "    pass"))
-    after = engine.insert(source, recipe, [block], "0", units=units, where=file)
+    after = editing.insert(source, recipe, [block], "0", units=units, where=file)
     ast.parse(after)
 
 
-def _said(finding: Finding) -> str:
+def _said(finding: RecipeFit) -> str:
     """A line on what was found; "" for a recipe of other releases that is not here either."""
     recipe, structure = finding.recipe, finding.structure
     name = f"  {recipe.stage}: {recipe.name}"
@@ -155,7 +155,7 @@ def _listed(upstream: Upstream, version: str) -> Iterator[str]:
     yield f'{file}{f":{line}" if line else ""}, RELEASES, {where}: "{version}",'.replace("'", '"')
 
 
-def _todo(upstream: Upstream, finding: Finding, version: str) -> Iterator[str]:
+def _todo(upstream: Upstream, finding: RecipeFit, version: str) -> Iterator[str]:
     recipe, structure = finding.recipe, finding.structure
     if not finding.new:
         return

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from patcher.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Gap, Head, Loop, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training
 from patches.probes.training import DataParallelActor, MegatronActor, OneRole, Trainer
 from patches.releases import Releases
@@ -38,8 +38,8 @@ _SCHEDULE = Note(
 _COUNTED = "calls are counted as training steps, because no global_steps reaches this place in every release"
 
 
-def _loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Site:
-    return Site(
+def _loop(method: str, unit: str, *names: str, last: bool = False, windows: tuple[str, ...] = ()) -> Insertion:
+    return Insertion(
         method,
         where=Loop(names),
         line=f'{{units}} = self._rlpatch_stage_units("{unit}", {{units}}{", last=True" if last else ""})',
@@ -57,7 +57,7 @@ _TURNS = {MICRO: "a micro-batch, forward and backward", MINI: "a mini-batch with
 class _Loops(NamedTuple):
     """The loops of a stage in one method, and what can be counted in them."""
 
-    sites: tuple[Site, ...]
+    insertions: tuple[Insertion, ...]
     windows: tuple[str, ...]
     shape: str
 
@@ -84,7 +84,7 @@ def _nested(method: str) -> _Loops:
             _enter(method),
             _loop(method, MINI, "mini_batches", "dataloader"),
             _loop(method, MICRO, "micro_batches", windows=(MICRO,)),
-            Site(
+            Insertion(
                 method,
                 where=Before("return ..."),
                 line='self._rlpatch_stage("leave")',
@@ -96,8 +96,8 @@ def _nested(method: str) -> _Loops:
     )
 
 
-def _enter(method: str) -> Site:
-    return Site(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
+def _enter(method: str) -> Insertion:
+    return Insertion(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
 
 
 def _in_loops(
@@ -120,7 +120,7 @@ def _in_loops(
         method=method,
         windows=loops.windows,
         probe=training.probe(role, roles=ROLES[stage], logger=_LOGGER),
-        sites=loops.sites,
+        insertions=loops.insertions,
         structures=(Structure("", _LEGACY, file, fingerprints, loops.shape),),
         why=_WHY,
         how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
@@ -233,14 +233,14 @@ def _worker_name(unit: str) -> str:
 def _worker(*, stage: str, unit: str) -> Recipe:
     """A stage of the worker that drives an engine, whatever its strategy (``engine_workers.py``)."""
     method = "train_mini_batch" if stage in UPDATES else "infer_batch"
-    lend = Site(
+    lend = Insertion(
         method,
         where=Head(),
         line="self.engine._rlpatch_stage_units = self._rlpatch_stage_units",
         why="the engine has the loop over the micro-batches, the worker knows the role and the training step",
         windows=(MICRO,),
     )
-    enter = Site(
+    enter = Insertion(
         method,
         where=Head(),
         line='self._rlpatch_stage("enter", data)',
@@ -255,7 +255,7 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         method=method,
         windows=(unit,),
         probe=training.probe(Trainer, shared=Trainer, roles=ROLES[stage], logger=_LOGGER),
-        sites=(lend, enter, *minis),
+        insertions=(lend, enter, *minis),
         structures=(
             Structure(
                 "",
@@ -286,7 +286,7 @@ def _engine(class_name: str, *, stage: str, strategy: str, releases: Releases, f
         windows=(MICRO,),
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
-        sites=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
+        insertions=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
         structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),
         why=_WHY,
         how="the loop runs over its micro-batches wrapped by the worker that drives this engine",

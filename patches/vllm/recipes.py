@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from patcher.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Head, Probe, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Insertion, Probe, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import Inherited
 from patches.probes.rollout import VllmV1Rollout
@@ -22,7 +22,7 @@ _WHY = (
 )
 _REMOVE = "the engine's own profiler takes a window of decode steps, per rollout and rank, and marks them"
 
-_EXECUTE_MODEL = Site(
+_EXECUTE_MODEL = Insertion(
     "execute_model",
     where=Head(),
     line='self._rlpatch_stage("step", scheduler_output)',
@@ -30,7 +30,7 @@ _EXECUTE_MODEL = Site(
     why="once per engine iteration, in the forward's thread; a unit reaches from here to here, so it holds its forward"
     " and its sampling although sample_tokens() is called later from 0.11.1 on",
 )
-_PROFILE = Site(
+_PROFILE = Insertion(
     "profile",
     where=Before("if is_start: ..."),
     line='self._rlpatch_stage("yield_to", is_start)',
@@ -45,9 +45,9 @@ WORKER = Recipe(
     method="execute_model",
     windows=rollout.WINDOWS,
     probe=_PROBE,
-    sites=(
+    insertions=(
         _EXECUTE_MODEL,
-        Site(
+        Insertion(
             "sleep",
             where=Head(),
             line='self._rlpatch_stage("end_rollout", "sleep()")',
@@ -103,7 +103,7 @@ CPU_WORKER = Recipe(
     method="execute_model",
     windows=rollout.WINDOWS,
     probe=_PROBE,
-    sites=(_EXECUTE_MODEL,),
+    insertions=(_EXECUTE_MODEL,),
     structures=(
         Structure(
             "CPU",
@@ -126,7 +126,7 @@ CPU_PROFILE = Recipe(
     method="profile",
     windows=rollout.WINDOWS,
     probe=Probe(members=(Inherited,), summary=rollout.summary),
-    sites=(_PROFILE,),
+    insertions=(_PROFILE,),
     structures=(
         Structure(
             "CPU",
@@ -177,7 +177,7 @@ CAPTURE = Recipe(
     method="compile_or_warm_up_model",
     windows=graphs.WINDOWS,
     probe=graphs.probe(logger=_LOGGER),
-    sites=(graphs.around("compile_or_warm_up_model", "capture_model", _CAPTURES),),
+    insertions=(graphs.around("compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
         Structure(
             "A",
@@ -209,7 +209,7 @@ CAPTURE = Recipe(
 INNER_CAPTURE = CAPTURE._replace(
     name="V1 worker, capture within",
     method="_compile_or_warm_up_model",
-    sites=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
+    insertions=(graphs.around("_compile_or_warm_up_model", "capture_model", _CAPTURES),),
     structures=(
         Structure(
             "C",
@@ -235,7 +235,7 @@ CPU_WARM_UP = Recipe(
     method="compile_or_warm_up_model",
     windows=graphs.WINDOWS,
     probe=graphs.INHERITED,
-    sites=(graphs.around("compile_or_warm_up_model", "warming_up_model", _COMPILES, nested=False),),
+    insertions=(graphs.around("compile_or_warm_up_model", "warming_up_model", _COMPILES, nested=False),),
     structures=(
         Structure(
             "CPU",
@@ -255,7 +255,7 @@ CPU_WARM_UP = Recipe(
 CPU_COMPILE = CPU_WARM_UP._replace(
     name="V1 worker for CPUs, compilation",
     method="determine_available_memory",
-    sites=(graphs.around("determine_available_memory", "warming_up_model", _COMPILES),),
+    insertions=(graphs.around("determine_available_memory", "warming_up_model", _COMPILES),),
     structures=(
         Structure(
             "CPU",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from patcher.notes import Note
 from patcher.processes import Processes
-from patcher.recipe import Before, Head, Recipe, Site, Structure, Upstream
+from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine
 from patches.probes.members import PreparedInputs
 from patches.probes.rollout import VllmV0Rollout, VllmV1Rollout
 from patches.vllm_ascend import PROJECT, RELEASES, builtin
 from patches.vllm_ascend.switches import SWITCHES
 
-_SLEEP = Site(
+_SLEEP = Insertion(
     "sleep",
     where=Head(),
     line='self._rlpatch_stage("end_rollout", "sleep()")',
@@ -28,8 +28,8 @@ V1 = Recipe(
     method="execute_model",
     windows=rollout.WINDOWS,
     probe=rollout.probe(VllmV1Rollout, traits=vllm_engine.worker, logger=_LOGGER),
-    sites=(
-        Site(
+    insertions=(
+        Insertion(
             "execute_model",
             where=Before("output = self.model_runner.execute_model(...)"),
             line='self._rlpatch_stage("step", scheduler_output)',
@@ -38,7 +38,7 @@ V1 = Recipe(
             " here to here, so it holds its forward and its sampling although sample_tokens() is called later",
         ),
         _SLEEP,
-        Site(
+        Insertion(
             "profile",
             where=Before("if is_start: ..."),
             line='self._rlpatch_stage("yield_to", is_start)',
@@ -112,8 +112,8 @@ V0 = Recipe(
     method="execute_worker",
     windows=rollout.WINDOWS,
     probe=rollout.probe(VllmV0Rollout, members=(PreparedInputs,), traits=vllm_engine.parallel, logger=_LOGGER),
-    sites=(
-        Site(
+    insertions=(
+        Insertion(
             "execute_worker",
             where=Head(),
             line='self._rlpatch_stage("step", worker_input)',
@@ -122,13 +122,13 @@ V0 = Recipe(
             " runner, which runs the forward and the sampling",
         ),
         _SLEEP,
-        Site(
+        Insertion(
             "start_profile",
             where=Before("self.profiler.start()"),
             line='self._rlpatch_stage("yield_to", True)',
             why="two profilers at once lose data or crash: our window closes before the engine's own profiler starts",
         ),
-        Site(
+        Insertion(
             "stop_profile",
             where=Before("self.profiler.stop()"),
             line='self._rlpatch_stage("yield_to", False)',
@@ -166,7 +166,7 @@ CAPTURE = Recipe(
     method="compile_or_warm_up_model",
     windows=graphs.WINDOWS,
     probe=graphs.probe(logger=_LOGGER),
-    sites=(
+    insertions=(
         graphs.around(
             "compile_or_warm_up_model",
             "capture_model",

@@ -11,7 +11,7 @@ from patcher import markers, plan
 from patcher.config import ProfileConfig
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.recipe import Gap, Loop, Recipe, Site, Structure, Upstream
+from patcher.recipe import Gap, Insertion, Loop, Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training
 from tests.choices import config as recorded
@@ -24,14 +24,14 @@ WORKER = (
 
 
 def recipe(name: str, stage: str = "update", **other: Any) -> Recipe:
-    loop = Site(
+    loop = Insertion(
         "run",
         where=Loop(("batches",)),
         line='{units} = self._rlpatch_stage_units("micro-batch", {units})',
         why="turns",
     )
     defaults: dict[str, Any] = {
-        "class_name": "Worker", "method": "run", "sites": (loop,), "probe": training.FOREIGN_LOOPS,
+        "class_name": "Worker", "method": "run", "insertions": (loop,), "probe": training.FOREIGN_LOOPS,
         "structures": (Structure("one", ("1.0",), f"toy/{name}.py", (), "a loop"),), "windows": ("micro-batch",),
         "why": "w", "how": "h", "upstream": "u", "remove_when": "r", "roles": ("actor", "ref"), "strategies": (name,),
     }  # fmt: skip

@@ -30,7 +30,7 @@ CHOICES = {
 MARK = b"# >>> rlpatch verl recorder"
 
 
-class Site:
+class Insertion:
     """A release of verl in which plans are carried out without a store."""
 
     def __init__(self, root: Path, release: str, file: str) -> None:
@@ -74,8 +74,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Callable[[str, str], Site]:
-    return lambda release, file: Site(tmp_path / "site", release, file)
+def site(tmp_path: Path) -> Callable[[str, str], Insertion]:
+    return lambda release, file: Insertion(tmp_path / "site", release, file)
 
 
 @pytest.mark.parametrize(

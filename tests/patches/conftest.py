@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import atexit
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from multiprocessing import util
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from fixtures.cache import REPOSITORY
+from patches.survey import readme
 
 
 @pytest.fixture
@@ -40,3 +45,15 @@ def unwatched(cov: Any) -> Iterator[None]:
     yield
     if cov:
         cov.start()
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """rlpatch as somebody has it who adds to it."""
+    for package in ("patcher", "patches"):
+        skipped = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / package, tmp_path / "rlpatch" / package, ignore=skipped)
+    for page in readme.PAGES:
+        (tmp_path / "rlpatch" / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(REPOSITORY / page, tmp_path / "rlpatch" / page)
+    return tmp_path / "rlpatch"

@@ -8,8 +8,8 @@ from typing import Any
 
 from patcher.change import SHARED, PatchId
 from patcher.config import WHOLE
+from patcher.editing.rendering import render
 from patcher.recipe import Recipe
-from patcher.rendering import render
 from tests.choices import config as recorded
 
 
@@ -28,6 +28,9 @@ class Profiler:
         return (
             "start" in self.calls and "stop" not in self.calls and wait + warmup <= self.number < wait + warmup + active
         )
+
+    def begin(self) -> None:
+        """Where each profiler of a backend begins, whoever starts it."""
 
     def start(self) -> None:
         self.calls.append("start")
@@ -61,6 +64,9 @@ class Backend:
     def occupied(self) -> str:
         return ""
 
+    def beginning(self) -> tuple[Any, str, Any]:
+        return Profiler, "begin", Profiler.begin
+
     def traces(self) -> set[str]:
         return {str(n) for n, p in enumerate(self.made) if "stop" in p.calls and p.recorded and self.leaves_trace}
 
@@ -74,7 +80,7 @@ def of_its_stage(recipe: Recipe, constants: Mapping[str, Any]) -> Any:
     return recorded(f"--stage {recipe.stage} {window} --backend torch {more}")
 
 
-OFF = ("FACTS", "ON_DEMAND", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT", "EVERY_RANK")
+OFF = ("METADATA", "ON_DEMAND", "RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT", "EVERY_RANK")
 """What is only there when it is asked for."""
 
 
@@ -102,15 +108,15 @@ def rendered(
         for base in kind.__mro__
         for name, note in vars(base).get("__annotations__", {}).items()
     }
-    settled = {name: value for name, value in constants.items() if "Settled" in noted.get(name, "")}
-    chosen = {name: value for name, value in constants.items() if name.isupper() and name not in settled}
+    fixed = {name: value for name, value in constants.items() if "CompileTime" in noted.get(name, "")}
+    settings = {name: value for name, value in constants.items() if name.isupper() and name not in fixed}
     config = of_its_stage(recipe, constants)
-    traits, given = recipe.probe.settled(config, release), recipe.probe.chosen(config)
-    told = {name: given[name] for name in ("ABOUT", "TOLD")}
+    traits, own = recipe.probe.constants(config, release), recipe.probe.settings(config)
+    identity = {name: own[name] for name in ("ABOUT", "IDENTITY")}
     probe = recipe.probe._replace(
-        settled=lambda _capture, _release: {**traits, **{name: False for name in OFF if name in traits}, **settled},
-        chosen=lambda _capture: {"SAVE_PATH": "/tmp", **told, **chosen},
-        layers=lambda _capture: tuple(layers),
+        constants=lambda _config, _release: {**traits, **{name: False for name in OFF if name in traits}, **fixed},
+        settings=lambda _config: {"SAVE_PATH": "/tmp", **identity, **settings},
+        layers=lambda _config: tuple(layers),
     )
     shared = PatchId("target", SHARED)
     text = render(recipe._replace(probe=probe), config, release, _Unnamed("target", "stage"), shared)

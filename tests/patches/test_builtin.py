@@ -11,7 +11,7 @@ import pytest
 
 from fixtures import environments, releases
 from fixtures.ascend import settings
-from patcher import replacing
+from patcher import editing
 from patcher.change import PatchId
 from patcher.recipe import Recipe
 from patches.vllm_ascend.builtin import RECIPES
@@ -46,7 +46,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
 def patched(source: bytes, recipe: Recipe, chosen: str) -> bytes:
     config = recorded(f"--builtin {chosen}")
     patch = PatchId("vllm-ascend", "builtin")
-    return replacing.replace(source, recipe, recipe.probe.arguments(config), patch, "0.1.0", where="").after
+    return editing.replace(source, recipe, recipe.probe.arguments(config), patch, "0.1.0", where="").after
 
 
 OTHERS = [(recipe, BUILT[:-1]) for recipe in RECIPES]

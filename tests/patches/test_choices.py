@@ -88,27 +88,27 @@ def test_and_where_no_window_was_asked_for(stage: str, unit: str, said: str) -> 
 CHOSEN: dict[str, dict[str, object]] = {
     f"{POLICY} --micro-batch 2:4": {
         "STAGE": "update-policy", "WINDOW": "2:4", "RANKS": "0", "SAVE_PATH": "/tmp/traces", "UNIT": "micro-batch",
-        "ABOUT": {"unit": "micro-batch"}, "TOLD": TRAINED, "ROLES": ("actor",), "STEPS": "1",
+        "ABOUT": {"unit": "micro-batch"}, "IDENTITY": TRAINED, "ROLES": ("actor",), "STEPS": "1",
     },
     f"{POLICY} --mini-batch 0:1,3:4 --training-steps 2,4": {"UNIT": "mini-batch", "WINDOW": "0:1,3:4", "STEPS": "2,4"},
     f"{LOG_PROB} --micro-batch 0:1": {"ROLES": ("actor", "ref")},
     f"{LOG_PROB} --micro-batch 0:1 --role ref": {"ROLES": ("ref",)},
-    f"{POLICY} --micro-batch 0:1 --ranks all": {"RANKS": "all", "TOLD": (*TRAINED[:4], "world", *TRAINED[4:])},
-    f"{POLICY} --micro-batch 0:1 --on-demand": {"TOLD": (*TRAINED[:-1], "request", "units")},
-    "--decode 2:5": {"REPLICAS": "0", "ROLLOUT": "0", "AT": {}, "TOLD": ROLLED},
+    f"{POLICY} --micro-batch 0:1 --ranks all": {"RANKS": "all", "IDENTITY": (*TRAINED[:4], "world", *TRAINED[4:])},
+    f"{POLICY} --micro-batch 0:1 --on-demand": {"IDENTITY": (*TRAINED[:-1], "request", "units")},
+    "--decode 2:5": {"REPLICAS": "0", "ROLLOUT": "0", "AT": {}, "IDENTITY": ROLLED},
     "--decode 2:5 --rollout 3 --replicas 1,2 --ranks 0,4": {"REPLICAS": "1,2", "ROLLOUT": "3", "RANKS": "0,4"},
     "--decode 2:5 --at-load 4": {"AT": {"load": "4"}},
     "--decode 2:5 --at-tail 4 --on-demand": {"AT": {"load": "0", "tail": "4", "context": "0"}},
-    GRAPHS: {"ABOUT": {}, "REPLICAS": "0", "TOLD": ("host", "replica", "dp", "rank", "pid", "ranks", "units")},
+    GRAPHS: {"ABOUT": {}, "REPLICAS": "0", "IDENTITY": ("host", "replica", "dp", "rank", "pid", "ranks", "units")},
     f"{GRAPHS} --max-trace-gb 3": {"MAX_TRACE_GB": "3"},
     "--decode 2:5 --module-ranges --module-pattern MLP": {"MODULES": "MLP"},
 }  # fmt: skip
 OFF = dict.fromkeys(("SEVERAL", "RELATIVE", "ON_DEMAND", "EVERY_RANK", "LIVE", "LIMITED"), False)
 SETTLED: dict[str, dict[str, object]] = {
-    f"{POLICY} --micro-batch 2:4": {"LOGGER": "verl.rlpatch", "WARMUP": 1, "REPEAT": 1, "FACTS": True, **OFF},
+    f"{POLICY} --micro-batch 2:4": {"LOGGER": "verl.rlpatch", "WARMUP": 1, "REPEAT": 1, "METADATA": True, **OFF},
     f"{POLICY} --mini-batch 0:1,3:4 --warmup 0 --on-demand": {**OFF, "WARMUP": 0, "SEVERAL": True, "ON_DEMAND": True},
     f"{POLICY} --micro-batch 2:4 --repeat 3 --ranks all --live": {**OFF, "REPEAT": 3, "EVERY_RANK": True, "LIVE": True},
-    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": {**OFF, "FACTS": False},
+    f"{POLICY} --micro-batch 2:4 --ranks all --no-facts": {**OFF, "METADATA": False},
     "--decode 2:5": {
         "LOGGER": "vllm.rlpatch", "UNIT": "decode", "FIRST": 1, "BY_LOAD": False, "BY_TAIL": False, "BY_CONTEXT": False,
         **OFF,
@@ -125,7 +125,7 @@ SETTLED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("words", CHOSEN)
 def test_what_was_chosen_stands_at_the_top(words: str) -> None:
     probe, made = asked(words)
-    chosen = probe.chosen(made)
+    chosen = probe.settings(made)
     assert {name: chosen[name] for name in CHOSEN[words]} == CHOSEN[words]
     assert ("MAX_TRACE_GB" in chosen, "MODULES" in chosen) == ("--max-trace-gb" in words, "--module-ranges" in words)
 
@@ -133,7 +133,7 @@ def test_what_was_chosen_stands_at_the_top(words: str) -> None:
 @pytest.mark.parametrize("words", SETTLED)
 def test_what_is_settled_is_no_question_any_more(words: str) -> None:
     probe, made = asked(words)
-    settled = probe.settled(made, "")
+    settled = probe.constants(made, "")
     assert {name: settled[name] for name in SETTLED[words]} == SETTLED[words]
 
 

@@ -15,43 +15,24 @@ import pytest
 
 from fixtures.ascend import standins
 from patcher.change import SHARED, PatchId
-from patcher.rendering import render
+from patcher.editing.rendering import render
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend
 from tests.choices import config
+from tests.patches.graph_workers import Worker as Capturing
+from tests.patches.rollout_workers import V0Worker, V1Worker, batch
+from tests.patches.schedules import RELEASES
+from tests.patches.sglang_schedulers import Scheduler
 from tests.patches.standin import Profiler
-from tests.patches.test_graphs_probe import Worker as Capturing
-from tests.patches.test_rollout_probe import V0Worker, V1Worker, batch
-from tests.patches.test_schedules import RELEASES
-from tests.patches.test_sglang import Scheduler
-from tests.patches.test_training_probe import Stage
+from tests.patches.step_metadata import Traces, facts, states, with_lists
+from tests.patches.training_stages import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
 
-class Traces:
-    """For the backend: a trace that lies in the folder."""
-
-    save_path: str
-    name: str
-    made: list[Any]
-
-    def traces(self) -> set[str]:
-        saved = [n for n, one in enumerate(self.made) if "stop" in one.calls and one.recorded]
-        return {f"{self.save_path}/{self.name}_{n}_ascend_pt" for n in saved}
-
-
 @pytest.fixture
 def told(tmp_path: Path) -> dict[str, Any]:
-    return {"FACTS": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
-
-
-def states(folder: Path) -> dict[str, Any]:
-    return {path.stem: json.loads(path.read_text()) for path in (folder / ".rlpatch").glob("*.json")}
-
-
-def facts(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.rlpatch.json"))]
+    return {"METADATA": True, "SAVE_PATH": str(tmp_path), "parts": (Traces,)}
 
 
 class Known(NamedTuple):
@@ -231,13 +212,6 @@ def test_a_state_at_each_transition(told: dict[str, Any], tmp_path: Path) -> Non
         path.name.removesuffix(".rlpatch.json") for path in tmp_path.glob("*.rlpatch.json")
     ]
     assert {"host", "pid", "rank", "dp", "replica", "stage", "unit", "window", "ranks", "at"} <= state.keys()
-
-
-def with_lists(one: Any, *names: str) -> Any:
-    one.scheduled_cached_reqs = SimpleNamespace(
-        req_ids=list(names), num_computed_tokens=[1] * len(names), resumed_req_ids=set()
-    )
-    return one
 
 
 def test_why_nothing_was_recorded(told: dict[str, Any], tmp_path: Path) -> None:
@@ -431,7 +405,7 @@ def lines(words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "without", "most"), [("", "--no-facts", 40), ("--on-demand", "", 60), ("--at-tail 8", "", 24)]
+    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 82), ("--at-tail 8", "", 33)]
 )
 def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
     assert lines(words) - lines(without) <= most

@@ -20,9 +20,9 @@ from fixtures.ascend import signatures
 from fixtures.environments import variables
 from patcher.change import SHARED, PatchId
 from patcher.config import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, ProfileConfig, TorchNpuProfiler
+from patcher.editing.rendering import render
 from patcher.errors import Problem
 from patcher.recipe import Recipe
-from patcher.rendering import render
 from patches.projects import upstreams
 from tests.choices import config as recorded
 from tests.choices import typed
@@ -200,7 +200,7 @@ def write(file: Path, code: str, folder: Path) -> None:
 def test_the_inserted_code_is_python_3_8(recipe, backend, tmp_path):
     code = inserted(recipe, config(backend))
     ast.parse(code, feature_version=(3, 8))
-    lines = [(site.method, line.format(units="units")) for site in recipe.sites for line in site.lines]
+    lines = [(site.method, line.format(units="units")) for site in recipe.insertions for line in site.lines]
     calls = "\n".join(f"def {method}(self):\n    {line}" for method, line in lines)
     ast.parse(calls, feature_version=(3, 8))
     old = interpreter("3.8")

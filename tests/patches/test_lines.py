@@ -13,7 +13,7 @@ import pytest
 
 from fixtures import releases
 from fixtures.mindspeed_rl import trees
-from patcher import engine
+from patcher import editing
 from patcher.change import PatchId
 from patches.projects import upstream
 
@@ -284,7 +284,7 @@ def lines(asked: str, scratch: Path) -> Iterator[str]:
         if structure and recipe.stage == stage and unit in recipe.windows:
             source = (root / structure.file).read_bytes()
             block = PatchId(name, stage), ["pass"]  # what the probe is made of has tests of its own
-            after = engine.insert(source, recipe, [block], "0.1.0", units=(unit,), where=structure.file)
+            after = editing.insert(source, recipe, [block], "0.1.0", units=(unit,), where=structure.file)
             yield structure.file
             yield from _lines(after.decode(), f"_rlpatch_{stage.replace('-', '_')}")
 

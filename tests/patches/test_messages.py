@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.patches.test_rollout_probe import V1Worker, rollout
-from tests.patches.test_training_probe import Stage
+from tests.patches.rollout_workers import V1Worker, rollout
+from tests.patches.training_stages import Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 

@@ -21,8 +21,8 @@ from patches.mindspeed_rl import recipes as mindspeed_rl
 from patches.mindspeed_rl.profiling import PROFILING
 from tests.patcher.store.tree import picture
 from tests.patches import mindspeed
+from tests.patches.command_line import files, run, there_and_back
 from tests.patches.mindspeed import Tree
-from tests.patches.test_releases import files, run, there_and_back
 
 UPSTREAM = mindspeed_rl.UPSTREAM
 WORKERS = "mindspeed_rl/workers"

@@ -6,25 +6,18 @@ import json
 import os
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.patches.test_facts import Traces, facts, states
-from tests.patches.test_rollout_probe import V1Worker, batch
-from tests.patches.test_sglang import Scheduler
-from tests.patches.test_states import sglang
-from tests.patches.test_training_probe import Stage
+from tests.patches.conditions import sglang
+from tests.patches.rollout_workers import V1Worker
+from tests.patches.sglang_schedulers import Scheduler
+from tests.patches.step_metadata import Traces, facts, states
+from tests.patches.training_stages import Stage
+from tests.patches.triggered import CONDITIONS, STATES, WAITING, listed, rollout
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
-
-WAITING: dict[str, Any] = {"ON_DEMAND": True, "FACTS": True, "WINDOW": ""}
-CONDITIONS = ("load", "tail", "context")
-STATES: dict[str, Any] = {
-    "AT": dict.fromkeys(CONDITIONS, "0"),
-    **dict.fromkeys(["RELATIVE", "BY_LOAD", "BY_TAIL", "BY_CONTEXT"], True),
-}
 
 
 NAMES = {
@@ -50,22 +43,6 @@ def ask(folder: Path, stage: str = "rollout", **request: Any) -> None:
         json.dumps({"format": 1, "expires": time.time() + 60, "RLPATCH_TRAINING_STEPS": str(given["at"]), **settings})
     )
     new.replace(file)
-
-
-def rollout(worker: V1Worker, steps: int = 6) -> None:
-    worker.iterate(listed({"a": 1}, {"a": 1}), "prefill")
-    for n in range(1, steps + 1):
-        worker.iterate(listed({"a": 1}, tokens=n), f"decode {n}")
-    worker.iterate(listed({}, done=("a",)), "empty")
-
-
-def listed(counts: dict[str, int], new: dict[str, int] | None = None, tokens: int = 0, **more: Any) -> Any:
-    one = batch(counts, new, **more)
-    known = [name for name in counts if name not in (new or {})]
-    one.scheduled_cached_reqs = SimpleNamespace(
-        req_ids=known, num_computed_tokens=[tokens] * len(known), resumed_req_ids=set()
-    )
-    return one
 
 
 def numbers(worker: Any) -> list[list[int]]:

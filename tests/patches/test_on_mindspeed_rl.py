@@ -20,8 +20,8 @@ from fixtures.ascend import trace
 from fixtures.mindspeed_rl.host import drive
 from tests.matrix import thinned
 from tests.patches import mindspeed
+from tests.patches.command_line import run as rlpatch
 from tests.patches.mindspeed import Tree
-from tests.patches.test_releases import run as rlpatch
 
 MICRO, MINI = "micro-batch", "mini-batch"
 STAGES = {

@@ -24,7 +24,7 @@ import pytest
 from fixtures.ascend import trace
 from fixtures.cache import Once
 from fixtures.trainer import run as training
-from tests.patches.test_releases import run as rlpatch
+from tests.patches.command_line import run as rlpatch
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 

@@ -30,8 +30,8 @@ from fixtures.ascend import trace
 from fixtures.cache import REPOSITORY, Once
 from fixtures.engines.drive import BUDGET, MODEL, write_model
 from fixtures.engines.overlay import overlay
+from tests.patches.command_line import run as rlpatch
 from tests.patches.test_on_torch_npu import nested
-from tests.patches.test_releases import run as rlpatch
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 

@@ -12,9 +12,8 @@ from packaging.version import Version
 
 from patches.projects import projects, upstreams
 from patches.releases import Releases
-from tests.patches.test_survey import copied, run
+from tests.patches.surveys import run
 
-__all__ = ["copied"]
 DECLARED = '''
 """A framework that nobody has heard of."""
 
@@ -26,7 +25,7 @@ PROJECT = Project("toy-engine", package="toy_engine", distributions=("toy-engine
                   releases=RELEASES)
 '''
 RECIPES = """
-from patcher.recipe import Loop, Recipe, Site, Structure, Upstream
+from patcher.recipe import Loop, Recipe, Insertion, Structure, Upstream
 from patches import training
 from patches.switches import MSPROF, TORCH_NPU
 from patches.toy_engine import PROJECT, RELEASES
@@ -40,7 +39,7 @@ LOOP = Recipe(
     method="train",
     windows=(MICRO,),
     probe=training.FOREIGN_LOOPS,
-    sites=(Site("train", where=Loop(("batches",)), line=LINE, why="each turn"),),
+    insertions=(Insertion("train", where=Loop(("batches",)), line=LINE, why="each turn"),),
     structures=(Structure("A", RELEASES.since("1.0"), "toy_engine/loop.py", (), "one loop"),),
     why="w", how="h", upstream="u", remove_when="r",
 )

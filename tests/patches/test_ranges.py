@@ -22,8 +22,8 @@ from patches.probes.ranges import (
     TorchRanges,
     TrainingMarkers,
 )
-from tests.patches.test_rollout_probe import V1Worker, batch, rollout
-from tests.patches.test_training_probe import Failed, Stage
+from tests.patches.rollout_workers import V1Worker, batch, rollout
+from tests.patches.training_stages import Failed, Stage
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 

@@ -19,7 +19,7 @@ from patches.projects import projects
 from tests.patcher.cluster.processes import Processes, nodes
 from tests.patcher.traces.recorded import steps
 from tests.patcher.workers.maker import ON_DEMAND, Saved
-from tests.patches.test_releases import run
+from tests.patches.command_line import run
 
 PAGES = (*REPOSITORY.glob("README*.md"), REPOSITORY / "CONTRIBUTING.md", *(REPOSITORY / "docs").rglob("*.md"))
 LINES = sorted(

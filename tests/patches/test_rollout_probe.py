@@ -13,77 +13,11 @@ from typing import Any
 
 import pytest
 
-from patches.probes.backends import Npu, Torch
-from patches.vllm_ascend import recipes as vllm_ascend
-from tests.patches.standin import Profiler, host
+from patches.probes.backends import NpuProfiler, TorchProfiler
+from tests.patches.rollout_workers import V0Worker, V1Worker, batch, recorded, rollout, steps
+from tests.patches.standin import Profiler
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
-
-
-class V1Worker:
-    """Calls what goes in at the head of an iteration, as the patched execute_model() does."""
-
-    recipe = vllm_ascend.V1
-    _rlpatch_stage: Any
-    _rlpatch_stage_probe: Any
-    _RlpatchStage: Any
-
-    def __init__(
-        self,
-        rank: int = 0,
-        replica: int = 0,
-        size: int = 1,
-        release: str = "",
-        layers: Any = (),
-        parts: Any = (),
-        drafts: int = 0,
-        **constants: Any,
-    ) -> None:
-        self.rank = rank
-        self.vllm_config = SimpleNamespace(
-            speculative_config=SimpleNamespace(num_speculative_tokens=drafts) if drafts else None,
-            parallel_config=SimpleNamespace(world_size=size, data_parallel_rank=replica, data_parallel_index=replica),
-        )
-        self.made: list[Profiler] = []
-        host(self, self.recipe, {**constants, "made": self.made}, *parts, layers=layers, release=release)
-
-    def iterate(self, batch: Any, label: str) -> None:
-        self._rlpatch_stage("step", batch)
-        for profiler in self.made:
-            profiler.run(label)
-
-
-def batch(
-    counts: dict[str, int],
-    new: dict[str, int] | None = None,
-    done: tuple[str, ...] = (),
-    drafts: Any = None,
-    cached: Any = (),
-) -> Any:
-    """A SchedulerOutput: tokens per request, prompt lengths of the new ones, ids that have finished."""
-    requests = [
-        SimpleNamespace(req_id=name, prompt_token_ids=[0] * length, num_computed_tokens=0)
-        for name, length in (new or {}).items()
-    ]
-    return SimpleNamespace(
-        num_scheduled_tokens=counts, scheduled_new_reqs=requests, finished_req_ids=set(done),
-        total_num_scheduled_tokens=sum(counts.values()), scheduled_spec_decode_tokens=drafts or {}, scheduled_cached_reqs=cached or [],
-    )  # fmt: skip
-
-
-def rollout(worker: V1Worker, steps: int, prompt: int = 1, done: tuple[str, ...] = (), name: str = "a") -> None:
-    """One request from its prefill to decode step ``steps``."""
-    worker.iterate(batch({name: prompt}, {name: prompt}, done), "prefill")
-    for n in range(1, steps + 1):
-        worker.iterate(batch({name: 1}), f"decode {n}")
-
-
-def recorded(worker: V1Worker) -> list[dict[int, list[str]]]:
-    return [profiler.recorded for profiler in worker.made]
-
-
-def steps(first: int, end: int) -> dict[int, list[str]]:
-    return {n: [f"decode {n}"] for n in range(first, end)}
 
 
 @pytest.mark.parametrize(
@@ -462,23 +396,6 @@ def test_a_request_that_goes_on_after_sleep_makes_a_rollout_of_its_own() -> None
     assert recorded(worker) == [{}, {2: ["decode 2"]}]
 
 
-class V0Base:
-    def prepare_input(self, request: Any = None) -> Any:
-        return request
-
-
-class V0Worker(V1Worker, V0Base):
-    """As vLLM V0 runs a worker: prepare_input(), then execute_worker(), then the model runner."""
-
-    recipe = vllm_ascend.V0
-    prepare_input: Any
-
-    def execute(self, request: Any, label: str, groups: int = 1) -> None:
-        inputs = self.prepare_input(request)
-        if inputs is not None:
-            self.iterate(SimpleNamespace(num_seq_groups=groups), label)
-
-
 def model_input(prefills: int, names: tuple[str, ...] = ("a",), done: tuple[str, ...] = ()) -> Any:
     metadata = SimpleNamespace(num_prefills=prefills)
     return (
@@ -526,14 +443,43 @@ def test_npu_sees_cann_profiling(monkeypatch: pytest.MonkeyPatch, environ: dict[
         monkeypatch.delenv(name, raising=False)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert Npu().occupied().strip() == expected
+    assert object.__new__(NpuProfiler).occupied().strip() == expected
 
 
 @pytest.mark.parametrize("recording", [True, False])
 def test_torch_sees_another_profiler(monkeypatch: pytest.MonkeyPatch, recording: bool) -> None:
     torch = sys.modules["torch"]
     monkeypatch.setattr(torch, "autograd", SimpleNamespace(_profiler_enabled=lambda: recording), raising=False)
-    assert bool(Torch().occupied()) is recording
+    monkeypatch.setattr(torch, "_C", SimpleNamespace(), raising=False)
+    assert bool(object.__new__(TorchProfiler).occupied()) is recording
+
+
+@pytest.mark.parametrize(
+    ("backend", "module", "question"),
+    [(TorchProfiler, "torch", "_cuda_isHistoryEnabled"), (NpuProfiler, "torch_npu", "_npu_isHistoryEnabled")],
+)
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_history_of_the_memory_is_a_profiler(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, module: str, question: str, recording: bool
+) -> None:
+    """verl's torch_memory keeps one, which slows each allocation down."""
+    for name in ("PROFILING_MODE", "PROFILER_SAMPLECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    stand_in = SimpleNamespace(
+        _C=SimpleNamespace(**{question: lambda: recording}), autograd=SimpleNamespace(_profiler_enabled=lambda: False)
+    )
+    monkeypatch.setitem(sys.modules, module, stand_in)
+    assert ("history of its memory" in object.__new__(backend).occupied()) is recording
+
+
+def test_ours_yields_to_another_profiler_that_starts_later(caplog: pytest.LogCaptureFixture) -> None:
+    worker = V1Worker(WINDOW="2:9")
+    begin = Profiler.begin
+    rollout(worker, 4)
+    Profiler(0, 0, 1).begin()
+    assert worker.made[0].calls[-1] == "stop"
+    assert "another profiler starts, recorded 3 of 7 units" in caplog.text
+    assert Profiler.begin is begin, "nothing of ours is left there"
 
 
 def test_a_child_that_was_forked_inside_the_window_leaves_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:

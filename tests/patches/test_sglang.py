@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from fixtures import releases
-from patcher.engine import fingerprint
+from patcher.editing import fingerprint
 from patcher.guards.detect import detect
 from patcher.switches import State
 from patches.probes.members import ForwardThread
+from patches.probes.rollout import RolloutUnits
 from patches.probes.sglang import SglangRollout
 from patches.sglang import recipes as sglang
 from tests.matrix import ends, of_releases, thinned
-from tests.patches.standin import Profiler, host
-from tests.patches.test_releases import install, run, there_and_back
+from tests.patches.command_line import install, run, there_and_back
+from tests.patches.sglang_schedulers import Scheduler
+from tests.patches.standin import Profiler
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -147,36 +149,6 @@ def test_guards(environ: dict[str, str], command: str, state: State, version: st
 
 
 # --- what the scheduler counts ---
-
-
-class Scheduler:
-    """Calls what goes in over a profiler that writes down what it is told."""
-
-    _rlpatch_stage: Any
-    _rlpatch_stage_probe: Any
-    _RlpatchStage: Any
-
-    def __init__(self, worker: Any = None, **constants: Any) -> None:
-        self.made: list[Profiler] = []
-        host(self, sglang.SCHEDULER, {"made": self.made, **constants})
-        self.tp_worker = worker or SimpleNamespace()
-        self.server_args = SimpleNamespace(enable_dp_attention=False)
-        self.waiting_queue: list[Any] = []
-
-    def run(self, mode: str, label: str, *rids: str, tokens: int | None = 9) -> None:
-        requests = [SimpleNamespace(rid=rid) for rid in rids or ("a", "b")]
-        batch = SimpleNamespace(forward_mode=SimpleNamespace(name=mode), reqs=requests, extend_num_tokens=tokens)
-        self._rlpatch_stage("schedule", batch)
-        for profiler in self.made:
-            profiler.run(label)
-
-    def rollout(self, steps: int) -> None:
-        self.run("EXTEND", "prefill")
-        for n in range(1, steps + 1):
-            self.run("DECODE", f"decode {n}", tokens=None)
-
-    def recorded(self) -> list[dict[int, list[str]]]:
-        return [profiler.recorded for profiler in self.made]
 
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
@@ -314,8 +286,8 @@ def test_ranks(
         module = SimpleNamespace(get_parallel=lambda: context)
         monkeypatch.setitem(sys.modules, "sglang.srt.runtime_context", module)
     vars(scheduler).update(known)
-    recorder = object.__new__(SglangRollout)
-    recorder.place(scheduler)
+    monkeypatch.setattr(RolloutUnits, "__init__", lambda self, worker: None)
+    recorder = SglangRollout(scheduler)
     assert (recorder.dp, recorder.rank) == expected
 
 

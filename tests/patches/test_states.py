@@ -10,9 +10,10 @@ import pytest
 
 from fixtures.ascend import standins
 from tests.matrix import thinned_rows
-from tests.patches.test_rollout_probe import V1Worker, batch, recorded
-from tests.patches.test_schedules import RELEASES, Seen, schedule
-from tests.patches.test_sglang import Scheduler
+from tests.patches.conditions import sglang
+from tests.patches.rollout_workers import V1Worker, batch, recorded
+from tests.patches.schedules import RELEASES, Seen, schedule
+from tests.patches.sglang_schedulers import Scheduler
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -219,13 +220,13 @@ def test_a_long_prefill_beside_many_that_decode_makes_nobody_look_at_each_of_the
     worker = V1Worker(WINDOW="0:4", **Asked(context=100_000).constants)
     looked: list[Any] = []
     recorder, names = worker._RlpatchStage, [f"r{n}" for n in range(64)]
-    contexts = recorder.contexts
+    contents = recorder.contents
 
     def looking(self: Any, one: Any) -> Any:
         looked.append(one)
-        return contexts(self, one)
+        return contents(self, one)
 
-    monkeypatch.setattr(recorder, "contexts", looking)
+    monkeypatch.setattr(recorder, "contents", looking)
     one = batch(dict.fromkeys(names, 3), dict.fromkeys(names, 3))
     one.scheduled_cached_reqs = scheduled([], 0)
     worker.iterate(one, "prefill")
@@ -248,19 +249,6 @@ def scheduled(names: list[str], computed: int) -> Any:
 
 
 # --- SGLang ---
-
-
-def sglang(counts: list[int], context: int, mode: str = "DECODE", *, tensor: bool = False, late: int = 0) -> Any:
-    """A ScheduleBatch of requests with ``context`` tokens, the one that is decoded now included."""
-    requests = [
-        SimpleNamespace(rid=str(n), origin_input_ids=[0] * 3, output_ids=[0] * (context - 3 - late)) for n in counts
-    ]
-    more: dict[str, Any] = {"seq_lens_sum": context * len(counts)}
-    if tensor:
-        more = {"seq_lens_sum": None, "seq_lens_cpu": SimpleNamespace(tolist=lambda: [context] * len(counts))}
-    extended = {"prefix_lens": [0] * len(counts), "extend_lens": [context] * len(counts)}
-    mode_of = SimpleNamespace(name=mode)
-    return SimpleNamespace(forward_mode=mode_of, reqs=requests, extend_num_tokens=9, **more, **extended)
 
 
 @pytest.mark.parametrize("how", [{}, {"late": 1}, {"tensor": True}], ids=["in order", "overlapped", "from 0.5.2x on"])

@@ -21,8 +21,8 @@ from fixtures.cache import REPOSITORY, Once
 from fixtures.engines.drive import write_model
 from fixtures.engines.overlay import overlay
 from patcher.workers.folder import StateFolder
+from tests.patches.command_line import run as rlpatch
 from tests.patches.test_on_vllm import NEWEST, Engine, Iteration, Report, Run, _drive, _end_group
-from tests.patches.test_releases import run as rlpatch
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 

@@ -13,7 +13,7 @@ from fixtures import releases
 from patcher.config import WHOLE
 from patches.projects import upstreams
 from tests.matrix import thinned
-from tests.patches.test_releases import run
+from tests.patches.command_line import run
 
 KNOWN = {upstream.project.name: upstream for upstream in upstreams()}
 RELEASES = {"vllm-ascend": "0.11.0rc1", "vllm": "0.33.0", "sglang": "0.5.23", "verl": "0.9.1"}

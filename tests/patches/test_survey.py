@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from patches.projects import projects
 from patches.survey import fits, readme
 from patches.survey.__main__ import main
 from tests.matrix import MATRIX, thinned_rows
+from tests.patches.surveys import run
 
 ASCEND = ("vllm-ascend", "0.30.0rc2")
 INIT = "patches/vllm_ascend/__init__.py"
@@ -27,25 +26,6 @@ def survey(*words: object, code: int = 0) -> Result:
     done = CliRunner().invoke(main, [str(word) for word in words])
     assert done.exit_code == code, done.output
     return done
-
-
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    """rlpatch as somebody has it who adds to it."""
-    for package in ("patcher", "patches"):
-        skipped = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPOSITORY / package, tmp_path / "rlpatch" / package, ignore=skipped)
-    for page in readme.PAGES:
-        (tmp_path / "rlpatch" / page).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(REPOSITORY / page, tmp_path / "rlpatch" / page)
-    return tmp_path / "rlpatch"
-
-
-def run(folder: Path, *words: object, code: int = 0) -> str:
-    command = [sys.executable, "-m", *map(str, words)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout
 
 
 def forget(folder: Path, release: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from patcher.recipe import Recipe
 from patches.verl import recipes as verl
 from tests.matrix import of_releases
-from tests.patches.test_releases import install, run
+from tests.patches.command_line import install, run
 
 pytestmark = pytest.mark.usefixtures("unwatched")
 FSDP = {"update-policy": "actor/dp_actor.py", "update-critic": "critic/dp_critic.py"}
@@ -101,7 +101,7 @@ def test_which_classes_have_a_window_and_for_which_strategies(asked: str) -> Non
 
 @pytest.mark.parametrize("recipe", verl.UPSTREAM.recipes, ids=lambda recipe: f"{recipe.stage} {recipe.name}")
 def test_what_is_said_of_micro_batches_is_said_where_their_loop_is(recipe: Recipe) -> None:
-    assert bool(recipe.notes) == any('"micro-batch"' in site.line for site in recipe.sites)
+    assert bool(recipe.notes) == any('"micro-batch"' in site.line for site in recipe.insertions)
     assert bool(recipe.marks) == (recipe.name.endswith("Engine") and recipe.stage in FSDP)
 
 

@@ -14,7 +14,7 @@ from patcher.config import WHOLE
 from patches import vllm_engine
 from patches.vllm import recipes as vllm
 from tests.matrix import ends, of_releases, thinned
-from tests.patches.test_releases import install, run, there_and_back
+from tests.patches.command_line import install, run, there_and_back
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -14,11 +14,11 @@ from patcher.traces import sidecar
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
 from patcher.workers.progress import Progress
-from tests.patches.test_facts import Traces, with_lists
-from tests.patches.test_on_demand import STATES, WAITING, rollout
-from tests.patches.test_releases import run
-from tests.patches.test_rollout_probe import V1Worker, batch
-from tests.patches.test_training_probe import Stage
+from tests.patches.command_line import run
+from tests.patches.rollout_workers import V1Worker, batch
+from tests.patches.step_metadata import Traces, with_lists
+from tests.patches.training_stages import Stage
+from tests.patches.triggered import STATES, WAITING, rollout
 
 pytestmark = pytest.mark.usefixtures("stand_in_torch")
 
@@ -36,7 +36,7 @@ def about(worker: Any, target: str = "vllm") -> Any:
 
 
 def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Progress]) -> None:
-    worker = about(V1Worker(WINDOW="2:4", FACTS=True, LIVE=True, SAVE_PATH=str(tmp_path), parts=(Traces,)))
+    worker = about(V1Worker(WINDOW="2:4", METADATA=True, LIVE=True, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     worker.iterate(batch({"b": 1}, {"b": 1}), "prefill")
     seen = []
     for n in range(1, 6):

@@ -688,7 +688,7 @@ def test_an_unexpected_failure_is_exit_1_without_a_traceback(run, site: Path, mo
     def fail(*_args, **_options) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("patcher.engine.insert", fail)
+    monkeypatch.setattr("patcher.editing.insert", fail)
     said = run(*APPLY, code=1)
     assert "ZeroDivisionError: a bug" in said.stderr
     assert "Traceback" not in said.stderr
@@ -699,7 +699,7 @@ def test_an_interrupt_is_exit_130(run, site: Path, monkeypatch: pytest.MonkeyPat
     def stop(*_args, **_options) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("patcher.engine.insert", stop)
+    monkeypatch.setattr("patcher.editing.insert", stop)
     assert "interrupted, everything as before" in run(*APPLY, code=130).stderr
 
 

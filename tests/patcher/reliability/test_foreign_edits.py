@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patcher import markers
 from patcher.errors import Kind, Problem
 from tests.matrix import examples
-from tests.patcher import test_replacing
+from tests.patcher.editing import test_replacement as test_replacing
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import SECOND, second, second_lines
 from tests.patcher.reliability.package import V0, V1, Picture

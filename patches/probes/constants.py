@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Annotated, TypeVar
 
 T = TypeVar("T")
-Settled = Annotated[T, "a literal by the time that it goes in"]
+CompileTime = Annotated[T, "a literal by the time that it goes in"]

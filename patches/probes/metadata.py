@@ -5,31 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from patches.probes.settled import Settled
+from patches.probes.constants import CompileTime
 
 
-class Facts:
+class StepMetadata:
     """Writes a small file beside each trace, and one for ``rlpatch watch`` at each transition.
 
-    ``ABOUT`` is the same of all that is recorded with a patch, ``TOLD`` names the attributes that tell a worker and
-    its recordings from others, ``watched`` is the file for ``watch``. ``shown`` holds the number of the next unit
-    where the same host can read it. Nothing here touches the device, and a folder that cannot be written stops
+    ``ABOUT`` is the same of all that is recorded with a patch, ``IDENTITY`` names the attributes that tell a worker
+    and its recordings from others, ``watched`` is the file for ``watch``. ``shown`` holds the number of the next
+    unit where the same host can read it. Nothing here touches the device, and a folder that cannot be written stops
     nothing.
     """
 
     STAGE = "rollout"
     ABOUT: Mapping[str, object] = {}
-    TOLD: tuple[str, ...] = ()
+    IDENTITY: tuple[str, ...] = ()
 
-    SEVERAL: Settled[bool] = False  # windows, one after the other
-    REPEAT: Settled[int] = 1
-    FACTS: Settled[bool] = True
-    LIVE: Settled[bool] = False
-    RELATIVE: Settled[bool] = False  # to where a condition holds
-    ON_DEMAND: Settled[bool] = False  # of `rlpatch trigger`
+    SEVERAL: CompileTime[bool] = False  # windows, one after the other
+    REPEAT: CompileTime[int] = 1
+    METADATA: CompileTime[bool] = True
+    LIVE: CompileTime[bool] = False
+    RELATIVE: CompileTime[bool] = False  # to where a condition holds
+    ON_DEMAND: CompileTime[bool] = False  # of `rlpatch trigger`
+    BY_STEP: CompileTime[bool] = False  # a call is a training step, and others may follow
 
     clock: Callable[[], int]
     at: dict[str, int]
+    done: bool
     shared: Any
     watched: str
     shown: Any
@@ -56,33 +58,33 @@ class Facts:
         import os
         import tempfile
 
-        told = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=self.over())
-        told.update({key: getattr(self, key) for key in self.TOLD}, at=self.clock() / 1e9, traces=self.kept(found))
+        done = self.is_over() if self.BY_STEP else self.done
+        data = dict(self.ABOUT, stage=self.STAGE, state=state, why=why, number=self.unit, done=done)
+        data.update({key: getattr(self, key) for key in self.IDENTITY}, at=self.clock() / 1e9)
+        data["traces"] = self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else [*found]
         if self.RELATIVE:
-            told.update(self.at)
+            data.update(self.at)
         if self.REPEAT > 1:
-            told["repeat"] = self.REPEAT
+            data["repeat"] = self.REPEAT
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
             try:
                 os.makedirs(os.path.dirname(self.watched), exist_ok=True)
                 with tempfile.TemporaryDirectory(dir=os.path.dirname(self.watched)) as new:  # goes, whatever fails
-                    with open(new + "/told", "w") as file:
-                        file.write(json.dumps(told))
-                    os.replace(new + "/told", path)
+                    with open(new + "/data", "w") as file:
+                        file.write(json.dumps(data))
+                    os.replace(new + "/data", path)
             except OSError as e:  # the run goes on, and this is said once
                 self.note = lambda *_: None  # type: ignore[method-assign]
                 return self.say("%s cannot be written: %s" % (path, e))
 
-    def kept(self, found: Sequence[str]) -> list[str]:
-        return self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else list(found)
-
-    def begun(self) -> dict[str, object]:
-        return {"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted}
-
     def begin(self, batch: Any) -> None:
+        held = self.contents(batch)
+        self.units.append({"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted, **held})
+
+    def contents(self, batch: Any) -> Mapping[str, object]:
         raise NotImplementedError
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         raise NotImplementedError
 
     def say(self, text: str, *failure: Any) -> None:

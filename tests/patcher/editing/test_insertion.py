@@ -11,28 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import engine, markers
+from patcher import editing, markers
 from patcher.change import PatchId
+from patcher.editing import insertion
 from patcher.errors import Kind, Problem
-from patcher.recipe import Around, Before, Head, Loop, Recipe, Site
-from patches.vllm_ascend.recipes import V1
+from patcher.recipe import Around, Before, Insertion, Loop, Recipe
+from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
 
-PATCH = PatchId("vllm-ascend", "rollout")
-RECIPE = V1._replace(
-    class_name="Worker",
-    method="run",
-    sites=(
-        Site(
-            "run",
-            where=Before("output = self.runner.run(...)"),
-            line="probe(batch)",
-            why="counts",
-            parameters=("batch",),
-        ),
-        Site("sleep", where=Head(), line="ends()", why="ends", optional=True),
-    ),
-)
-MEMBERS = ("def _probe(self):", "    pass")
 SOURCE = '''\
 class Other:
     def run(self): return 0
@@ -90,7 +75,7 @@ after = 1
 
 def insert(source: str | bytes, recipe: Recipe = RECIPE) -> bytes:
     data = source.encode() if isinstance(source, str) else source
-    return engine.insert(data, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
+    return editing.insert(data, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def test_before_and_after() -> None:
@@ -132,9 +117,9 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
     other = PatchId("vllm-ascend", "graph-capture")
     once = insert(SOURCE)
     members = ("def _other(self):", "    pass")
-    twice = engine.insert(once, RECIPE, [(other, members)], "0.1.0", units=("decode",), where="")
+    twice = editing.insert(once, RECIPE, [(other, members)], "0.1.0", units=("decode",), where="")
     compile(twice, "worker.py", "exec")
-    assert markers.strip(twice, [PATCH]) == engine.insert(
+    assert markers.strip(twice, [PATCH]) == editing.insert(
         SOURCE.encode(), RECIPE, [(other, members)], "0.1.0", units=("decode",), where=""
     )
     assert markers.strip(twice) == SOURCE.encode()
@@ -188,7 +173,7 @@ class Worker:
                         log(name)
         return metrics
 '''
-LOOP = Site(
+LOOP = Insertion(
     "update",
     where=Loop(("batches", "b")),
     line='{units} = self._rlpatch_stage_units("mini-batch", {units})',
@@ -196,9 +181,9 @@ LOOP = Site(
 )
 
 
-def updated(source: str, *sites: Site, patch: PatchId = PATCH, unit: str = "mini-batch") -> str:
-    recipe = RECIPE._replace(method="update", sites=sites or (LOOP,))
-    return engine.insert(
+def updated(source: str, *sites: Insertion, patch: PatchId = PATCH, unit: str = "mini-batch") -> str:
+    recipe = RECIPE._replace(method="update", insertions=sites or (LOOP,))
+    return editing.insert(
         source.encode(), recipe, [(patch, MEMBERS)], "0.1.0", units=(unit,), where="/x/worker.py"
     ).decode()
 
@@ -263,7 +248,7 @@ class Worker:
         # what is left
         return used
 """
-AROUND = Site("start", where=Around("self.runner.capture(...)", after="leave()"), line="enter()", why="captures")
+AROUND = Insertion("start", where=Around("self.runner.capture(...)", after="leave()"), line="enter()", why="captures")
 PAIR = [
     "enter()  # rlpatch: vllm-ascend rollout",
     "used = self.runner.capture()",
@@ -271,9 +256,9 @@ PAIR = [
 ]
 
 
-def started(source: str, site: Site = AROUND) -> str:
-    recipe = RECIPE._replace(method="start", sites=(site,))
-    return engine.insert(
+def started(source: str, site: Insertion = AROUND) -> str:
+    recipe = RECIPE._replace(method="start", insertions=(site,))
+    return editing.insert(
         source.encode(), recipe, [(PATCH, MEMBERS)], "0.1.0", units=("whole",), where="/x/worker.py"
     ).decode()
 
@@ -336,7 +321,7 @@ def test_any_other_number_of_calls_is_refused(edit: tuple[str, str], cause: str)
 
 def test_a_line_may_go_behind_a_statement_of_the_top_level_too() -> None:
     top = START.replace("        for size in sizes:\n            self", "        self")
-    site = Site(
+    site = Insertion(
         "start",
         where=Around("self.runner.dummy(...)", after="leave()", nested=False),
         line="enter()",
@@ -360,7 +345,7 @@ def test_a_line_carries_the_name_of_its_patch() -> None:
 
 
 def test_a_site_may_be_for_some_windows_only() -> None:
-    leave = Site("update", where=Before("return ..."), line="leave()", why="ends", windows=("micro-batch",))
+    leave = Insertion("update", where=Before("return ..."), line="leave()", why="ends", windows=("micro-batch",))
     assert "leave()  # rlpatch" not in updated(UPDATE, LOOP, leave)
     assert "        leave()  # rlpatch: vllm-ascend rollout\n        return metrics" in updated(
         UPDATE, LOOP, leave, unit="micro-batch"
@@ -372,7 +357,7 @@ def test_a_site_may_be_for_some_windows_only() -> None:
     [(("return metrics", "pass"), "0 statements like"), (("    @timed", "    @timed"), "")],
 )
 def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cause: str) -> None:
-    leave = Site("update", where=Before("return ..."), line="leave()", why="ends")
+    leave = Insertion("update", where=Before("return ..."), line="leave()", why="ends")
     source = UPDATE.replace(*edit)
     if cause:
         with pytest.raises(Problem, match=cause):
@@ -405,7 +390,7 @@ def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ast, "parse", counted(ast.parse))
     monkeypatch.setattr(symtable, "symtable", counted(symtable.symtable))
     after = insert(source)
-    engine.fingerprint(source, "Worker", "run")
+    editing.fingerprint(source, "Worker", "run")
     assert parsed == [source, after]
 
 
@@ -422,19 +407,19 @@ TREE_ALONE = [
 def test_what_would_not_be_python_is_not_written(head: str) -> None:
     broken = [(PATCH, ["def _probe(self):", "    return ="])]
     with pytest.raises(Problem, match="the patched file is not valid Python"):
-        engine.insert((head + SOURCE).encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+        editing.insert((head + SOURCE).encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever draws it elsewhere: into another class, or into a method of ours, where nothing finds it."""
-    filled = engine._filled
+    filled = insertion._filled
 
     def elsewhere(module: bytes, patch: PatchId, *more: Any) -> bytes:
         lines = module.splitlines(keepends=True)
         at = next(at for at, line in enumerate(lines) if markers.begin(patch, "0.1.0").encode() in line)
         return filled(b"".join([*lines[:3], *lines[at : at + 3], *lines[3:at], *lines[at + 3 :]]), patch, *more)
 
-    monkeypatch.setattr(engine, "_filled", elsewhere)
+    monkeypatch.setattr(insertion, "_filled", elsewhere)
     with pytest.raises(Problem, match="would not go into class Worker, which lacks _probe") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE
@@ -448,14 +433,14 @@ def test_what_python_parses_is_taken(head: str) -> None:
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:
-    base = engine.fingerprint(SOURCE.encode(), "Worker", "run")
+    base = editing.fingerprint(SOURCE.encode(), "Worker", "run")
     layout = SOURCE.replace("        # the call\n", "").replace("(batch, None)", "(\n  batch, None)")
-    assert engine.fingerprint(layout.encode(), "Worker", "run") == base
-    assert engine.fingerprint(SOURCE.replace("None", "1").encode(), "Worker", "run") != base
-    assert engine.fingerprint(SOURCE.encode(), "Worker", "walk") == ""
+    assert editing.fingerprint(layout.encode(), "Worker", "run") == base
+    assert editing.fingerprint(SOURCE.replace("None", "1").encode(), "Worker", "run") != base
+    assert editing.fingerprint(SOURCE.encode(), "Worker", "walk") == ""
     # A constant of this test: the value must not depend on the Python that runs rlpatch.
     assert (
-        engine.fingerprint(b"class A:\n def f(self, a=1, *, b: int = 2) -> str:\n  return f'{a!r}{b:>3}'\n", "A", "f")
+        editing.fingerprint(b"class A:\n def f(self, a=1, *, b: int = 2) -> str:\n  return f'{a!r}{b:>3}'\n", "A", "f")
         == "1fa79d79ba3b"
     )
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import engine, markers, replacing
+from patcher import editing, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
-from patcher.recipe import Before, Call, Recipe, Site
+from patcher.recipe import Before, Call, Insertion, Recipe
 from patches.vllm_ascend.recipes import V1
 
 PATCH, OTHER = PatchId("vllm-ascend", "builtin"), PatchId("vllm-ascend", "rollout")
 RECIPE = V1._replace(
     class_name="Worker",
     method="build",
-    sites=(),
+    insertions=(),
     calls=(
         Call("prof.Config", "levels"),
         Call("prof.profile", "contents", defaults={"shapes": "False"}),
@@ -29,7 +29,7 @@ RECIPE = V1._replace(
 INSERTING = RECIPE._replace(
     method="run",
     calls=(),
-    sites=(Site("run", where=Before("output = self.runner.run(...)"), line="probe()", why="counts"),),
+    insertions=(Insertion("run", where=Before("output = self.runner.run(...)"), line="probe()", why="counts"),),
 )
 SOURCE = '''\
 class Worker(Base):
@@ -104,10 +104,10 @@ MEMBERS = ("def _probe(self):", "    pass")
 
 
 def replaced(
-    source: str | bytes, arguments: replacing.Arguments = ARGUMENTS, recipe: Recipe = RECIPE
-) -> replacing.Replaced:
+    source: str | bytes, arguments: editing.Arguments = ARGUMENTS, recipe: Recipe = RECIPE
+) -> editing.Replaced:
     data = source.encode() if isinstance(source, str) else source
-    return replacing.replace(data, recipe, arguments, PATCH, "0.1.0", where="/x/worker.py")
+    return editing.replace(data, recipe, arguments, PATCH, "0.1.0", where="/x/worker.py")
 
 
 def calls(source: bytes) -> dict[str, dict[str, str]]:
@@ -254,14 +254,14 @@ def both(first: PatchId, source: str) -> bytes:
         if patch == PATCH:
             data = replaced(data).after
         else:
-            data = engine.insert(data, INSERTING, [(OTHER, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
+            data = editing.insert(data, INSERTING, [(OTHER, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
     return data
 
 
 @pytest.mark.parametrize("source", [SOURCE, SOURCE.split("\n\n\nafter")[0] + "\n", SOURCE.split("\n\n\nafter")[0]])
 @pytest.mark.parametrize("first", [PATCH, OTHER])
 def test_two_patches_go_in_and_out_in_any_order(first: PatchId, source: str) -> None:
-    alone = engine.insert(source.encode(), INSERTING, [(OTHER, MEMBERS)], "0.1.0", units=("decode",), where="")
+    alone = editing.insert(source.encode(), INSERTING, [(OTHER, MEMBERS)], "0.1.0", units=("decode",), where="")
     after = both(first, source)
     compile(after, "worker.py", "exec")
     assert {found.patch: found.intact for found in markers.marked(after)} == {PATCH: True, OTHER: True}
@@ -271,7 +271,7 @@ def test_two_patches_go_in_and_out_in_any_order(first: PatchId, source: str) -> 
 
 
 def test_present_tells_the_arguments_and_their_lines() -> None:
-    lines = {(one.function, one.keyword): one.line for one in replacing.present(SOURCE.encode(), RECIPE, where="")}
+    lines = {(one.function, one.keyword): one.line for one in editing.present(SOURCE.encode(), RECIPE, where="")}
     assert lines["Config", "level"] == 10
     assert lines["handler", "folder"] == 22
     assert ("profile", "shapes") not in lines

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from patcher import anchors, engine, lines, markers
+from patcher import lines, markers
 from patcher.change import PatchId
+from patcher.editing import anchors
+from patcher.editing import source as sources
 from patcher.errors import Kind, Problem
 from patcher.recipe import Call, Recipe
 
@@ -50,7 +52,7 @@ class Replaced(NamedTuple):
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """The arguments that the recipe's calls have in ``source``; Problem as from ``replace``."""
-    tree, search = _read(source, where)[0], anchors.Search(recipe, source, where)
+    tree, search = _read(source, where)[0], anchors.AnchorSearch(recipe, source, where)
     return tuple(
         Setting(call.name, keyword, _code(node), _code(node), node.lineno)
         for call, found in _calls(tree, search)
@@ -65,7 +67,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     argument cannot be kept as comments.
     """
     tree, text, encoding = _read(source, where)
-    search = anchors.Search(recipe, source, where)
+    search = anchors.AnchorSearch(recipe, source, where)
     calls = _calls(tree, search)
     file, edits, before = _Text(text), [], {}
     for call, found in calls:
@@ -78,7 +80,7 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
                 _assign(found, old, keyword, code)
     after = source
     if edits:
-        target = search.only_class(anchors.classes(tree))
+        target = search.only_class(sources.classes(tree))
         after = markers.seal(file.written(edits, target, patch, tool, where).decode().encode(encoding), patch)
         _verify(source, after, tree, patch, f"{where}:{calls[0][1].lineno}")
     now = {(one.function, one.keyword): one for one in present(after, recipe, where=where)}
@@ -91,8 +93,8 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
 
 def _read(source: bytes, where: str) -> tuple[ast.Module, bytes, str]:
     """The tree, the text in the encoding in which the tree counts columns, and the file's own encoding."""
-    engine.readable(source, where)
-    engine.parse(source, where)
+    sources.readable(source, where)
+    sources.parse(source, where)
     encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
     text = source.decode(encoding)
     try:
@@ -114,13 +116,13 @@ def _value(code: str) -> ast.expr:
     return ast.parse(code, mode="eval").body
 
 
-def _calls(tree: ast.Module, search: anchors.Search) -> list[tuple[Call, ast.Call]]:
+def _calls(tree: ast.Module, search: anchors.AnchorSearch) -> list[tuple[Call, ast.Call]]:
     """Each of the recipe's calls, which stands in its method exactly once."""
-    method = search.only_method(search.recipe.method, anchors.methods(search.only_class(anchors.classes(tree))))
+    method = search.only_method(search.recipe.method, sources.methods(search.only_class(sources.classes(tree))))
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _given(call: Call, found: ast.Call, search: anchors.Search) -> dict[str, ast.expr]:
+def _given(call: Call, found: ast.Call, search: anchors.AnchorSearch) -> dict[str, ast.expr]:
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):
@@ -152,13 +154,11 @@ def _verify(source: bytes, after: bytes, wanted: ast.Module, patch: PatchId, whe
         same = ast.dump(ast.parse(after)) == ast.dump(wanted)
     except SyntaxError:
         same = False
-    if not same or markers.strip(after, [patch], where=where) != source:
-        raise Problem(
-            Kind.STRUCTURE,
-            "an argument shares its lines with something that cannot become a comment, such as a text of several lines",
-            where,
-            "nothing was written; put the arguments on lines of their own, or reinstall the package",
-        )
+    cause = "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
+    hint = "nothing was written; put the arguments on lines of their own, or reinstall the package"
+    if not same:
+        raise Problem(Kind.STRUCTURE, cause, where, hint)
+    sources.prove(source, after, [patch], where, cause, hint)
 
 
 class _Edit(NamedTuple):

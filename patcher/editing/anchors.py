@@ -1,32 +1,23 @@
 """Finding the one place in a file that a recipe means, and saying what is there where it is not exactly one.
 
 The engine puts lines into a tree of LibCST, which keeps the layout; arguments are replaced at the positions that
-``ast`` has. Both look here: for the class and the method of a recipe, for the anchor of a site, for a call.
+``ast`` has. Both look here: for the class and the method of a recipe, for the anchor of an insertion, for a call.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
-import symtable
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import libcst as cst
 
+from patcher.editing.source import Named, T, defined, tree
 from patcher.errors import Kind, Problem
-from patcher.recipe import Before, Call, Head, Loop, Recipe, Site
-
-if TYPE_CHECKING:
-    import symtable
-
-T = TypeVar("T")
-Named = Sequence[tuple[str, T]]
-"""Definitions with their names, in the order of the file."""
+from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 
-class Spot(NamedTuple):
+class InsertionPoint(NamedTuple):
     """A place among the statements of a method: in front of statement ``at`` of ``block``.
 
     ``units`` is the name that a loop there runs over.
@@ -37,7 +28,7 @@ class Spot(NamedTuple):
     units: str = ""
 
 
-class Search(NamedTuple):
+class AnchorSearch(NamedTuple):
     """The look for the structure of ``recipe`` in ``source``; ``where`` names the file in messages."""
 
     recipe: Recipe
@@ -56,25 +47,25 @@ class Search(NamedTuple):
         there = ", ".join(name for name, _ in members) or "nothing"
         return self.one(found, f"methods {method}", f"; the class has: {there}")
 
-    def spot(self, site: Site, method: cst.FunctionDef, block: cst.IndentedBlock) -> Spot:
-        """Where ``site`` goes in; :class:`Problem` (STRUCTURE) where its anchor is not there exactly once."""
-        where = site.where
+    def point(self, insertion: Insertion, method: cst.FunctionDef, block: cst.IndentedBlock) -> InsertionPoint:
+        """Where ``insertion`` goes in; :class:`Problem` (STRUCTURE) where its anchor is not there exactly once."""
+        where = insertion.where
         if isinstance(where, Head):
-            return Spot(block, int(method.get_docstring() is not None))
+            return InsertionPoint(block, int(method.get_docstring() is not None))
         if isinstance(where, Loop):
-            loops = [Spot(inner, at, _iterable(loop)) for inner, at, loop in _statements(block)]
-            found = [spot for spot in loops if spot.units in where.names]
-            return self.one(found, f"loops over {' or '.join(where.names)} in {site.method}")
+            loops = [InsertionPoint(inner, at, _iterable(loop)) for inner, at, loop in _statements(block)]
+            found = [point for point in loops if point.units in where.names]
+            return self.one(found, f"loops over {' or '.join(where.names)} in {insertion.method}")
         top = ((block, at, statement) for at, statement in enumerate(block.body))
         if isinstance(where, Before):
             pattern: cst.CSTNode = cst.parse_statement(where.statement)
-            found = [Spot(inner, at) for inner, at, statement in top if _matches(statement, pattern)]
-            return self.one(found, f"statements like “{where.statement}” at the top level of {site.method}")
+            found = [InsertionPoint(inner, at) for inner, at, statement in top if _matches(statement, pattern)]
+            return self.one(found, f"statements like “{where.statement}” at the top level of {insertion.method}")
         pattern = cst.parse_expression(where.call)
         among = _statements(block) if where.nested else top
-        found = [Spot(inner, at) for inner, at, statement in among if _matches(_value(statement), pattern)]
+        found = [InsertionPoint(inner, at) for inner, at, statement in among if _matches(_value(statement), pattern)]
         level = "" if where.nested else " at the top level"
-        return self.one(found, f"statements of “{where.call}” alone{level} in {site.method}")
+        return self.one(found, f"statements of “{where.call}” alone{level} in {insertion.method}")
 
     def only_call(self, call: Call, method: ast.FunctionDef) -> ast.Call:
         """The one call of that function in ``method``; :class:`Problem` (STRUCTURE) where it is not exactly one."""
@@ -91,12 +82,13 @@ class Search(NamedTuple):
     def unlike(self, found: str, line: int = 0) -> Problem:
         """What was looked for and what was ``found``, by default at the recipe's method, else at its class."""
         recipe = self.recipe
+        looked_for = f"{recipe.class_name}.{recipe.method}"
         return Problem(
             Kind.STRUCTURE,
-            f"looked for {recipe.class_name}.{recipe.method} as in {recipe.upstream}; found {found}",
+            f"looked for {looked_for} as in {recipe.upstream}; found {found}",
             f"{self.where}:{line or self.line}",
             "nothing was written; `rlpatch explain TARGET` shows the place that is looked for",
-            looked_for=f"{recipe.class_name}.{recipe.method}",
+            looked_for=looked_for,
             found=found,
         )
 
@@ -105,72 +97,6 @@ class Search(NamedTuple):
         """Where a reader should look: the line of the recipe's method, else of its class, else the first."""
         found = [*defined(tree(self.source), self.recipe.class_name, self.recipe.method)][:2]
         return found[-1].lineno if found else 1
-
-
-def defined(module: ast.Module | None, class_name: str, method: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
-    """The class of that name in ``module``, then its method, as far as they are there."""
-    found = next((node for name, node in classes(module) if name == class_name), None)
-    if found:
-        yield found
-        yield from (node for name, node in methods(found) if name == method)
-
-
-def classes(module: ast.Module | None) -> Named[ast.ClassDef]:
-    """The classes at the top level of ``module``."""
-    return [(node.name, node) for node in (module.body if module else ()) if isinstance(node, ast.ClassDef)]
-
-
-def methods(node: ast.ClassDef) -> Named[ast.FunctionDef]:
-    """The methods of a class."""
-    return [(inner.name, inner) for inner in node.body if isinstance(inner, ast.FunctionDef)]
-
-
-def tree(source: bytes) -> ast.Module | None:
-    """The tree of ``source``, which nobody changes; None where the Python that runs rlpatch cannot read it."""
-    found = _read(source)
-    return found if isinstance(found, ast.Module) else None
-
-
-def scopes(source: bytes) -> symtable.SymbolTable | None:
-    """The names of ``source``, scope by scope; most of what :func:`tree` takes is to make a tree.
-
-    None where the Python that runs rlpatch cannot compile it. That is more than :func:`tree` asks: what has a
-    ``global`` behind the first use of its name, say, has a tree.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def unbound(module: symtable.SymbolTable, class_name: str, names: Iterable[str]) -> set[str]:
-    """Those of ``names`` that no class of that name outside of functions and classes binds."""
-    left = {*names}
-    for scope in module.get_children():
-        if scope.get_name() == class_name and scope.get_type() == "class":
-            left -= {name for name in left.intersection(scope.get_identifiers()) if scope.lookup(name).is_assigned()}
-    return left
-
-
-def too_deep(source: bytes) -> bool:
-    """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
-    found = _read(source)
-    if isinstance(found, SyntaxError):
-        return "too many" in str(found.msg)  # nested parentheses, levels of indentation, statically nested blocks
-    return isinstance(found, RecursionError | MemoryError)
-
-
-@functools.lru_cache(maxsize=2)
-def _read(source: bytes) -> ast.Module | Exception:
-    """The tree of ``source``, or why there is none; a file is asked for before it is patched, and for its hash."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Python finds odd in somebody else's code is not our news
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return error.with_traceback(None)
 
 
 def names(nodes: Iterable[cst.CSTNode]) -> Iterator[tuple[str, int]]:

@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import engine, excerpt, markers
+from patcher import editing, markers
+from patcher.editing import excerpt
+from patcher.editing import source as sources
 from patcher.errors import Problem
-from tests.patcher.test_engine import MEMBERS, PATCH, RECIPE
+from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
 
 SOURCE = '''\
 """A module."""
@@ -131,13 +133,13 @@ def test_a_file_that_declares_its_encoding_is_read_as_a_whole(head: str) -> None
 
 def test_the_lines_that_are_left_out_stay() -> None:
     given: list[bytes] = []
-    parse = engine.parse
+    parse = sources.parse
 
     def parsed(part: bytes, where: str) -> cst.Module:
         given.append(part)
         return parse(part, where)
 
-    with mock.patch.object(engine, "parse", parsed):
+    with mock.patch.object(sources, "parse", parsed):
         after = insert(SOURCE.encode())
     assert given == [of(SOURCE).text]
     assert after == insert(SOURCE.encode(), whole=True)
@@ -183,8 +185,8 @@ def insert(source: bytes, *, whole: bool = False) -> bytes:
 
 
 def inserted(source: bytes) -> bytes:
-    recipe = RECIPE._replace(sites=RECIPE.sites[:1])
-    return engine.insert(source, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
+    recipe = RECIPE._replace(insertions=RECIPE.insertions[:1])
+    return editing.insert(source, recipe, [(PATCH, MEMBERS)], "0.1.0", units=("decode",), where="/x/worker.py")
 
 
 def alike(after: bytes, expected: bytes) -> bool:

@@ -1,0 +1,288 @@
+"""From the classes of a probe to the text that goes into a target class.
+
+The classes that a recipe composes are flattened along Python's own order of resolution, specialised for one profile
+configuration and one release, and written in the order of reading: what the user chose, what the patched class calls,
+then what that calls. A method that nobody calls is left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, cast
+
+from patcher.change import PatchId
+from patcher.config import ProfileConfig, Stage
+from patcher.editing.specialise import Specialiser, literal
+from patcher.recipe import Probe, Recipe
+
+
+class Rendered(NamedTuple):
+    """The lines that go into a class, at the left margin: ``own`` of the patch, ``shared`` with others of the class."""
+
+    own: tuple[str, ...]
+    shared: tuple[str, ...] = ()
+
+
+def render(
+    recipe: Recipe,
+    config: ProfileConfig[Stage],
+    release: str,
+    patch: PatchId,
+    shared: PatchId,
+    about: Mapping[str, object] = MappingProxyType({}),
+) -> Rendered:
+    """What ``recipe`` appends to its class for ``config`` in ``release`` ("" for one that is not known).
+
+    ``patch`` and ``shared`` name the recorder and the one from which it and others derive; ``about`` is what it says of
+    itself in files of its own. What the user chose ends up as literals, whatever it holds. Raises ``ValueError`` for a
+    mistake in a recipe or a probe: two classes that define the same method, a constant or a keyword that is not there.
+    """
+    probe = recipe.probe
+    members = _members(probe.members)
+    if probe.recorder is None:
+        return Rendered(tuple(map(patch.rename, members)))
+    calls = "\n".join([*(line for insertion in recipe.insertions for line in insertion.lines), *members])
+    recorder = _Recorder(probe, config, release, calls, about)
+    name, base = patch.rename("_RlpatchStage"), shared.rename("_RlpatchStage")
+    own: list[str] = []
+    common: list[str] = []
+    for number, layer in enumerate(recorder.layers):
+        if layer.shared:
+            common = [f"class {base}:", *recorder.body(number, _summary(layer.classes[0]))]
+        elif not own:
+            derived = f"({base})" if common else ""
+            own = [f"class {name}{derived}:", *recorder.body(number, probe.summary(config))]
+        else:  # it takes the name of the one from which it derives, so that nothing else knows of it
+            own += ["", f"class {name}({name}):", *recorder.body(number, _summary(layer.classes[-1]))]
+    return Rendered(tuple(map(patch.rename, [*own, "", *members])), tuple(map(shared.rename, common)))
+
+
+# --- the sources ---
+
+
+class _Source(NamedTuple):
+    """A class of a probe, as it stands in its module."""
+
+    text: str
+    node: ast.ClassDef
+
+    @property
+    def members(self) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+        """Nested classes, and methods but for those that only raise NotImplementedError: others define them."""
+        functions = (node for node in self.node.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
+        return (node for node in functions if not isinstance(node.body[0], ast.Raise))
+
+    def assigned(self) -> Iterator[tuple[str, ast.stmt, bool]]:
+        """Each attribute that has a value: its name, the statement, and whether it is a compile-time constant."""
+        for node in self.node.body:
+            if isinstance(node, ast.Assign):
+                yield ast.unparse(node.targets[0]), node, False
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                yield ast.unparse(node.target), node, ast.unparse(node.annotation).startswith("CompileTime[")
+
+    def lines(self, node: ast.stmt) -> str:
+        """A statement of the class as it stands there."""
+        return "\n".join(self.text.split("\n")[node.lineno - 1 : node.end_lineno])
+
+
+@cache
+def source_of(kind: type) -> _Source:
+    """A class of a probe, cut out of its module: to parse the others would take as long again in some modules."""
+    lines = _module(kind.__module__)
+    heads = (f"class {kind.__name__}:", f"class {kind.__name__}(")
+    start = next(at for at, line in enumerate(lines) if line.startswith(heads))
+    end = next((at for at in range(start + 1, len(lines)) if lines[at][:1].strip()), len(lines))
+    text = "\n".join(lines[start:end])
+    (node,) = ast.parse(text).body
+    return _Source(text, cast(ast.ClassDef, node))
+
+
+@cache
+def _module(name: str) -> list[str]:
+    return Path(sys.modules[name].__file__ or "").read_text("ascii").split("\n")
+
+
+def _summary(kind: type) -> str:
+    return (kind.__doc__ or "").partition("\n")[0]
+
+
+def _members(kinds: Sequence[type]) -> list[str]:
+    """What goes into the target class itself, the classes from which others derive first."""
+    lines: list[str] = []
+    for base in dict.fromkeys(base for kind in kinds for base in reversed(kind.__mro__[:-1])):
+        source = source_of(base)
+        for node in source.node.body[1:]:  # behind the docstring
+            text = Specialiser(source.text, {}).rewritten(node)
+            lines += [*([""] if lines and isinstance(node, ast.FunctionDef) else []), *text]
+    return lines
+
+
+# --- the recorder ---
+
+
+class _Layer(NamedTuple):
+    """Classes that are flattened into one, in the order in which Python looks for a method."""
+
+    classes: tuple[type, ...]
+    shared: bool = False
+
+
+def _layers(probe: Probe, config: ProfileConfig[Stage]) -> tuple[type, list[_Layer]]:
+    """The class that Python makes of the parts, and its layers from the bottom up."""
+    assert probe.recorder is not None  # noqa: S101  (the caller looked)
+    backend, above = probe.backends[config.profiler.BACKEND], probe.layers(config)
+    upper = [kind for layer in reversed(above) for kind in reversed(layer)]
+    composed = type("Composed", (*upper, probe.recorder, backend), {})
+    linear = composed.__mro__[1:-1]
+    shared = {base for kind in (*probe.shared, *((backend,) if probe.shared else ())) for base in kind.__mro__}
+    own = {*linear} - shared - {*upper}
+    layers = [*([shared] if shared else []), own, *({*layer} for layer in above)]
+    return composed, [_Layer(tuple(filter(some.__contains__, linear)), some is shared) for some in layers]
+
+
+class _Definition(NamedTuple):
+    """A method or a nested class of ``kind``."""
+
+    kind: type
+    node: ast.FunctionDef | ast.ClassDef
+
+    @property
+    def text(self) -> str:
+        """As it stands in its module."""
+        return source_of(self.kind).lines(self.node)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it calls the method that it overrides."""
+        return f"super().{self.node.name}(" in self.text
+
+
+class _Recorder:
+    """The layers of a recorder, specialised; ``calls`` is the text from which its methods are called."""
+
+    def __init__(
+        self, probe: Probe, config: ProfileConfig[Stage], release: str, calls: str, about: Mapping[str, object]
+    ) -> None:
+        composed, self.layers = _layers(probe, config)
+        self.constants: dict[str, object] = {}
+        self.settings: dict[str, object] = {}
+        for kind in reversed(composed.__mro__[1:-1]):
+            for name, _, constant in source_of(kind).assigned():
+                if name.isupper():
+                    (self.constants if constant else self.settings)[name] = getattr(composed, name)
+        _update(self.constants, probe.constants(config, release))
+        _update(self.settings, probe.settings(config))
+        if "ABOUT" in self.settings:
+            self.settings["ABOUT"] = {**about, **cast(Mapping[str, object], self.settings["ABOUT"])}
+        self.keywords, self.used = probe.arguments(config), set[tuple[str, str]]()
+        self.defined = self._defined()
+        self.text: dict[tuple[int, str], list[str]] = {}
+        self.order = self._reached(["__init__", *_referred(calls)])
+        if missing := {*self.keywords} - self.used:
+            raise ValueError(f"the probe has no {sorted(missing)}")
+
+    def _defined(self) -> dict[str, dict[int, list[_Definition]]]:
+        """Name → number of a layer → how its classes define it; each but the first comes in by ``super()``."""
+        found: dict[str, dict[int, list[_Definition]]] = {}
+        for number, layer in reversed([*enumerate(self.layers)]):
+            for kind in layer.classes:
+                for node in source_of(kind).members:
+                    layers = found.setdefault(node.name, {})
+                    last = [*layers.values()][-1][-1] if layers else None
+                    if last and not last.goes_on:
+                        raise ValueError(f"{kind.__name__}.{node.name} is defined in another class of the probe, too")
+                    layers.setdefault(number, []).append(_Definition(kind, node))
+        return found
+
+    def _reached(self, roots: Sequence[str]) -> list[str]:
+        """The names that are reached from ``roots``, and all that is shared, each behind those that refer to it."""
+        order: dict[str, None] = {}
+        for start in (roots, self._entries()):
+            wave: Sequence[str] = start
+            while wave := [name for name in dict.fromkeys(wave) if name in self.defined and name not in order]:
+                order.update(dict.fromkeys(wave))
+                wave = [
+                    other for name in wave for at in self.defined[name] for other in _referred(self._lines(at, name))
+                ]
+        return list(order)
+
+    def _entries(self) -> list[str]:
+        """The shared names to which nothing shared refers: what is shared goes in whoever calls it."""
+        shared = {
+            name: {other for one in definitions for other in _referred(one.text)} - {name}
+            for name, layers in self.defined.items()
+            for number, definitions in layers.items()
+            if self.layers[number].shared
+        }
+        return [name for name in shared if not any(name in others for others in shared.values())]
+
+    def _lines(self, number: int, name: str) -> str:
+        """A method or nested class as it goes in."""
+        if (number, name) not in self.text:
+            *above, last = self.defined[name][number]
+            lines = self._specialiser(last.kind).rewritten(last.node)
+            for one in reversed(above):
+                lines = _with_super(self._specialiser(one.kind).rewritten(one.node), lines)
+            self.text[number, name] = lines
+        return "\n".join(self.text[number, name])
+
+    def _specialiser(self, kind: type) -> Specialiser:
+        return Specialiser(source_of(kind).text, self.constants, self.keywords, self.used)
+
+    def body(self, number: int, about: str) -> list[str]:
+        """The body of the class of a layer."""
+        lines = [f'"""{about}"""', *self._attributes(number)]
+        layer = self.layers[number]
+        defined = dict.fromkeys(node.name for kind in layer.classes for node in source_of(kind).members)
+        for name in defined if layer.shared else self.order:  # whoever calls it first, what is shared reads the same
+            if (number, name) in self.text:
+                lines += ["", *self.text[number, name]]
+        return [f"    {line}" if line else "" for line in lines]
+
+    def _attributes(self, number: int) -> Iterable[str]:
+        """What the user chose, as far as a method looks at it, and what begins with a value."""
+        text = "\n".join(line for lines in self.text.values() for line in lines)
+        looked_at = {"STAGE", *re.findall(r"\.([A-Z_]+)\b", text)}
+        layer, below = self.layers[number], self.layers[number - 1]
+        lines: dict[str, str] = {}
+        for kind in reversed((*layer.classes, *(below.classes if number and below.shared else ()))):
+            for name, node, constant in source_of(kind).assigned():
+                if name.isupper():
+                    if name in looked_at and not constant and not layer.shared:
+                        lines[name] = f"{name} = {literal(self.settings[name])}"
+                elif kind in layer.classes:
+                    lines[name] = "\n".join(self._specialiser(kind).rewritten(node))
+        return lines.values()
+
+
+def _with_super(lines: list[str], overridden: list[str]) -> list[str]:
+    """A method with the body of the one that it overrides in the place of ``super().NAME(...)``, a line of its own.
+
+    Both have the same parameters, and what is overridden returns nothing.
+    """
+    (at,) = (number for number, line in enumerate(lines) if line.lstrip().startswith("super()."))
+    if any(line.lstrip().startswith("return") for line in overridden):
+        raise ValueError(f"a class goes on with what returns: {overridden[0]}")
+    indent = lines[at][: -len(lines[at].lstrip()) - 4]
+    body = [indent + line for line in overridden[1:]]
+    imports = [line for line in body if line.lstrip().startswith(("import ", "from "))]
+    rest = [line for line in body if line not in imports]
+    above = [line for line in lines[1:at] if line not in imports]
+    return [lines[0], *imports, *above, *rest, *lines[at + 1 :]]
+
+
+def _referred(text: str) -> list[str]:
+    """What a text refers to by an attribute or by a string of its name."""
+    return [name for pair in re.findall(r'\.(\w+)|"(\w+)"', text) for name in pair if name]
+
+
+def _update(constants: dict[str, object], more: Mapping[str, object]) -> None:
+    if unknown := {*more} - {*constants}:
+        raise ValueError(f"the probe has no {sorted(unknown)}")
+    constants.update(more)

@@ -1,0 +1,127 @@
+"""The command line on a copy of a release."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from fixtures import releases
+from patcher import markers
+from patcher.cli import rlpatch
+from patcher.config import WHOLE
+from patcher.recipe import Recipe, Upstream
+from tests.patcher.store.tree import age, picture
+
+# What a fresh interpreter's import system hands out: the loader's code, without importing the package.
+LOAD = """
+import importlib.machinery as m, pathlib, sys
+path = pathlib.Path(sys.argv[1])
+finder = m.FileFinder(str(path.parent), (m.SourceFileLoader, m.SOURCE_SUFFIXES))
+code = finder.find_spec(path.stem).loader.get_code(path.stem)
+def names(code):
+    yield from code.co_names
+    for const in code.co_consts:
+        if hasattr(const, "co_names"):
+            yield from names(const)
+print(*names(code))
+"""
+
+
+WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
+
+
+def run(*words: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(rlpatch, [str(word) for word in words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def files(upstream: Upstream, version: str, stage: str, unit: str, *, markers: bool = False) -> list[str]:
+    def counts(recipe: Recipe) -> bool:
+        return unit in recipe.windows or (markers and unit in recipe.marks)
+
+    wanted = [recipe for recipe in upstream.recipes if recipe.stage == stage and counts(recipe)]
+    return [structure.file for recipe in wanted if (structure := recipe.structure(version))]
+
+
+def install(upstream: Upstream, version: str, root: Path) -> Path:
+    """A copy of a release with bytecode that must not survive: checked, and never checked by Python."""
+    shutil.copytree(releases.release(version, upstream.project.name), root)
+    for file in upstream.project.files:
+        for mode, level in (
+            (py_compile.PycInvalidationMode.UNCHECKED_HASH, 0),
+            (py_compile.PycInvalidationMode.TIMESTAMP, 1),
+        ):
+            if (root / file).is_file():
+                py_compile.compile(str(root / file), doraise=True, invalidation_mode=mode, optimize=level)
+    age(root)
+    return root
+
+
+def there_and_back(
+    upstream: Upstream,
+    version: str,
+    stage: str,
+    unit: str,
+    root: Path,
+    scratch: Path,
+    *,
+    settings: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
+    shape: str = "",
+    warned: str = "",
+) -> None:
+    """``shape`` is the release whose structure an unknown version "" has; ``warned`` is what every warning says."""
+    name = upstream.project.name
+    patched = files(upstream, shape or version, stage, unit, markers="--markers" in options)
+    word = f"{name}=={version}" if version else name
+    before = {file: (root / file).read_bytes() for file in patched}
+    pristine = picture(root)
+    common = ("--path", root)
+    window = () if unit == WHOLE else (f"--{unit}", WINDOWS[unit])
+    capture = settings or (*window, "--stage", stage, *options, "--save-path", "/tmp/traces")
+
+    planned = run("diff", name, *capture, *common).stdout_bytes
+    assert picture(root) == pristine
+    applied = run("apply", word, *capture, "--json", *common)
+    (target,) = json.loads(applied.stdout)["result"]["targets"]
+    assert [file["path"] for file in target["files"]] == patched
+    assert target["version"] == version
+    assert bool(target["warnings"]) == bool(warned)
+    assert all(warned in text for text in target["warnings"])
+
+    for file in patched:
+        after = (root / file).read_bytes()
+        compile(after, file, "exec")
+        # What goes in behind a last line that has no end begins with that end.
+        ended = (data if data.endswith(b"\n") else data + b"\n" for data in (before[file], after))
+        old, new = (data.splitlines(keepends=True) for data in ended)
+        kinds = {kind for kind, *_ in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()}
+        # The lines that an argument had are in the comments above the new one.
+        assert kinds <= ({"equal", "insert", "replace"} if settings else {"equal", "insert"})
+        assert markers.strip(after) == before[file]
+    for file in patched[:2]:
+        loaded = subprocess.run([sys.executable, "-c", LOAD, root / file], capture_output=True, text=True, check=True)
+        assert ("Level2" if settings else f"_rlpatch_{stage.replace('-', '_')}") in loaded.stdout
+
+    shown = run("diff", *common).stdout_bytes
+    assert shown == planned
+    copy = scratch / "copy"
+    for file in patched:
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        (copy / file).write_bytes(before[file])
+    subprocess.run(["git", "apply", "-"], input=shown, cwd=copy, check=True)
+    assert all((copy / file).read_bytes() == (root / file).read_bytes() for file in patched)
+
+    states = json.loads(run("status", "--json", *common).stdout)["result"]["patches"]
+    assert [(s["version"], [f["state"] for f in s["files"]]) for s in states] == [(version, ["intact"] * len(patched))]
+
+    run("revert", *common)
+    assert picture(root) == pristine
