@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 REST = ("engine", "matrix", "crash")
 """The marks of what only `.ci/run`, and whoever asks for it, has the time for."""
-LONG_OPTIONS = ("--all-releases", "--thorough", "--verl-scripts", "--mindspeed-rl")
+LONG_OPTIONS = ("--all-releases", "--thorough", "--mindspeed-rl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
