@@ -48,9 +48,7 @@ class NpuProfiler(Recorder):
         silenced = ["%s=%s is set" % (name, os.environ[name]) for name in names if os.environ.get(name)]
         creator = sys.modules.get("torch_npu.profiler._profiler_path_creator")  # private, in 2.1 to 2.14
         running = getattr(getattr(creator, "ProfPathCreator", dict)(), "is_prof_inited", False)
-        history = getattr(getattr(sys.modules.get("torch_npu"), "_C", None), "_npu_isHistoryEnabled", bool)()
-        why = "another torch_npu profiler is running" if running else "torch_npu records a history of its memory"
-        return ", ".join(silenced) or (why if running or history else "")
+        return ", ".join(silenced) or ("another torch_npu profiler is running" if running else "")
 
     def beginning(self) -> tuple[Any, str, Any]:
         from torch_npu.profiler.profiler_interface import _ProfInterface

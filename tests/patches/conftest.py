@@ -14,6 +14,7 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from patches.survey import readme
+from tests.patches.standin import Profiler
 
 
 @pytest.fixture
@@ -29,7 +30,8 @@ def stand_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.profiler, torch.distributed = profiler, distributed  # type: ignore[attr-defined]
     for module in (torch, profiler, distributed):
         monkeypatch.setitem(sys.modules, module.__name__, module)
-    # A recorder that a test leaves open must not speak when the tests end.
+    # A recorder that a test leaves open must neither speak when the tests end nor watch for other profilers.
+    monkeypatch.setattr(Profiler, "begin", Profiler.begin)
     monkeypatch.setattr(atexit, "register", lambda *_: None)
     monkeypatch.setattr(util, "Finalize", lambda *_, **__: None)
     for name in ("", "_WINDOW", "_RANKS", "_REPLICAS", "_ROLLOUT", "_SAVE_PATH", "_TRAINING_STEPS"):

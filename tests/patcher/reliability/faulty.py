@@ -288,7 +288,7 @@ def arrange_release(site: Path, version: str) -> None:
 
 def warm(folder: Path) -> None:
     """Load once what every fork will need, in an environment that says nothing."""
-    for name in ("engine", "plan", "rendering", *(f"cli.{name}" for name, _help in COMMANDS.values())):
+    for name in ("editing", "plan", *(f"cli.{name}" for name, _help in COMMANDS.values())):
         importlib.import_module(f"patcher.{name}")
     os.environ.clear()
     os.environ["PATH"] = "/usr/bin:/bin"
