@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.state import file_state
-from tests.patcher.test_markers import BODY, ONE, TWO, marked
+from tests.patcher.marked import BODY, ONE, TWO, marked
 
 PRISTINE = BODY.encode()
 

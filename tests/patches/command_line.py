@@ -35,6 +35,7 @@ print(*names(code))
 
 
 WINDOWS = {"decode": "30:60", "micro-batch": "2:6", "mini-batch": "0:1"}
+RANGES = ("--markers", "--module-ranges", "--module-pattern", "Attention|MLP$")
 
 
 def run(*words: object, code: int = 0) -> Result:

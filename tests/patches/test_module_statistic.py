@@ -15,7 +15,7 @@ import pytest
 
 from fixtures import environments
 from fixtures.ascend import database, trace
-from tests.patches.test_on_torch_npu import MODULES, Report, Worker, patched, play
+from tests.patches.torch_npu_runs import MODULES, Report, Worker, patched, play
 
 KERNELS = {"aten::mm": ("MatMulV2", 5000), "aten::add": ("Add", 1200), "aten::argmax": ("ArgMaxV2", 900)}
 WORKER = Worker("0.18.0", "D", "npu")

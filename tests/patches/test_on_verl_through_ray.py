@@ -19,7 +19,7 @@ from fixtures.cache import REPOSITORY
 from fixtures.rays import cluster as rays
 from fixtures.verl.host import drive
 from tests.patcher.store.tree import picture
-from tests.patches.test_on_verl import MINI, Case, Tree, traces
+from tests.patches.verl_runs import MINI, Case, Tree, traces
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("unwatched")]
 

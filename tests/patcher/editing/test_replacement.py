@@ -12,52 +12,15 @@ from hypothesis import strategies as st
 from patcher import editing, markers
 from patcher.change import PatchId
 from patcher.errors import Kind, Problem
-from patcher.recipe import Before, Call, Insertion, Recipe
-from patches.vllm_ascend.recipes import V1
+from patcher.recipe import Before, Insertion
+from tests.patcher.editing.arguments import ARGUMENTS, PATCH, RECIPE, SOURCE, replaced
 
-PATCH, OTHER = PatchId("vllm-ascend", "builtin"), PatchId("vllm-ascend", "rollout")
-RECIPE = V1._replace(
-    class_name="Worker",
-    method="build",
-    insertions=(),
-    calls=(
-        Call("prof.Config", "levels"),
-        Call("prof.profile", "contents", defaults={"shapes": "False"}),
-        Call("prof.handler", "parsing", positional=("folder", "name", "parse"), defaults={"parse": "True"}),
-    ),
-)
+OTHER = PatchId("vllm-ascend", "rollout")
 INSERTING = RECIPE._replace(
     method="run",
     calls=(),
     insertions=(Insertion("run", where=Before("output = self.runner.run(...)"), line="probe()", why="counts"),),
 )
-SOURCE = '''\
-class Worker(Base):
-    """A worker."""
-
-    def run(self, batch):
-        output = self.runner.run(batch)
-        return output
-
-    def build(self):
-        config = prof.Config(
-            level=prof.Level.One,  # enough
-            metrics=None,
-        )
-        return prof.profile(
-            activities=[
-                prof.CPU,
-                prof.NPU,
-            ],
-            stack=envs.\\
-                STACK,
-            config=config,
-            ready=prof.handler(
-                folder))
-
-
-after = 1
-'''
 PATCHED = '''\
 class Worker(Base):
     """A worker."""
@@ -93,21 +56,7 @@ class Worker(Base):
 
 after = 1
 '''
-ARGUMENTS = {
-    ("Config", "level"): "prof.Level.Two",
-    ("profile", "activities"): "[prof.NPU]",
-    ("profile", "stack"): "True",
-    ("profile", "shapes"): "True",
-    ("handler", "parse"): "False",
-}
 MEMBERS = ("def _probe(self):", "    pass")
-
-
-def replaced(
-    source: str | bytes, arguments: editing.Arguments = ARGUMENTS, recipe: Recipe = RECIPE
-) -> editing.Replaced:
-    data = source.encode() if isinstance(source, str) else source
-    return editing.replace(data, recipe, arguments, PATCH, "0.1.0", where="/x/worker.py")
 
 
 def calls(source: bytes) -> dict[str, dict[str, str]]:

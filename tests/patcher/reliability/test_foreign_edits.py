@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from patcher import markers
 from patcher.errors import Kind, Problem
 from tests.matrix import examples
-from tests.patcher.editing import test_replacement as test_replacing
+from tests.patcher.editing import arguments
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import SECOND, second, second_lines
 from tests.patcher.reliability.package import V0, V1, Picture
@@ -206,7 +206,7 @@ def edited_around(draw: st.DrawFn, data: bytes) -> tuple[bytes, bytes, bool]:
 
 def test_replaced_lines_come_back_among_their_edits_or_nothing_changes(request) -> None:
     @limited(request, 200, 5000)
-    @given(edited_around(test_replacing.replaced(test_replacing.SOURCE).after))
+    @given(edited_around(arguments.replaced(arguments.SOURCE).after))
     def check(edit: tuple[bytes, bytes, bool]) -> None:
         data, wanted, touched = edit
         left = stripped(data)

@@ -20,10 +20,10 @@ from fixtures.cache import Once
 from fixtures.engines.drive import MODEL
 from fixtures.verl.host import drive
 from patcher.cli import rlpatch
-from tests.patches import test_on_torch_npu as npu
-from tests.patches import test_on_verl as verl
-from tests.patches import test_on_vllm as vllm
-from tests.patches import test_states_on_vllm as states
+from tests.patches import torch_npu_runs as npu
+from tests.patches import verl_runs as verl
+from tests.patches import vllm_runs as vllm
+from tests.patches import vllm_states as states
 
 pytestmark = pytest.mark.engine
 
@@ -216,3 +216,12 @@ def test_text_and_db_of_torch_npu_tell_the_same(name: str, parsed: Callable[[npu
         assert sum(unit["uncounted"] for unit in capture["units"]) == recorded.uncounted
     assert [unit["host_ns"] for unit in db["units"]] == [round(length) for length in marks(path).values()]
     refused(output / "trace_view.json", database, "launched no kernel", of=(path, path))
+
+
+def test_what_our_probe_recorded_on_a_cpu_is_read(recorded: Path) -> None:
+    captures = told("report", recorded / "torch")["captures"]
+    units = {
+        Path(one["source"]).name.partition("_rank")[0]: [unit["number"] for unit in one["units"]] for one in captures
+    }
+    assert [3, 4] in units.values()
+    assert all(one["operators"] and one["device"] == "CPU" for one in captures if one["units"])

@@ -210,16 +210,6 @@ def test_a_trace_of_a_cpu_is_told_by_the_host(tmp_path: Path) -> None:
     assert typed("compare", path, path).exit_code == 4
 
 
-@pytest.mark.engine
-def test_what_our_probe_recorded_on_a_cpu_is_read(recorded: Path) -> None:
-    captures = data(typed("report", recorded / "torch", "--json"))["captures"]
-    units = {
-        Path(one["source"]).name.partition("_rank")[0]: [unit["number"] for unit in one["units"]] for one in captures
-    }
-    assert [3, 4] in units.values()
-    assert all(one["operators"] and one["device"] == "CPU" for one in captures if one["units"])
-
-
 def test_names_of_a_trace_are_no_commands_of_the_terminal(tmp_path: Path) -> None:
     evil = "\x1b[31mred\x07\u202eevil"
     run = Run(
