@@ -24,9 +24,9 @@ class Word(NamedTuple):
 class Command(NamedTuple):
     """One simple command.
 
-    ``outer`` says that it is in no branch, loop, function or subshell and behind no ``&&`` or ``||``; ``here`` that
-    what it assigns stays: it is in no pipeline and not in the background. The words of a function's definition are
-    ``function NAME``. ``writes`` are the files that its output goes to.
+    ``outer`` says that it is in no block and behind no ``&&`` or ``||``; ``here`` that what it assigns stays: it is in
+    no pipeline and not in the background. The words of a function's definition are ``function NAME``. ``writes`` are
+    the files that its output goes to.
     """
 
     words: tuple[Word, ...]
@@ -36,13 +36,6 @@ class Command(NamedTuple):
     function: bool = False
     stdin: str = ""
     writes: tuple[str, ...] = ()
-
-
-class _Block(NamedTuple):
-    closed_by: str
-    plain: bool
-    function: bool
-    begin: int  # the number of commands before it
 
 
 _BLANK = re.compile(r"(?:(?:[ \t\r]|\\\n)+|#[^\n]*)+")
@@ -135,10 +128,9 @@ def _closing(text: str, at: int, closed_by: str) -> int:
 class _Parser:
     def __init__(self) -> None:
         self.found: list[Command] = []
-        self.blocks: list[_Block] = []
+        self.blocks: list[tuple[str, bool]] = []  # what closes it, and whether it is the body of a function
         self.words: list[Word] = []
         self.redirects: list[Word] = []
-        self.last = 0  # the number of commands before the block that has just been closed
         self.conditional = self.piped = self.continued = self.defines = self.pattern = False
 
     def parse(self, read: Iterator[Word]) -> list[Command]:
@@ -151,16 +143,17 @@ class _Parser:
                 self.operator(token.text)
         self.end()
         if self.blocks:
-            raise UnreadableError(f"{self.blocks[-1].closed_by} is missing")
+            raise UnreadableError(f"{self.blocks[-1][0]} is missing")
         return self.found
 
     def word(self, token: Word, read: Iterator[Word]) -> None:
         word, first = token.text, self.words[0].text if self.words else ""
         self.continued = False
-        if not first and self.blocks and word == self.blocks[-1].closed_by:
-            self.close()
+        if not first and self.blocks and word == self.blocks[-1][0]:
+            self.blocks.pop()
+            self.pattern = False
         elif not first and word in _CLOSED_BY and not self.pattern:
-            self.open(_CLOSED_BY[word], plain=word == "{")
+            self.open(_CLOSED_BY[word])
             self.words += [token] if word in ("for", "select", "case") else []
             self.found += [Command((token,), token.line, outer=False)] if word in ("while", "until") else []
         elif first == "case" and word == "in" and len(self.words) > 1:
@@ -179,12 +172,12 @@ class _Parser:
             self.pattern = False
         elif text == "(" and not self.pattern:
             self.end()
-            self.open(")", plain=False)
+            self.open(")")
         elif text == ")":
             self.end()
-            if not self.blocks or self.blocks[-1].closed_by != ")":
+            if not self.blocks or self.blocks.pop()[0] != ")":
                 raise UnreadableError("a bracket is closed that is not open")
-            self.close()
+            self.pattern = False
         elif text[0] == "(" != text:
             self.define(*self.words[:1])
         elif not (self.pattern and text == "|") and not (text == "\n" and self.continued):
@@ -201,25 +194,18 @@ class _Parser:
         self.words.clear()
         self.defines = True
 
-    def open(self, closed_by: str, *, plain: bool) -> None:
-        plain = plain and not (self.conditional or self.piped or self.defines)
-        self.blocks.append(_Block(closed_by, plain, self.defines, len(self.found)))
+    def open(self, closed_by: str) -> None:
+        self.blocks.append((closed_by, self.defines))
         self.conditional = self.piped = self.defines = self.pattern = False
 
-    def close(self) -> None:
-        self.last, self.pattern = self.blocks.pop().begin, False
-
     def end(self, *, away: bool = False) -> None:
-        """The words up to here are a command, or go with a block; ``away`` in a pipeline or in the background."""
-        begin = len(self.found) if self.words else self.last
+        """The words up to here are a command; ``away`` in a pipeline or in the background."""
         if self.words or self.redirects:
-            outer = not self.conditional and all(block.plain for block in self.blocks)
-            function = any(block.function for block in self.blocks)
+            outer = not self.conditional and not self.blocks
+            function = any(function for _, function in self.blocks)
             writes = tuple(re.sub(r"^[^<>]*[<>&|]+[ \t]*", "", one.text) for one in self.redirects if ">" in one.text)
             stdin = "".join(one.stdin for one in self.redirects)
-            line = (self.words or self.redirects)[0].line
-            self.found.append(Command((*self.words,), line, outer, not self.piped, function, stdin, writes))
-        self.found[begin:] = [one._replace(here=one.here and not away) for one in self.found[begin:]]
-        self.last = len(self.found)
+            line, here = (self.words or self.redirects)[0].line, not (self.piped or away)
+            self.found.append(Command((*self.words,), line, outer, here, function, stdin, writes))
         self.words.clear()
         self.redirects.clear()
