@@ -189,7 +189,8 @@ class _Shell:
         self.folders = [Path()]
         self.level = self.line = 0
         self.certain = self.sure = True
-        self.fails = self.in_function = False
+        self.fails = False
+        self.current, self.passed, self.stays = Command((), 0), False, False
         self.name, self.now = "", COMMAND
         self.sets: list[str] = []
 
@@ -328,7 +329,7 @@ class _Shell:
             return (str(self.path or OUTSIDE),)
         if name in "@*" or name.isdigit():
             known = self.args[int(name) - 1 : int(name)] if name.isdigit() else self.args
-            return (INSIDE,) if self.in_function or INSIDE in self.args else known
+            return (INSIDE,) if self.current.function or INSIDE in self.args else known
         if name in "#?$!-" or name in ("RANDOM", "SECONDS", "LINENO"):
             return (INSIDE,)
         return (".",) if name == "PWD" else self.values.get(name, ())
@@ -358,8 +359,8 @@ class _Shell:
             values = ["".join((*old[:1], *values))] if more and not index else [INSIDE]
         return name, (*values,)
 
-    def assign(self, name: str, values: tuple[str, ...], found: str, *, certain: bool) -> None:
-        if not certain:
+    def assign(self, name: str, values: tuple[str, ...], found: str, *, known: bool = True) -> None:
+        if not (known and self.stays):
             parts = [part for value in (*values, *self.values.get(name, ())) for part in value.split()]
             values = (OUTSIDE if any(map(is_hidden, parts)) else INSIDE,)
         elif name in self.exported:
@@ -373,9 +374,9 @@ class _Shell:
         if raw[:1] == ["function"]:
             self.functions.add(raw[1])
             return
-        self.sets, self.in_function, before = [], command.function, self.sure
-        sure = command.outer and self.certain and self.sure
-        certain = command.outer and command.here and self.certain
+        self.sets, self.current, before = [], command, self.sure
+        self.passed = passed = command.outer and self.certain and self.sure
+        self.stays = command.outer and command.here and self.certain
         assigned = [*takewhile(_ASSIGNMENT.match, raw)]
         words, places = self.words(command.words[len(assigned) :])
         variables = dict[str, Variable]()
@@ -383,15 +384,15 @@ class _Shell:
             name, values = self.assigned(one)
             variables[name] = Variable(" ".join(values), self.now, one)
             if not words:
-                self.assign(name, values, one, certain=certain)
+                self.assign(name, values, one)
         self.launch.written.update(name_of(found) for target in command.writes for found in self.expand(target))
-        text, plain = "\n".join((*raw, command.stdin)), sure
+        text, plain = "\n".join((*raw, command.stdin)), passed
         expanded = "\n".join((*words, *(f"{name}={one.value}" for name, one in variables.items())))
         if words:
             self.sets += variables
-            plain = self.run(command, words, places, raw[len(assigned) :], variables, sure=sure, certain=certain)
-        plain = plain and sure and not any(map(is_hidden, words))
-        self.launch.texts.append(Text(self.now, normal(text), expanded, plain, (*self.sets,) if sure else ()))
+            plain = self.run(words, places, raw[len(assigned) :], variables)
+        plain = plain and passed and not any(map(is_hidden, words))
+        self.launch.texts.append(Text(self.now, normal(text), expanded, plain, (*self.sets,) if passed else ()))
         if before and not command.function:
             self.sure = self.sure and not self.may_end(name_of(words[0]) if words else "", words, text)
 
@@ -414,26 +415,16 @@ class _Shell:
         cannot_fail = _CANNOT_FAIL.fullmatch(name) if name else not re.search(r"\$\(|`", text)
         return (self.fails and not cannot_fail) or bool(_MAY_NEVER_END.search(text))
 
-    def run(
-        self,
-        command: Command,
-        words: list[str],
-        places: list[str],
-        raw: list[str],
-        variables: dict[str, Variable],
-        *,
-        sure: bool,
-        certain: bool,
-    ) -> bool:
+    def run(self, words: list[str], places: list[str], raw: list[str], variables: dict[str, Variable]) -> bool:
         """Take in the words of a command; whether it is a builtin or a program that is plainly started here."""
         name, text = name_of(words[0]), " ".join(words[1:])
         if name in ("export", "declare", "typeset", "local", "readonly"):
-            self.declare(name, raw[1:], certain=certain)
+            self.declare(name, raw[1:])
         elif name == "unset":
             self.sure = self.sure and not any(map(is_hidden, words))
             for one in words[1:]:
-                self.assign(one, (INSIDE,), f"unset {one}", certain=certain)
-                self.values.pop(one if certain else "", None)
+                self.assign(one, (INSIDE,), f"unset {one}")
+                self.values.pop(one if self.stays else "", None)
         elif name in (".", "source"):
             self.file(words[1] if words[1:] else "", (*words[2:],) or self.args, here=True)
             self.sure = self.sure or bool(_SETS_UP.fullmatch(text))
@@ -445,10 +436,10 @@ class _Shell:
         elif name in _BUILTINS:
             self.builtin(name, words)
         else:
-            return self.start(command, words, places, variables, sure=sure)
+            return self.start(words, places, variables)
         return name in ("export", "unset")
 
-    def declare(self, name: str, raw: list[str], *, certain: bool) -> None:
+    def declare(self, name: str, raw: list[str]) -> None:
         """What ``export``, ``declare`` and the like do; a name that is put together is one that is not certain."""
         options = "".join(one for one in raw if one[:1] in ("-", "+"))
         plain = name in ("export", "declare", "typeset") and not re.search(r"[^-xgaA]", options)
@@ -463,11 +454,10 @@ class _Shell:
                     continue
                 if name == "export" or "x" in options:
                     self.exported.add(variable)
-                if "=" in word:
-                    values = self.assigned(word)[1] if word is one else (INSIDE,)
-                    self.assign(variable, values, word, certain=certain and plain and word is one)
-                elif not (certain and plain):
-                    self.assign(variable, (INSIDE,), word, certain=False)
+                if "=" in word and word is one:
+                    self.assign(variable, self.assigned(word)[1], word, known=plain)
+                elif "=" in word or not (self.stays and plain):
+                    self.assign(variable, (INSIDE,), word, known=False)
                 else:
                     self.sets.append(variable)
 
@@ -486,14 +476,12 @@ class _Shell:
             self.functions |= {word.partition("=")[0] for word in operands}
         elif name in ("for", "select"):
             listed = words[3:] if words[2:3] == ["in"] else [INSIDE]
-            self.assign(words[1] if words[1:] else "_", (*listed,), "", certain=False)
+            self.assign(words[1] if words[1:] else "_", (*listed,), "", known=False)
         elif name != "cd" and (name != "printf" or "-v" in words):
             for one in operands:
-                self.assign(one.partition("=")[0], (OUTSIDE,), "", certain=False)
+                self.assign(one.partition("=")[0], (OUTSIDE,), "", known=False)
 
-    def start(
-        self, command: Command, words: list[str], places: list[str], variables: dict[str, Variable], *, sure: bool
-    ) -> bool:
+    def start(self, words: list[str], places: list[str], variables: dict[str, Variable]) -> bool:
         """Take in a program: the files that it names, the texts that it is given, and how it is started."""
         name = name_of(words[0])
         at = self.wrapped(words, places, variables)
@@ -503,16 +491,16 @@ class _Shell:
             if is_hidden(words[0]) or (OUTSIDE in name and words[0] != INSIDE):
                 self.hide("the program that it starts is only known when it runs", " ".join(words))
             if _SHELL.fullmatch(program):
-                self.interpreted(command, words[at + 1 :])
+                self.interpreted(words[at + 1 :])
                 return self.level == 0
-            self.files(name, words[at:] if plain else words, program, command.stdin)
+            self.files(name, words[at:] if plain else words, program)
         exported = {
             one: Variable(" ".join(self.values[one]) if one in self.values else None, *self.origins[one])
             for one in self.exported & {*self.origins}
         }
         seen = {} if _NO_LAUNCH.fullmatch(name) else {**exported, **variables}
         program_at, folders = at if plain else None, (*self.folders,)
-        self.launch.starts.append(Start(self.now, (*words,), (*places,), seen, program_at, sure, folders))
+        self.launch.starts.append(Start(self.now, (*words,), (*places,), seen, program_at, self.passed, folders))
         return plain
 
     def wrapped(self, words: list[str], places: list[str], variables: dict[str, Variable]) -> int:
@@ -530,7 +518,7 @@ class _Shell:
                 at += 1
         return at
 
-    def interpreted(self, command: Command, words: list[str]) -> None:
+    def interpreted(self, words: list[str]) -> None:
         """The words behind a shell: a text, a script, or what it reads."""
         options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
         operands, flags = words[len(options) :], "".join(one for one in options if one[1:2] != "-")
@@ -541,19 +529,19 @@ class _Shell:
             if self.level == 0 and not find(operands[0], self.folders):
                 _text(Path(operands[0]))  # what the user names is there
             self.file(operands[0], (*operands[1:],))
-        elif command.stdin:
-            self.nested(command.stdin, args=(*operands,))
+        elif self.current.stdin:
+            self.nested(self.current.stdin, args=(*operands,))
         else:
             self.hide("what the shell reads is only known when it runs", " ".join(words))
 
-    def files(self, name: str, words: list[str], program: str, stdin: str) -> None:
+    def files(self, name: str, words: list[str], program: str) -> None:
         """The texts and files that the words of a program name."""
         operands = [word for word in words[1:] if word[:1] != "-"]
         if name in ("xargs", "parallel") and any(map(_starts, operands)):
             self.hide("the words that it adds are only known when it runs", " ".join(words))
         if name in ("make", "just") or (name.startswith("docker") and "up" in words):
             self.hide("what it starts stands in a file of its own", " ".join(words))
-        texts = [word for word in (*words[1:], stdin) if re.search(r"\s", word)]
+        texts = [word for word in (*words[1:], self.current.stdin) if re.search(r"\s", word)]
         if _PROGRAM.fullmatch(program):
             for text in texts:
                 self.python(text, "")
