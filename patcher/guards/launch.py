@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.guards.shell import Command, UnreadableError, Word, commands, skipped, tokens
+from patcher.guards.shell import Command, Word, commands, skipped, tokens
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for what only the run tells, and for what is one of the texts but not known to be which."""
@@ -208,7 +208,7 @@ class _Shell:
             self.launch.texts.append(Text(f"{name}:{line + text.count(chr(10), 0, found.start())}", normal(found[0])))
         try:
             split = commands(text)
-        except (UnreadableError, RecursionError):
+        except (ValueError, RecursionError):
             lines = enumerate(text.splitlines(), line)
             self.launch.texts.extend(Text(f"{name}:{at}", normal(one)) for at, one in lines)
             self.launch.hidden.append(Hidden(f"{name}:{line}", "", "it cannot be split into commands"))

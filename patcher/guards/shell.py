@@ -8,10 +8,6 @@ from itertools import takewhile
 from typing import NamedTuple
 
 
-class UnreadableError(ValueError):
-    """The text is no shell script: a quote or a block that is opened is not closed."""
-
-
 class Word(NamedTuple):
     """A word as it is written, quotes and expansions included; ``stdin`` is the here-document of a redirection."""
 
@@ -49,12 +45,23 @@ _SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
 
 
 def commands(text: str) -> list[Command]:
-    """The commands of a script in the order in which they stand. Raises UnreadableError where it cannot be split."""
-    return _Parser().parse(tokens(text))
+    """The commands of a script in the order in which they stand. Raises ValueError where it cannot be split."""
+    parser, read = _Parser(), tokens(text)
+    for token in read:
+        if token.kind == "redirect":
+            parser.redirects.append(token)
+        elif token.kind == "word":
+            parser.word(token, read)
+        else:
+            parser.operator(token.text)
+    parser.end()
+    if parser.blocks:
+        raise ValueError(f"{parser.blocks[-1][0]} is missing")
+    return parser.found
 
 
 def tokens(text: str, line: int = 1) -> Iterator[Word]:
-    """The words, redirections and operators of a text; comments are left out. Raises UnreadableError."""
+    """The words, redirections and operators of a text; comments are left out. Raises ValueError."""
     at, behind = 0, 0  # where the here-documents of the line end
     while at < len(text):
         start, kind, stdin = at, "word", ""
@@ -80,13 +87,12 @@ def tokens(text: str, line: int = 1) -> Iterator[Word]:
 
 
 def _word_end(text: str, at: int) -> int:
-    start = at
     while at < len(text):
         if found := _PLAIN.match(text, at):
             at = found.end()
         elif text[at] in "'\"\\`$" or text.startswith(("<(", ">("), at):
             at = skipped(text, at)
-        elif text[at] == "(" and at > start and text[at - 1] in "=@?*+!":
+        elif text[at] == "(" and text[at - 1] in "=@?*+!":
             at = _closing(text, at + 1, ")")  # an array, or a pattern
         else:
             break
@@ -94,10 +100,10 @@ def _word_end(text: str, at: int) -> int:
 
 
 def skipped(text: str, at: int) -> int:
-    """Where the quote or the expansion ends that begins at ``at``. Raises UnreadableError where it does not."""
+    """Where the quote or the expansion ends that begins at ``at``. Raises ValueError where it does not."""
     if text[at] == "'" or text.startswith("$'", at):
         if not (found := _SINGLE.match(text, at)):
-            raise UnreadableError(text[at : at + 20])
+            raise ValueError(text[at : at + 20])
         return found.end()
     if text[at] in '"`':
         return _closing(text, at + 1, text[at])
@@ -108,8 +114,6 @@ def skipped(text: str, at: int) -> int:
 
 
 def _closing(text: str, at: int, closed_by: str) -> int:
-    """Where the bracket or quote ends whose contents begin at ``at``."""
-    begin = at
     while at < len(text):
         char = text[at]
         if char == closed_by:
@@ -122,7 +126,7 @@ def _closing(text: str, at: int, closed_by: str) -> int:
             at = text.find("\n", at) + 1 or len(text)
         else:
             at += 1
-    raise UnreadableError(text[begin - 1 : begin + 20])
+    raise ValueError(f"{closed_by} is missing")
 
 
 class _Parser:
@@ -132,19 +136,6 @@ class _Parser:
         self.words: list[Word] = []
         self.redirects: list[Word] = []
         self.conditional = self.piped = self.continued = self.defines = self.pattern = False
-
-    def parse(self, read: Iterator[Word]) -> list[Command]:
-        for token in read:
-            if token.kind == "redirect":
-                self.redirects.append(token)
-            elif token.kind == "word":
-                self.word(token, read)
-            else:
-                self.operator(token.text)
-        self.end()
-        if self.blocks:
-            raise UnreadableError(f"{self.blocks[-1][0]} is missing")
-        return self.found
 
     def word(self, token: Word, read: Iterator[Word]) -> None:
         word, first = token.text, self.words[0].text if self.words else ""
@@ -176,7 +167,7 @@ class _Parser:
         elif text == ")":
             self.end()
             if not self.blocks or self.blocks.pop()[0] != ")":
-                raise UnreadableError("a bracket is closed that is not open")
+                raise ValueError("a bracket is closed that is not open")
             self.pattern = False
         elif text[0] == "(" != text:
             self.define(*self.words[:1])
@@ -188,9 +179,8 @@ class _Parser:
             self.pattern = self.pattern or text in (";;", ";&", ";;&")
 
     def define(self, *name: Word) -> None:
-        """The block that follows is the body of a function."""
-        words = tuple(Word("function", one.line) for one in name) + name
-        self.found += [Command(words, one.line, outer=False, function=True) for one in name]
+        for one in name:
+            self.found.append(Command((Word("function", one.line), one), one.line, outer=False, function=True))
         self.words.clear()
         self.defines = True
 
