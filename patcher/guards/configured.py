@@ -257,7 +257,6 @@ def _composed(application: Application, root: Path | None, app: _App) -> Any:
 
         yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # OmegaConf builds on it: half the time
         from hydra import compose, initialize_config_dir
-        from hydra.errors import HydraException
     except ImportError:
         return f"no hydra-core: pip install 'rlpatch[{application.extra}]'"
     home = (root / application.folder).absolute() if root else None
@@ -275,10 +274,7 @@ def _composed(application: Application, root: Path | None, app: _App) -> Any:
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base=None):
             warnings.simplefilter("ignore")
-            try:
-                return compose(name, [*searched, *words])
-            except HydraException:  # a key that this release does not have stops the run there; the others count
-                return compose(name, [*searched, *map(_forced, words)])
+            return compose(name, [*searched, *map(_forced, words)])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
         first = re.sub(rf"{_UNKNOWN}\d+", "…", str(error).strip().partition("\n")[0])
         return f"Hydra cannot compose it: {first}"[:300]
@@ -287,7 +283,8 @@ def _composed(application: Application, root: Path | None, app: _App) -> Any:
 
 
 def _forced(word: str) -> str:
-    return word if word[:1] == "~" or "/" in word.partition("=")[0] else f"++{word.lstrip('+')}"
+    """An override that counts although this release has no such key, which would stop the run there."""
+    return f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word
 
 
 def _values(switches: Sequence[ConfigSwitch], config: Any) -> dict[str, object]:
