@@ -235,12 +235,7 @@ def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardRe
     places = {word.lstrip("+~").partition("=")[0]: place for word, place in app.words}
     change = _change(switches, config, places) if state is not State.OFF else ""
     keys = [key for key in (change.partition("=")[0], *named) if key]
-    # It is typed in the command, or the last line of a file of the user's names it.
-    leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
-    written = [line.where for line in app.lines if leaf in re.split(r"[\s{,]", line.text)]
-    typed = [places[key] for key in keys if key in places]
-    where = (typed[:1] or written[-1:] or [where])[0]
-    override = " as an override, or" if written and not typed else ""
+    where, override = _place(keys, places, app.lines, where)
     off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
     off, why = "nothing to do" if state is State.OFF else off, (state is State.ARMED and switch.armed) or switch.why
     if state is State.UNKNOWN:
@@ -248,6 +243,14 @@ def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardRe
     elif state is not State.OFF and not (app.start.sure and (app.start.program is not None or not app.start.words)):
         state, reason = State.UNKNOWN, NOT_PLAIN
     return GuardResult(switch.profiler, state, where, shown, off, why, reason)
+
+
+def _place(keys: Sequence[str], places: Mapping[str, str], lines: Sequence[Text], where: str) -> tuple[str, str]:
+    """Where the first of some keys is typed, or written in a file, and what to say of an override there."""
+    leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
+    written = [line.where for line in lines if leaf in re.split(r"[\s{,]", line.text)]
+    typed = [places[key] for key in keys if key in places]
+    return (typed[:1] or written[-1:] or [where])[0], " as an override, or" if written and not typed else ""
 
 
 def _composed(application: Application, root: Path | None, app: _App) -> Any:

@@ -464,10 +464,7 @@ class _Shell:
     def builtin(self, name: str, words: list[str]) -> None:
         operands = [word for word in words[1:] if word[:1] not in ("-", "+")]
         if name == "set":
-            letters = {*"".join(word for word in words[1:] if re.match(r"-\w", word))}
-            self.fails = self.fails or bool(letters & {"e", "u"} or {"errexit", "nounset"} & {*operands})
-            self.sure = self.sure and not (letters & {"a", "k", "n"} or {"allexport", "noexec"} & {*operands})
-            self.args = (INSIDE,) if "--" in words or (operands and "o" not in letters) else self.args
+            self.options(words, operands)
         elif name == "shift":
             self.args = (INSIDE,)
         elif name == "cd" and operands and OUTSIDE not in operands[0] and INSIDE not in operands[0]:
@@ -480,6 +477,12 @@ class _Shell:
         elif name != "cd" and (name != "printf" or "-v" in words):
             for one in operands:
                 self.assign(one.partition("=")[0], (OUTSIDE,), "", known=False)
+
+    def options(self, words: list[str], operands: list[str]) -> None:
+        letters = {*"".join(word for word in words[1:] if re.match(r"-\w", word))}
+        self.fails = self.fails or bool(letters & {"e", "u"} or {"errexit", "nounset"} & {*operands})
+        self.sure = self.sure and not (letters & {"a", "k", "n"} or {"allexport", "noexec"} & {*operands})
+        self.args = (INSIDE,) if "--" in words or (operands and "o" not in letters) else self.args
 
     def start(self, words: list[str], places: list[str], variables: dict[str, Variable]) -> bool:
         """Take in a program: the files that it names, the texts that it is given, and how it is started."""
@@ -552,6 +555,10 @@ class _Shell:
                 self.nested(text)
         elif "/" in words[0] and not words[0].startswith(("/usr/", "/bin/", "/opt/")):
             self.file(words[0], (*words[1:],))
+        self.named(words)
+
+    def named(self, words: list[str]) -> None:
+        """The files and modules among the words of a program."""
         for before, word in pairwise(words):
             value = word.partition("=")[2] if word[:1] == "-" else word
             file = _READ.fullmatch(value) and (word[:1] == "-" or "=" not in word) and "://" not in word
