@@ -5,7 +5,6 @@ The configurations that a project packages leave every profiler off, which a tes
 
 from __future__ import annotations
 
-import copy
 import gc
 import itertools
 import re
@@ -22,9 +21,8 @@ from patcher.switches import Application, ConfigSwitch, Release, State
 _UNKNOWN = "rlpatch_unknown_"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
 _MAIN = re.compile(r"hydra\.main\(([^)]*)\)")
-_DEFAULT = re.compile(
-    r"^\s+-\s+(?:(?:override|optional)\s+)*([\w./@-]+?)(?:@[\w.]+)?\s*(?:(:)\s*([\w./-]+)?)?\s*(?:#.*)?$"
-)
+_DEFAULT = re.compile(r"\s*-\s+(?:(?:override|optional)\s+)*([\w./-]+)(?:@[\w.]+)?\s*:?\s*([\w./-]+)?")
+_ANY = "a word of it is only known when it runs, and may be any override"
 
 
 class _NotKnown(Exception):  # noqa: N818 - it is an answer
@@ -114,27 +112,25 @@ def _of(
 
 
 def _apps(application: Application, root: Path | None, config: Path | None, launch: Launch) -> Iterator[_App]:
-    lines = _read(config, application, root, launch) if config is not None else ()
+    home = root / application.folder if root else None
+    lines = _read(config, application, home, launch) if config is not None else ()
     for start in launch.starts:
         at, file = _program(application, root, start)
         if not at:
             continue
-        words = [*zip(start.words, start.places, strict=True)][at:]
-        lost = next((word for word, _ in words if is_hidden(word)), None)
-        if lost is not None:
-            launch.hidden.append(
-                Hidden(start.where, "", "a word of it is only known when it runs, and may be any override")
-            )
-        homes = [root / application.folder] if root else []
-        missing = next((word for word, _ in words if _is_missing(word, homes)), None)
-        if missing is not None:
-            launch.hidden.append(Hidden(start.where, missing, "a group of the configuration that it takes is not here"))
-        if {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"} & {word for word, _ in words}:
+        for word in start.words[at:]:
+            if is_hidden(word):
+                launch.hidden.append(Hidden(start.where, "", _ANY))
+            elif _is_missing(word, home):
+                reason = "a group of the configuration that it takes is not here"
+                launch.hidden.append(Hidden(start.where, word, reason))
+        if {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"} & {*start.words[at:]}:
             start = start._replace(sure=False)  # it prints, and runs nothing
-        app = _App(start, (*((word, place) for word, place in words if word[:1] != "-"),))
+        words = [(word, place) for word, place in zip(start.words, start.places, strict=True)][at:]
+        app = _App(start, (*(one for one in words if one[0][:1] != "-"),), program=file)
         try:
             if config is None:
-                yield _configuration(app, file, application, root, launch)
+                yield _configuration(app, application, home, launch)
             else:
                 yield app._replace(folder=config.parent, name=config.stem, lines=lines)
         except _NotKnown as answer:
@@ -147,36 +143,39 @@ def _apps(application: Application, root: Path | None, config: Path | None, laun
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
     """Where the words begin behind a program of the application, 0 if there is none, and its file if it is here."""
     folders = (*start.folders, *([root] if root else []))
-    for at, (before, word) in enumerate(itertools.pairwise(("", *start.words))):
+    for at, (before, word) in enumerate(itertools.pairwise(("", *start.words)), 1):
         module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
-        file = (
-            find(f"{word.replace('.', '/')}.py" if module else word, folders)
-            if module or word.endswith(".py")
-            else None
-        )
-        if file and (main := _MAIN.search(file.read_text(encoding="utf-8", errors="replace"))):
-            return at + 1, file if main else None
+        path = f"{word.replace('.', '/')}.py" if module else word
+        file = find(path, folders) if path.endswith(".py") else None
+        if file and _MAIN.search(_text(file)):
+            return at, file
         if module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
-            return at + 1, None
+            return at, None
     return 0, None
 
 
-def _configuration(app: _App, file: Path | None, application: Application, root: Path | None, launch: Launch) -> _App:
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def _configuration(app: _App, application: Application, home: Path | None, launch: Launch) -> _App:
     """The configuration of a start, read for names if it is not a packaged one. Raises _NotKnown."""
-    options, given = dict(_option(app.start.words)), _main(file)
-    path, name = options.get("path", given.get("config_path")), options.get("name") or given.get("config_name") or ""
-    name = name.removesuffix(".yaml")
-    rest = [(word, place) for word, place in app.words if word not in options.values()]
-    app = app._replace(words=(*rest,), name=name, program=file)
-    home = root / application.folder if root else None
-    if any(re.search("[\0\1]", word) for word in (path or "", name, options.get("dir", ""))):
+    main = _MAIN.search(_text(app.program)) if app.program else None
+    options = dict(re.findall(r"config_(path|name)\s*=\s*[\"']([^\"']*)", main[1])) if main else {}
+    typed = dict(_option(app.start.words))
+    options.update(typed)
+    path, name = options.get("path"), options.get("name", "").removesuffix(".yaml")
+    app = app._replace(words=(*(one for one in app.words if one[0] not in typed.values()),), name=name)
+    if any(re.search("[\0\1]", word) for word in options.values()):
         raise _NotKnown("which configuration it takes is only known when it runs; --config FILE names it")
-    folders = [file.parent / (path or "")] if file else []
+    folders = [app.program.parent / (path or "")] if app.program else []
     folders += [folder / (path or "") for folder in app.start.folders] if path else []
     for folder in folders:
         if name and (folder / f"{name}.yaml").is_file():
-            packaged = _packaged(application, folder, name, home)
-            lines = () if packaged else _read(folder / f"{name}.yaml", application, root, launch)
+            own = [one for one in folder.absolute().parents if one.name == application.packages[0]]
+            packaged = home is not None and name in application.defaults and folder.resolve() == home.resolve()
+            packaged = packaged or any((one / "__init__.py").is_file() for one in own)
+            lines = () if packaged else _read(folder / f"{name}.yaml", application, home, launch)
             return app._replace(folder=folder, lines=lines)
     known = name in application.defaults or (home is not None and (home / f"{name}.yaml").is_file())
     if path in (None, "config") and (not name or known):
@@ -184,60 +183,36 @@ def _configuration(app: _App, file: Path | None, application: Application, root:
     raise _NotKnown(f"the configuration {name or path} is not here; --config FILE names it")
 
 
-def _main(file: Path | None) -> dict[str, str]:
-    """What the decorator of a program says of its configuration."""
-    main = _MAIN.search(file.read_text(encoding="utf-8", errors="replace")) if file else None
-    return dict(re.findall(r"(config_\w+)\s*=\s*[\"']([^\"']*)", main[1])) if main else {}
-
-
-def _packaged(application: Application, folder: Path, name: str, home: Path | None) -> bool:
-    """Whether the project packages a configuration, which leaves every profiler off."""
-    if name in application.defaults and home is not None and folder.resolve() == home.resolve():
-        return True
-    parents = folder.absolute().parents
-    return any(one.name == application.packages[0] and (one / "__init__.py").is_file() for one in parents)
-
-
-def _is_missing(word: str, folders: Sequence[Path]) -> bool:
+def _is_missing(word: str, home: Path | None) -> bool:
     """Whether an override takes an option of a group that is not here, or changes where groups are looked for."""
-    key, equals, value = word.lstrip("+").partition("=")
-    group = key.partition("@")[0]
+    key, _, value = word.lstrip("+").partition("=")
     if key.startswith("hydra.searchpath") or word.startswith(("--config-dir", "-cd")):
         return True
-    named = "@" in key or "/" in key or any((folder / group).is_dir() for folder in folders)
-    return (
-        bool(equals and named and value not in ("null", ""))
-        and not key.startswith("hydra/")
-        and not any((folder / group / f"{value}.yaml").is_file() for folder in folders)
-    )
+    group = key.partition("@")[0]
+    named = "@" in key or "/" in key or (home is not None and (home / group).is_dir())
+    here = home is not None and (home / group / f"{value}.yaml").is_file()
+    return named and value not in ("null", "") and not key.startswith("hydra/") and not here
 
 
 def _option(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        found = re.fullmatch(r"--config-(path|name|dir)(?:=(.*))?|-(c[pnd])(?:=(.*))?", word, re.DOTALL)
+    """Which of Hydra's options for a configuration are typed, and their values."""
+    for word, following in itertools.pairwise((*words, "")):
+        found = re.fullmatch(r"(?:--config-(path|name|dir)|-c([pnd]))(?:=(.*))?", word, re.DOTALL)
         if found:
-            short = {"cp": "path", "cn": "name", "cd": "dir"}
-            value = found[2] if found[1] else found[4]
-            yield found[1] or short[found[3]], following if value is None else value.strip("'\"")
+            value = following if found[3] is None else found[3].strip("'\"")
+            yield found[1] or {"p": "path", "n": "name", "d": "dir"}[found[2]], value
 
 
-def _read(file: Path, application: Application, root: Path | None, launch: Launch) -> tuple[Text, ...]:
+def _read(file: Path, application: Application, home: Path | None, launch: Launch) -> tuple[Text, ...]:
     """Read a configuration for names, and whether all that it is made of is here."""
-    folders = [file.parent, *([root / application.folder] if root else [])]
-    listing, lines, group, depth = False, list[Text](), "", 0
-    for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    listing, lines = False, list[Text]()
+    for number, line in enumerate(_text(file).splitlines(), 1):
         lines.append(Text(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
         listing = line.startswith("defaults:") or (listing and line[:1] in " -#")
-        default = _DEFAULT.match(f" {line}") if listing else None
-        if not default or default[1] == "_self_" or default[3] == "null":
-            continue
-        indent = len(line) - len(line.lstrip())
-        if default[2] and not default[3]:  # a group with a list of its own follows
-            group, depth = default[1], indent
-        else:
-            name = f"{default[1]}/{default[3]}" if default[3] else default[1]
-            name = f"{group}/{name}" if group and indent > depth else name
-            if not (name in application.defaults or any((folder / f"{name}.yaml").is_file() for folder in folders)):
+        default = _DEFAULT.match(line) if listing else None
+        if default and default[1] not in ("_self_", *application.defaults) and default[2] != "null":
+            name = f"{default[1]}/{default[2]}" if default[2] else default[1]
+            if not any(folder and (folder / f"{name}.yaml").is_file() for folder in (file.parent, home)):
                 launch.hidden.append(Hidden(f"{file}:{number}", line.strip(), f"{name}.yaml is not here"))
     launch.texts.extend(lines)
     return (*lines,)
@@ -251,93 +226,83 @@ def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardRe
     first, where = switches[0], app.words[0][1] if app.words else app.start.where
     if isinstance(config, str):
         off = f"{first.keys[0].name}={_typed(first.keys[0].values[0])} at {where}"
-        return GuardResult(first.profiler, State.UNKNOWN, where, "", off, first.why, f"{config}")
-    values = {key.name: _value(config, key.name) for switch in switches for key in switch.keys}
-    states = [_state(switch, values) for switch in switches]
-    worst = max(states, key=lambda state: state.severity)
-    switch = switches[states.index(worst)]
-    off_values: dict[str, tuple[object, ...]] = {key.name: (None, False, [], key.values[0]) for key in switch.keys}
-    named = [name for name, off in off_values.items() if values[name] not in off]
-    places = {word.lstrip("+~").partition("=")[0]: place for word, place in app.words}
+        return GuardResult(first.profiler, State.UNKNOWN, where, "", off, first.why, config)
+    values = _values(switches, config)
+    switch = max(switches, key=lambda one: _state(one, values).severity)
+    state, reason = _state(switch, values), ""
+    named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     shown = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
-    change = _change(switches, config, places) if worst is not State.OFF else ""
-    where, as_override = _place([change.partition("=")[0], *named], places, app.lines, where)
-    off = f"{change}{as_override} at {where.replace('command after', 'the command after')}" if change else ""
-    why = (worst is State.ARMED and switch.armed) or switch.why
-    result = GuardResult(switch.profiler, worst, where, shown, "nothing to do" if worst is State.OFF else off, why)
-    if worst is State.UNKNOWN:
-        return result._replace(reason="a value is only known when it runs")
-    if worst is not State.OFF and not (app.start.sure and (app.start.program is not None or not app.start.words)):
-        return result._replace(state=State.UNKNOWN, reason=NOT_PLAIN)
-    return result
+    places = {word.lstrip("+~").partition("=")[0]: place for word, place in app.words}
+    change = _change(switches, config, places) if state is not State.OFF else ""
+    keys = [key for key in (change.partition("=")[0], *named) if key]
+    where, override = _place(keys, places, app.lines, where)
+    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
+    off, why = "nothing to do" if state is State.OFF else off, (state is State.ARMED and switch.armed) or switch.why
+    if state is State.UNKNOWN:
+        reason = "a value is only known when it runs"
+    elif state is not State.OFF and not (app.start.sure and (app.start.program is not None or not app.start.words)):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    return GuardResult(switch.profiler, state, where, shown, off, why, reason)
 
 
 def _place(keys: Sequence[str], places: Mapping[str, str], lines: Sequence[Text], where: str) -> tuple[str, str]:
     """Where the first of some keys is typed, or written in a file, and what to say of an override there."""
-    typed = next((places[key] for key in keys if key in places), None)
-    leaf = next((key for key in keys if key), "").rpartition(".")[2]
-    written = [line.where for line in lines if re.search(rf"(^|[\s{{,]){leaf}\s*:", line.text)]
-    return (typed, "") if typed else (written[-1], " as an override, or") if written else (where, "")
+    leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
+    written = [line.where for line in lines if leaf in re.split(r"[\s{,]", line.text)]
+    typed = [places[key] for key in keys if key in places]
+    return (typed[:1] or written[-1:] or [where])[0], " as an override, or" if written and not typed else ""
 
 
 def _composed(application: Application, root: Path | None, app: _App) -> Any:
     """The configuration of a start, or the reason why it is not known."""
-    enabled = gc.isenabled()
-    gc.disable()  # a configuration is thousands of small objects: a third of the time
-    try:
-        return _compose(application, root, app)
-    except _NotKnown as answer:
-        return str(answer)
-    finally:
-        (gc.enable if enabled else gc.disable)()
-
-
-def _compose(application: Application, root: Path | None, app: _App) -> Any:
-    """The configuration of a start. Raises _NotKnown where there is no Hydra, or where it cannot compose it."""
     try:
         import yaml
 
         yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # OmegaConf builds on it: half the time
         from hydra import compose, initialize_config_dir
-        from hydra.errors import HydraException
     except ImportError:
-        raise _NotKnown(f"no hydra-core: pip install 'rlpatch[{application.extra}]'") from None
+        return f"no hydra-core: pip install 'rlpatch[{application.extra}]'"
     home = (root / application.folder).absolute() if root else None
     folder = (app.folder or home or Path()).absolute()
     name = app.name or next((one for one in application.defaults if (folder / f"{one}.yaml").is_file()), "")
     if not (folder / f"{name}.yaml").is_file():
-        raise _NotKnown(f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it")
+        return f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it"
     numbers = itertools.count()
     words = [re.sub("[\0\1]", lambda _: f"{_UNKNOWN}{next(numbers)}", word) for word, _ in app.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
-        raise _NotKnown("a word of it is only known when it runs, and may be any override")
+        return _ANY
     searched = [f"hydra.searchpath=[file://{home}]"] if home and home != folder else []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with initialize_config_dir(str(folder), version_base=None):
-                try:
-                    return compose(name, [*searched, *words])
-                except HydraException:  # a key that this release does not have stops the run there; the others count
-                    forced = [
-                        one if one[:1] == "~" or "/" in one.partition("=")[0] else f"++{one.lstrip('+')}"
-                        for one in words
-                    ]
-                    return compose(name, [*searched, *forced])
-        except Exception as error:  # whatever YAML and resolvers of others raise is an answer
-            first = re.sub(rf"{_UNKNOWN}\d+", "…", str(error).strip().partition("\n")[0])
-            raise _NotKnown(f"Hydra cannot compose it: {first}"[:300]) from error
+    enabled = gc.isenabled()
+    gc.disable()  # a configuration is thousands of small objects: a third of the time
+    try:
+        with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base=None):
+            warnings.simplefilter("ignore")
+            return compose(name, [*searched, *map(_forced, words)])
+    except Exception as error:  # whatever YAML and resolvers of others raise is an answer
+        first = re.sub(rf"{_UNKNOWN}\d+", "…", str(error).strip().partition("\n")[0])
+        return f"Hydra cannot compose it: {first}"[:300]
+    finally:
+        (gc.enable if enabled else gc.disable)()
 
 
-def _value(config: Any, key: str) -> object:
+def _forced(word: str) -> str:
+    """An override that counts although this release has no such key, which would stop the run there."""
+    return f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word
+
+
+def _values(switches: Sequence[ConfigSwitch], config: Any) -> dict[str, object]:
+    """What the keys of some switches are in a configuration, None for one that is not there."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    try:
-        value = OmegaConf.select(config, key)
-        return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    except OmegaConfBaseException:
-        return _UNKNOWN
+    values: dict[str, object] = {}
+    for key in (key.name for switch in switches for key in switch.keys if key.name not in values):
+        try:
+            value = OmegaConf.select(config, key)
+            values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        except OmegaConfBaseException:
+            values[key] = _UNKNOWN
+    return values
 
 
 def _state(switch: ConfigSwitch, values: Mapping[str, object]) -> State:
@@ -351,19 +316,22 @@ def _state(switch: ConfigSwitch, values: Mapping[str, object]) -> State:
 
 
 def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Iterable[str]) -> str:
-    """The override that switches all of them off, proven on a copy of the configuration; empty if there is none."""
+    """The override that switches all of them off, tried in the configuration itself; empty if there is none."""
     from omegaconf import OmegaConf
 
-    offs = {key.name: _typed(key.values[0]) for switch in switches for key in switch.keys}
+    offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
     leaves = {name.rpartition(".")[2]: value for name, value in offs.items()}
     # A key may follow from another one that was typed.
-    others = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
-    for name, value in {**offs, **others}.items():
-        changed = copy.deepcopy(config)
-        OmegaConf.update(changed, name, OmegaConf.create(f"x: {value}").x, force_add=True)
-        values = {key.name: _value(changed, key.name) for switch in switches for key in switch.keys}
-        if all(_state(switch, values) is State.OFF for switch in switches):
-            return f"{name}={value}"
+    offs.update({name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves})
+    for name, value in offs.items():
+        parent, _, leaf = name.rpartition(".")
+        holder: Any = OmegaConf.select(config, parent)
+        siblings: Any = OmegaConf.to_container(holder) if OmegaConf.is_dict(holder) else {}
+        OmegaConf.update(config, name, value, force_add=True)
+        off = all(_state(switch, _values(switches, config)) is State.OFF for switch in switches)
+        OmegaConf.update(config, name, siblings.get(leaf), force_add=True)
+        if off:
+            return f"{name}={_typed(value)}"
     return ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.errors import Kind, Problem
-from patcher.guards.shell import Command, UnreadableError, Word, commands, skipped, tokens
+from patcher.guards.shell import Command, Word, commands, skipped, tokens
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for what only the run tells, and for what is one of the texts but not known to be which."""
@@ -27,11 +27,9 @@ _LEVELS = 2  # the script, and the files that it names
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=", re.ASCII)
 _PARAMETER = re.compile(r"\$\{?(\w+|[@*#?$!-])(\[[@*]\])?(?:(:?)([-=+?])(.*?))?\}?", re.DOTALL)
-_FOLDER = re.compile(  # $(pwd), $(dirname "$0"), $(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-    r"\$\((?:(?:cd|realpath|readlink -f)\s+(?:--\s+)?)?\"?"
-    r"(\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{?BASH_SOURCE(?:\[0\])?\}?)\"?\))?((?:/\.\.)*)\"?\s*(?:>\s*/dev/null\s*(?:2>&1)?\s*)?(?:&&\s*)?(?:pwd(?:\s+-P)?)?\)"
+_FOLDER = re.compile(  # $(pwd), $(dirname "$0"), $(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd), without blanks
+    r"\$\((?:cd|realpath|readlink-f)?((?:\$\()?dirname\$(?:0|BASH_SOURCE)\)?)?((?:/\.\.)*)(?:(?:&&)?pwd(?:-P)?)?\)?"
 )
-_DIRNAME = re.compile(r"\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{?BASH_SOURCE(?:\[0\])?\}?)\"?\)")
 _DIRECTIVE = re.compile(r"^#(SBATCH|PBS|BSUB|\$)\s.*", re.MULTILINE)
 _SETS_UP = re.compile(  # CANN, conda or Python: what such a file sets if it is not here may be missed
     r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
@@ -39,6 +37,7 @@ _SETS_UP = re.compile(  # CANN, conda or Python: what such a file sets if it is 
 _SETS_UP_BY = re.compile(r"[\"']?\$\((\S*/)?(conda|mamba|micromamba|pyenv|ssh-agent|resize)\b.*", re.DOTALL)
 _READ = re.compile(r".+\.(sh|bash|py|ya?ml|env|in)")
 _CONFIG_NAME = re.compile(r"--config-name|-cn")
+_BUILTINS = ("set", "shift", "cd", "read", "mapfile", "readarray", "printf", "let", "getopts", "for", "select", "alias")
 _SHELL = re.compile(r"(ba|da|z|k)?sh")
 _PROGRAM = re.compile(r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed|vllm|sglang|msprof")
 _WRAPPER = re.compile(r"nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env|command")
@@ -184,15 +183,15 @@ class _Shell:
         self.values: dict[str, tuple[str, ...]] = {name: (value,) for name, value in environ.items()}
         self.origins = {name: (ENVIRONMENT, f"{name}={value}") for name, value in environ.items()}
         self.exported = set(environ)
-        self.functions: set[str] = set()
-        self.changing: set[str] = set()  # variables that functions set, or that keep no plain text
+        self.functions: set[str] = set()  # and aliases
         self.args: tuple[str, ...] = ()
         self.path: Path | None = None
         self.folders = [Path()]
-        self.level = 0
+        self.level = self.line = 0
         self.certain = self.sure = True
-        self.fails = self.exports = self.splits = self.strict = self.in_function = False
-        self.now = COMMAND
+        self.fails = False
+        self.current, self.passed, self.stays = Command((), 0), False, False
+        self.name, self.now = "", COMMAND
         self.sets: list[str] = []
 
     # --- files ---
@@ -200,8 +199,7 @@ class _Shell:
     def script(self, text: str, path: Path, args: tuple[str, ...]) -> None:
         """A script that is started with ``args``."""
         self.path, self.args, self.level = path, args, self.level + 1
-        absolute = path.absolute()
-        self.folders = [*self.folders, *absolute.parents]
+        self.folders = [*self.folders, *path.absolute().parents]
         self.fails = self.fails or bool(re.match(r"#!.*\s-\w*e", text))
         self.lines(text, str(path))
 
@@ -210,31 +208,27 @@ class _Shell:
             self.launch.texts.append(Text(f"{name}:{line + text.count(chr(10), 0, found.start())}", normal(found[0])))
         try:
             split = commands(text)
-        except (UnreadableError, RecursionError):
-            self.launch.texts.extend(
-                Text(f"{name}:{at}", normal(one)) for at, one in enumerate(text.splitlines(), line)
-            )
+        except (ValueError, RecursionError):
+            lines = enumerate(text.splitlines(), line)
+            self.launch.texts.extend(Text(f"{name}:{at}", normal(one)) for at, one in lines)
             self.launch.hidden.append(Hidden(f"{name}:{line}", "", "it cannot be split into commands"))
             self.sure = False
             return
         for command in split:
-            self.now = f"{name}:{line + command.line - 1}"
-            self.name, self.offset = name, line - 1
+            self.name, self.line = name, line + command.line - 1
+            self.now = f"{name}:{self.line}"
             self.command(command)
-
-    name, offset = "", 0
 
     def nested(self, text: str, *, path: Path | None = None, args: tuple[str, ...] = (), here: bool = False) -> None:
         """A text that another shell runs, or this one where it is ``here``: whether it gets there is not said."""
         shell = copy(self)
-        shell.values, shell.changing = (self.values, self.changing) if here else (dict(self.values), set(self.changing))
+        shell.values = self.values if here else dict(self.values)
         shell.certain, shell.sets = self.level == 0 and self.certain, []
         if path is not None:
             shell.script(text, path, args)
         else:
-            name, _, line = self.now.rpartition(":")
             shell.level, shell.args = self.level + 1, args
-            shell.lines(text, *((name, int(line)) if name else (self.now, 1)))
+            shell.lines(text, self.name or self.now, self.line or 1)
         self.sure = self.sure and not here
 
     def hide(self, reason: str, found: str = "") -> None:
@@ -263,13 +257,13 @@ class _Shell:
         return any((one / "__init__.py").is_file() for one in beside)
 
     def names(self, text: str, path: Path) -> None:
-        """A file that is read for names only."""
-        python = path.suffix not in (".yaml", ".yml", ".env")
-        if python:
+        """A file that is read for names only; in Python also for those that stand in several strings."""
+        variants = [text]
+        if path.suffix not in (".yaml", ".yml", ".env"):
             text = re.sub(r"^[ \t]*#(?!SBATCH).*", "", text, flags=re.MULTILINE)
-            joined = re.sub(r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']", "", text)
+            variants = [text, re.sub(r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']", "", text)]
             self.python(text, str(path))
-        for variant in (text, joined) if python else (text,):
+        for variant in variants:
             found = normal(variant).splitlines()
             self.launch.texts.extend(Text(f"{path}:{at}", line) for at, line in enumerate(found, 1) if line)
 
@@ -286,156 +280,132 @@ class _Shell:
     def expand(self, raw: str, *, split: bool = True) -> list[str]:
         """The words that a word becomes, with marks for what is not known."""
         words, quoted, gone, inner, at = [""], False, False, False, 0
-        if split and re.search(r"(?<!\$)\{[^{}'\"]*,[^{}]*\}", raw) and raw[:1] not in "'\"":
+        if split and re.match(r"[^'\"]*(?<!\$)\{[^{}'\"]*,[^{}]*\}", raw):
             return [INSIDE]
         while at < len(raw):
-            char, end, text = raw[at], at + 1, ""
+            char, end, found = raw[at], at + 1, [raw[at]]
             if char == '"':
-                inner, quoted = not inner, True
+                inner, quoted, found = not inner, True, [""]
             elif char == "\\":
-                end = at + 2
-                escaped = raw[at + 1 : end]
-                text = "" if escaped == "\n" else raw[at:end] if inner and escaped not in '$`"\\' else escaped
+                end, found = at + 2, [raw[at + 1 : at + 2].strip("\n")]
             elif not inner and (char == "'" or raw.startswith("$'", at)):
                 end, quoted = skipped(raw, at), True
                 text = raw[at:end].lstrip("$")[1:-1]
-                if char == "$":
-                    text = text.encode("latin-1", "backslashreplace").decode("unicode_escape", "replace")
+                found = [OUTSIDE if char == "$" and "\\" in text else text]
             elif char in "$`" or raw.startswith(("<(", ">("), at):
                 end = skipped(raw, at)
                 found, several = self.value(raw[at:end])
                 if split and not inner:
-                    found = [INSIDE] * len(found) if self.splits else [part for one in found for part in one.split()]
+                    found = [part for one in found for part in one.split()]
                 elif not several:
                     found = [" ".join(found)]
                 gone = gone or (several and not found)
-                text, words = found[0] if found else "", [*words, *found[1:]]
-                words[len(words) - max(len(found), 1)] += text
-                at = end
-                continue
-            else:
-                text = char
-            words[-1] += text
+            words[-1] += found[0] if found else ""
+            words += found[1:]
             at = end
         return words if words != [""] or (quoted and not gone) else []
 
     def value(self, raw: str) -> tuple[list[str], bool]:
         """What an expansion stands for, and whether each of several texts is a word of its own."""
-        if raw == "$":
-            return ["$"], False
         if raw.startswith(("$((", "${#")):
             return [INSIDE], False
-        if raw[0] == "`" or raw.startswith(("$(", "<(", ">(")):
-            return [self.folder(raw)], False
         found = _PARAMETER.fullmatch(raw)
         if not found:
-            return [OUTSIDE], False  # a part of a variable, or one that another variable names
+            return ["$"] if raw == "$" else [self.folder(raw)], False
         name, index, colon, operator, other = found.groups()
-        several = bool(index) or name == "@"
-        values = self.known(name, operator or "")
+        values = self.known(name)
         is_set = bool(values) and (values != ("",) or not colon)
         if operator == "+":
             return (self.expand(other) if is_set else []), False
-        if operator in ("-", "=") and not is_set:
+        if not is_set and operator == "-":
             values = (" ".join(self.expand(other, split=False)),)
-            if operator == "=":
-                self.assign(name, values, f"{name}={other}", certain=False)
-        elif operator == "?" and not is_set:
-            self.sure = False
-        return [*values], several
+        elif not is_set and (operator or not (name in "@*" or name.isdigit())):
+            values, self.sure = (OUTSIDE,), self.sure and not (operator or self.fails)
+        return [*values], bool(index) or name == "@"
 
-    def known(self, name: str, operator: str) -> tuple[str, ...]:
-        """The values of a parameter."""
-        if name in ("@", "*") or name.isdigit():
-            at = int(name) if name.isdigit() else -1
-            known = self.args if at < 0 else (str(self.path or OUTSIDE),) if not at else self.args[at - 1 : at]
-            return (INSIDE,) if self.in_function or INSIDE in self.args else known
+    def known(self, name: str) -> tuple[str, ...]:
+        """The values of a parameter; none if it is not set."""
+        if name == "BASH_SOURCE" or name == "0":
+            return (str(self.path or OUTSIDE),)
+        if name in "@*" or name.isdigit():
+            known = self.args[int(name) - 1 : int(name)] if name.isdigit() else self.args
+            return (INSIDE,) if self.current.function or INSIDE in self.args else known
         if name in "#?$!-" or name in ("RANDOM", "SECONDS", "LINENO"):
             return (INSIDE,)
-        if name in ("PWD", "OLDPWD"):
-            return (".",)
-        if name == "BASH_SOURCE":
-            return (str(self.path or OUTSIDE),)
-        self.sure = self.sure and not (self.strict and name not in self.values and operator != "-")
-        return self.values.get(name, () if operator else (OUTSIDE,))
+        return (".",) if name == "PWD" else self.values.get(name, ())
 
     def folder(self, raw: str) -> str:
         """The folder that a command prints, where it is that of the script or the one that we are in."""
-        found = _FOLDER.fullmatch(raw) or _DIRNAME.fullmatch(raw)
-        if not found:
+        found = _FOLDER.fullmatch(re.sub(r"[\"{}\s]|--|\[0\]|>/dev/null|2>&1", "", raw))
+        if not found or (found[1] and not self.path):
             return OUTSIDE
-        of_script = found.re is _DIRNAME or found[1]
-        start = str(self.path.absolute().parent) if of_script and self.path else OUTSIDE if of_script else "."
-        return start + (found[2] if found.re is _FOLDER else "")
+        return (str(self.path.absolute().parent) if found[1] and self.path else ".") + (found[2] or "")
 
     # --- commands ---
 
-    def assign(self, name: str, values: tuple[str, ...], found: str, *, certain: bool) -> None:
-        if not certain or name in self.changing:
-            parts = [part for value in (*values, *self.values.get(name, ())) for part in value.split()]
-            values = (OUTSIDE if any(map(is_hidden, parts)) else INSIDE,)
-        self.values[name], self.origins[name] = values, (self.now, found)
-        self.splits = self.splits or name == "IFS"
-        self.exported |= {name} if self.exports else set()
-
-    def assignment(self, raw: str, *, certain: bool) -> tuple[str, str]:
-        """The name and the value of ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``, which is done."""
+    def assigned(self, raw: str) -> tuple[str, tuple[str, ...]]:
+        """The name and the values of ``NAME=value``, ``NAME+=value`` or ``NAME=(…)``."""
         found = _ASSIGNMENT.match(raw)
         assert found is not None  # noqa: S101 - who calls has looked
         (name, index, more), text = found.groups(), raw[found.end() :]
-        array = text.startswith("(")
-        values = (
-            [one for word in tokens(text[1:-1]) for one in self.expand(word.text)]
-            if array
-            else self.expand(text, split=False)
-        )
-        values = values or ([] if array else [""])
-        if more:
-            old = self.values.get(name, ())
-            values = [*old, *values] if array else ["".join((*old[:1], *values)), *old[1:]]
-        self.assign(name, (*values,), raw, certain=certain and not index)
-        return name, " ".join(values)
+        if array := text.startswith("("):
+            values = [one for word in tokens(text[1:-1]) for one in self.expand(word.text)]
+        else:
+            values = self.expand(text, split=False) or [""]
+        old = self.values.get(name, ())
+        if more and array:
+            values = [*old, *values]
+        elif more or index:
+            values = ["".join((*old[:1], *values))] if more and not index else [INSIDE]
+        return name, (*values,)
+
+    def assign(self, name: str, values: tuple[str, ...], found: str, *, known: bool = True) -> None:
+        if not (known and self.stays):
+            parts = [part for value in (*values, *self.values.get(name, ())) for part in value.split()]
+            values = (OUTSIDE if any(map(is_hidden, parts)) else INSIDE,)
+        elif name in self.exported:
+            self.sets.append(name)
+        self.values[name], self.origins[name] = values, (self.now, found)
+        self.sure = self.sure and name != "IFS"
 
     def command(self, command: Command) -> None:
         """Take in a command: what it assigns, what it names, and what it starts."""
-        certain, self.in_function = command.outer and command.here and self.certain, command.function
         raw = [word.text for word in command.words]
         if raw[:1] == ["function"]:
             self.functions.add(raw[1])
             return
-        self.sets, sure = [], command.outer and self.certain and self.sure
+        self.sets, self.current, before = [], command, self.sure
+        self.passed = passed = command.outer and self.certain and self.sure
+        self.stays = command.outer and command.here and self.certain
         assigned = [*takewhile(_ASSIGNMENT.match, raw)]
         words, places = self.words(command.words[len(assigned) :])
-        before, kept = self.sure, dict(self.values)
-        pairs = [self.assignment(one, certain=certain and not words) for one in assigned]
-        if command.function:
-            self.changing |= {name for name, _ in pairs}
-        self.sets += [name for name, _ in pairs]
+        variables = dict[str, Variable]()
+        for one in assigned:
+            name, values = self.assigned(one)
+            variables[name] = Variable(" ".join(values), self.now, one)
+            if not words:
+                self.assign(name, values, one)
         self.launch.written.update(name_of(found) for target in command.writes for found in self.expand(target))
-        plain = True
+        text, plain = "\n".join((*raw, command.stdin)), passed
+        expanded = "\n".join((*words, *(f"{name}={one.value}" for name, one in variables.items())))
         if words:
-            prefixed = {name: Variable(value, self.now, f"{name}={value}") for name, value in pairs}
-            self.values = kept
-            plain = self.run(command, words, places, raw[len(assigned) :], prefixed, sure=sure)
-        text, expanded = (
-            "\n".join((*raw, command.stdin)),
-            "\n".join((*words, *(f"{name}={value}" for name, value in pairs))),
-        )
-        plain, name = plain and sure and not any(map(is_hidden, words)), name_of(words[0]) if words else ""
-        self.launch.texts.append(
-            Text(self.now, normal(text), expanded, plain, (*self.sets,) if sure or not words else ())
-        )
+            self.sets += variables
+            plain = self.run(words, places, raw[len(assigned) :], variables)
+        plain = plain and passed and not any(map(is_hidden, words))
+        self.launch.texts.append(Text(self.now, normal(text), expanded, plain, (*self.sets,) if passed else ()))
         if before and not command.function:
-            self.sure = self.sure and not self.may_end(name, words, text)
+            self.sure = self.sure and not self.may_end(name_of(words[0]) if words else "", words, text)
 
     def words(self, raw: Iterable[Word]) -> tuple[list[str], list[str]]:
         """The words of a command with what is known of their variables, and where each of them stands."""
-        words, places = list[str](), list[str]()
+        words, places, first = list[str](), list[str](), 0
         for word in raw:
+            first = first or word.line
             array = _ASSIGNMENT.match(word.text) and word.text[-1] == ")"
             found = [word.text] if array else self.expand(word.text)
             words += found
-            places += [self.now if self.now == COMMAND else f"{self.name}:{word.line + self.offset}"] * len(found)
+            place = f"{self.name}:{self.line + word.line - first}" if self.name else self.now
+            places += [place] * len(found)
         return words, places
 
     def may_end(self, name: str, words: list[str], text: str) -> bool:
@@ -445,145 +415,95 @@ class _Shell:
         cannot_fail = _CANNOT_FAIL.fullmatch(name) if name else not re.search(r"\$\(|`", text)
         return (self.fails and not cannot_fail) or bool(_MAY_NEVER_END.search(text))
 
-    def run(
-        self,
-        command: Command,
-        words: list[str],
-        places: list[str],
-        raw: list[str],
-        variables: dict[str, Variable],
-        *,
-        sure: bool,
-    ) -> bool:
+    def run(self, words: list[str], places: list[str], raw: list[str], variables: dict[str, Variable]) -> bool:
         """Take in the words of a command; whether it is a builtin or a program that is plainly started here."""
-        certain, name = command.outer and command.here and self.certain, name_of(words[0])
+        name, text = name_of(words[0]), " ".join(words[1:])
         if name in ("export", "declare", "typeset", "local", "readonly"):
-            return self.declare(name, raw[1:], certain=certain and name != "local", function=command.function)
-        if name == "unset":
+            self.declare(name, raw[1:])
+        elif name == "unset":
+            self.sure = self.sure and not any(map(is_hidden, words))
             for one in words[1:]:
-                self.unset(one, certain=certain)
-            return True
-        if name in (
-            "set",
-            "shift",
-            "cd",
-            "read",
-            "mapfile",
-            "readarray",
-            "printf",
-            "let",
-            "getopts",
-            "for",
-            "select",
-            "alias",
-        ):
-            self.builtin(name, words, certain=certain)
-            return False
-        if name in (".", "source", "eval"):
-            text = " ".join(words[1:])
-            if name != "eval":
-                self.file(words[1] if words[1:] else "", (*words[2:],) or self.args, here=True)
-                self.sure = self.sure or bool(_SETS_UP.fullmatch(text))
-            elif OUTSIDE in text or INSIDE in text:
-                if not _SETS_UP_BY.fullmatch(raw[-1]):
-                    self.hide("what `eval` runs is only known when it runs", text)
-            else:
-                self.nested(text, here=True)
-            return False
-        return self.start(command, words, places, variables, sure=sure)
+                self.assign(one, (INSIDE,), f"unset {one}")
+                self.values.pop(one if self.stays else "", None)
+        elif name in (".", "source"):
+            self.file(words[1] if words[1:] else "", (*words[2:],) or self.args, here=True)
+            self.sure = self.sure or bool(_SETS_UP.fullmatch(text))
+        elif name == "eval" and (OUTSIDE in text or INSIDE in text):
+            if not _SETS_UP_BY.fullmatch(raw[-1]):
+                self.hide("what `eval` runs is only known when it runs", text)
+        elif name == "eval":
+            self.nested(text, here=True)
+        elif name in _BUILTINS:
+            self.builtin(name, words)
+        else:
+            return self.start(words, places, variables)
+        return name in ("export", "unset")
 
-    def declare(self, name: str, raw: list[str], *, certain: bool, function: bool) -> bool:
-        options = "".join(one for one in raw if re.match(r"-\w", one))
-        export = name == "export" or "x" in options
-        for one in (one for one in raw if one[:1] != "-"):
-            expanded = [one] if _ASSIGNMENT.match(one) else self.expand(one)
-            for word in expanded:
-                variable = word.partition("=")[0].rstrip("+").partition("[")[0]
+    def declare(self, name: str, raw: list[str]) -> None:
+        """What ``export``, ``declare`` and the like do; a name that is put together is one that is not certain."""
+        options = "".join(one for one in raw if one[:1] in ("-", "+"))
+        plain = name in ("export", "declare", "typeset") and not re.search(r"[^-xgaA]", options)
+        self.sure = self.sure and (plain or name == "local")
+        for one in (one for one in raw if one[:1] not in ("-", "+")):
+            for word in [one] if _ASSIGNMENT.match(one) else self.expand(one):
+                variable = re.split(r"[+=[]", word, maxsplit=1)[0]
                 if OUTSIDE in variable or INSIDE in variable:
                     self.sure = False
                     if variable != INSIDE:
                         self.hide("the name of the variable that it sets is only known when it runs", word)
                     continue
-                self.changing |= {variable} if function or re.search("[luin]", options) else set()
-                if "=" in word:
-                    self.assignment(
-                        word if word is one else f"{variable}={shlex.quote(word.partition('=')[2])}", certain=certain
-                    )
-                elif not certain or re.search("[nluin]", options):
-                    self.assign(variable, self.values.get(variable, ("",)), word, certain=False)
-                self.exported |= {variable} if export else set()
-                self.sets += [variable] if certain and export and "n" not in options else []
-        return True
+                if name == "export" or "x" in options:
+                    self.exported.add(variable)
+                if "=" in word and word is one:
+                    self.assign(variable, self.assigned(word)[1], word, known=plain)
+                elif "=" in word or not (self.stays and plain):
+                    self.assign(variable, (INSIDE,), word, known=False)
+                else:
+                    self.sets.append(variable)
 
-    def unset(self, name: str, *, certain: bool) -> None:
-        if certain:
-            self.values.pop(name, None)
-            self.origins[name] = (self.now, f"unset {name}")
-            self.sets.append(name)
-        else:
-            self.assign(name, (INSIDE,), f"unset {name}", certain=False)
-        self.sure = self.sure and not is_hidden(name)
-
-    def builtin(self, name: str, words: list[str], *, certain: bool) -> None:
-        operands = [word for word in words[1:] if word[:1] not in "-+"]
+    def builtin(self, name: str, words: list[str]) -> None:
+        operands = [word for word in words[1:] if word[:1] not in ("-", "+")]
         if name == "set":
-            self.options(words, operands, certain=certain)
+            self.options(words, operands)
         elif name == "shift":
-            self.args = (
-                self.args[int(operands[0]) if operands[:1] and operands[0].isdigit() else 1 :] if certain else (INSIDE,)
-            )
+            self.args = (INSIDE,)
         elif name == "cd" and operands and OUTSIDE not in operands[0] and INSIDE not in operands[0]:
             self.folders = [self.folders[0] / operands[0], *self.folders]
         elif name == "alias":
             self.functions |= {word.partition("=")[0] for word in operands}
         elif name in ("for", "select"):
             listed = words[3:] if words[2:3] == ["in"] else [INSIDE]
-            self.assign(
-                words[1] if words[1:] else "_", (OUTSIDE if any(map(is_hidden, listed)) else INSIDE,), "", certain=False
-            )
-        elif name != "printf" or "-v" in words:
+            self.assign(words[1] if words[1:] else "_", (*listed,), "", known=False)
+        elif name != "cd" and (name != "printf" or "-v" in words):
             for one in operands:
-                self.assign(one.partition("=")[0], (OUTSIDE,), "", certain=False)
+                self.assign(one.partition("=")[0], (OUTSIDE,), "", known=False)
 
-    def options(self, words: list[str], operands: list[str], *, certain: bool) -> None:
-        """What `set` changes; an option that is set somewhere else may count."""
-        flags = "".join(word for word in words[1:] if re.match(r"-\w", word)) + " ".join(operands)
-        off = "".join(word for word in words[1:] if word[:1] == "+") if certain else ""
-        self.fails = (self.fails or "errexit" in flags or "e" in flags.partition("o")[0]) and "e" not in off
-        self.strict = self.strict or "nounset" in flags or "u" in flags.partition("o")[0]
-        self.exports = (self.exports or "allexport" in flags or "a" in flags.partition("o")[0]) and "a" not in off
-        if "--" in words:
-            self.args = (*words[words.index("--") + 1 :],) if certain else (INSIDE,)
-        elif operands and "o" not in flags:
-            self.args = (*operands,) if certain else (INSIDE,)
+    def options(self, words: list[str], operands: list[str]) -> None:
+        letters = {*"".join(word for word in words[1:] if re.match(r"-\w", word))}
+        self.fails = self.fails or bool(letters & {"e", "u"} or {"errexit", "nounset"} & {*operands})
+        self.sure = self.sure and not (letters & {"a", "k", "n"} or {"allexport", "noexec"} & {*operands})
+        self.args = (INSIDE,) if "--" in words or (operands and "o" not in letters) else self.args
 
-    def start(
-        self, command: Command, words: list[str], places: list[str], variables: dict[str, Variable], *, sure: bool
-    ) -> bool:
+    def start(self, words: list[str], places: list[str], variables: dict[str, Variable]) -> bool:
         """Take in a program: the files that it names, the texts that it is given, and how it is started."""
         name = name_of(words[0])
-        function = name in self.functions
         at = self.wrapped(words, places, variables)
         program = name_of(words[at]) if at < len(words) else ""
-        plain = bool(_PROGRAM.fullmatch(program)) and not function
-        if not function and not _NO_LAUNCH.fullmatch(name):
+        plain = bool(_PROGRAM.fullmatch(program)) and name not in self.functions
+        if name not in self.functions and not _NO_LAUNCH.fullmatch(name):
             if is_hidden(words[0]) or (OUTSIDE in name and words[0] != INSIDE):
                 self.hide("the program that it starts is only known when it runs", " ".join(words))
             if _SHELL.fullmatch(program):
-                self.interpreted(command, words[at + 1 :])
+                self.interpreted(words[at + 1 :])
                 return self.level == 0
-            self.files(name, words[at:] if plain else words, program, command.stdin)
+            self.files(name, words[at:] if plain else words, program)
         exported = {
-            one: Variable(" ".join(self.values[one]), *self.origins[one])
-            if one in self.values
-            else Variable(None, *self.origins[one])
-            for one in self.origins
-            if one in self.exported
+            one: Variable(" ".join(self.values[one]) if one in self.values else None, *self.origins[one])
+            for one in self.exported & {*self.origins}
         }
-        program_at = at if plain else None
-        where, folders = self.now, (*self.folders,)
         seen = {} if _NO_LAUNCH.fullmatch(name) else {**exported, **variables}
-        self.launch.starts.append(Start(where, (*words,), (*places,), seen, program_at, sure, folders))
+        program_at, folders = at if plain else None, (*self.folders,)
+        self.launch.starts.append(Start(self.now, (*words,), (*places,), seen, program_at, self.passed, folders))
         return plain
 
     def wrapped(self, words: list[str], places: list[str], variables: dict[str, Variable]) -> int:
@@ -601,7 +521,7 @@ class _Shell:
                 at += 1
         return at
 
-    def interpreted(self, command: Command, words: list[str]) -> None:
+    def interpreted(self, words: list[str]) -> None:
         """The words behind a shell: a text, a script, or what it reads."""
         options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
         operands, flags = words[len(options) :], "".join(one for one in options if one[1:2] != "-")
@@ -612,20 +532,19 @@ class _Shell:
             if self.level == 0 and not find(operands[0], self.folders):
                 _text(Path(operands[0]))  # what the user names is there
             self.file(operands[0], (*operands[1:],))
-        elif command.stdin:
-            self.nested(command.stdin, args=(*operands,))
+        elif self.current.stdin:
+            self.nested(self.current.stdin, args=(*operands,))
         else:
             self.hide("what the shell reads is only known when it runs", " ".join(words))
 
-    def files(self, name: str, words: list[str], program: str, stdin: str) -> None:
+    def files(self, name: str, words: list[str], program: str) -> None:
         """The texts and files that the words of a program name."""
         operands = [word for word in words[1:] if word[:1] != "-"]
         if name in ("xargs", "parallel") and any(map(_starts, operands)):
             self.hide("the words that it adds are only known when it runs", " ".join(words))
-        composes = name.startswith("docker") and "compose" in (*words, name[7:]) and "up" in words
-        if name in ("make", "just") or composes:
+        if name in ("make", "just") or (name.startswith("docker") and "up" in words):
             self.hide("what it starts stands in a file of its own", " ".join(words))
-        texts = [word for word in (*words[1:], stdin) if re.search(r"\s", word)]
+        texts = [word for word in (*words[1:], self.current.stdin) if re.search(r"\s", word)]
         if _PROGRAM.fullmatch(program):
             for text in texts:
                 self.python(text, "")
@@ -634,7 +553,7 @@ class _Shell:
         elif _ELSEWHERE.fullmatch(name):
             for text in texts:
                 self.nested(text)
-        if "/" in words[0] and not _PROGRAM.fullmatch(name) and not words[0].startswith(("/usr/", "/bin/", "/opt/")):
+        elif "/" in words[0] and not words[0].startswith(("/usr/", "/bin/", "/opt/")):
             self.file(words[0], (*words[1:],))
         self.named(words)
 
@@ -645,7 +564,6 @@ class _Shell:
             file = _READ.fullmatch(value) and (word[:1] == "-" or "=" not in word) and "://" not in word
             if file and not _CONFIG_NAME.match(word) and not _CONFIG_NAME.fullmatch(before):
                 self.file(value)
-            if before in ("-m", "--module") and word.partition(".")[0] not in self.launch.packages:
-                module = find(f"{word.replace('.', '/')}.py", self.folders)
-                if module:
-                    self.file(str(module))
+            module = before in ("-m", "--module") and word.partition(".")[0] not in self.launch.packages
+            if module and (found := find(f"{word.replace('.', '/')}.py", self.folders)):
+                self.file(str(found))

@@ -8,10 +8,6 @@ from itertools import takewhile
 from typing import NamedTuple
 
 
-class UnreadableError(ValueError):
-    """The text is no shell script: a quote or a block that is opened is not closed."""
-
-
 class Word(NamedTuple):
     """A word as it is written, quotes and expansions included; ``stdin`` is the here-document of a redirection."""
 
@@ -24,9 +20,9 @@ class Word(NamedTuple):
 class Command(NamedTuple):
     """One simple command.
 
-    ``outer`` says that it is in no branch, loop, function or subshell and behind no ``&&`` or ``||``; ``here`` that
-    what it assigns stays: it is in no pipeline and not in the background. The words of a function's definition are
-    ``function NAME``. ``writes`` are the files that its output goes to.
+    ``outer`` says that it is in no block and behind no ``&&`` or ``||``; ``here`` that what it assigns stays: it is in
+    no pipeline and not in the background. The words of a function's definition are ``function NAME``. ``writes`` are
+    the files that its output goes to.
     """
 
     words: tuple[Word, ...]
@@ -36,13 +32,6 @@ class Command(NamedTuple):
     function: bool = False
     stdin: str = ""
     writes: tuple[str, ...] = ()
-
-
-class _Block(NamedTuple):
-    closed_by: str
-    plain: bool
-    function: bool
-    begin: int  # the number of commands before it
 
 
 _BLANK = re.compile(r"(?:(?:[ \t\r]|\\\n)+|#[^\n]*)+")
@@ -56,12 +45,23 @@ _SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
 
 
 def commands(text: str) -> list[Command]:
-    """The commands of a script in the order in which they stand. Raises UnreadableError where it cannot be split."""
-    return _Parser().parse(tokens(text))
+    """The commands of a script in the order in which they stand. Raises ValueError where it cannot be split."""
+    parser, read = _Parser(), tokens(text)
+    for token in read:
+        if token.kind == "redirect":
+            parser.redirects.append(token)
+        elif token.kind == "word":
+            parser.word(token, read)
+        else:
+            parser.operator(token.text)
+    parser.end()
+    if parser.blocks:
+        raise ValueError(f"{parser.blocks[-1][0]} is missing")
+    return parser.found
 
 
 def tokens(text: str, line: int = 1) -> Iterator[Word]:
-    """The words, redirections and operators of a text; comments are left out. Raises UnreadableError."""
+    """The words, redirections and operators of a text; comments are left out. Raises ValueError."""
     at, behind = 0, 0  # where the here-documents of the line end
     while at < len(text):
         start, kind, stdin = at, "word", ""
@@ -87,13 +87,12 @@ def tokens(text: str, line: int = 1) -> Iterator[Word]:
 
 
 def _word_end(text: str, at: int) -> int:
-    start = at
     while at < len(text):
         if found := _PLAIN.match(text, at):
             at = found.end()
         elif text[at] in "'\"\\`$" or text.startswith(("<(", ">("), at):
             at = skipped(text, at)
-        elif text[at] == "(" and at > start and text[at - 1] in "=@?*+!":
+        elif text[at] == "(" and text[at - 1] in "=@?*+!":
             at = _closing(text, at + 1, ")")  # an array, or a pattern
         else:
             break
@@ -101,10 +100,10 @@ def _word_end(text: str, at: int) -> int:
 
 
 def skipped(text: str, at: int) -> int:
-    """Where the quote or the expansion ends that begins at ``at``. Raises UnreadableError where it does not."""
+    """Where the quote or the expansion ends that begins at ``at``. Raises ValueError where it does not."""
     if text[at] == "'" or text.startswith("$'", at):
         if not (found := _SINGLE.match(text, at)):
-            raise UnreadableError(text[at : at + 20])
+            raise ValueError(text[at : at + 20])
         return found.end()
     if text[at] in '"`':
         return _closing(text, at + 1, text[at])
@@ -115,8 +114,6 @@ def skipped(text: str, at: int) -> int:
 
 
 def _closing(text: str, at: int, closed_by: str) -> int:
-    """Where the bracket or quote ends whose contents begin at ``at``."""
-    begin = at
     while at < len(text):
         char = text[at]
         if char == closed_by:
@@ -129,38 +126,25 @@ def _closing(text: str, at: int, closed_by: str) -> int:
             at = text.find("\n", at) + 1 or len(text)
         else:
             at += 1
-    raise UnreadableError(text[begin - 1 : begin + 20])
+    raise ValueError(f"{closed_by} is missing")
 
 
 class _Parser:
     def __init__(self) -> None:
         self.found: list[Command] = []
-        self.blocks: list[_Block] = []
+        self.blocks: list[tuple[str, bool]] = []  # what closes it, and whether it is the body of a function
         self.words: list[Word] = []
         self.redirects: list[Word] = []
-        self.last = 0  # the number of commands before the block that has just been closed
         self.conditional = self.piped = self.continued = self.defines = self.pattern = False
-
-    def parse(self, read: Iterator[Word]) -> list[Command]:
-        for token in read:
-            if token.kind == "redirect":
-                self.redirects.append(token)
-            elif token.kind == "word":
-                self.word(token, read)
-            else:
-                self.operator(token.text)
-        self.end()
-        if self.blocks:
-            raise UnreadableError(f"{self.blocks[-1].closed_by} is missing")
-        return self.found
 
     def word(self, token: Word, read: Iterator[Word]) -> None:
         word, first = token.text, self.words[0].text if self.words else ""
         self.continued = False
-        if not first and self.blocks and word == self.blocks[-1].closed_by:
-            self.close()
+        if not first and self.blocks and word == self.blocks[-1][0]:
+            self.blocks.pop()
+            self.pattern = False
         elif not first and word in _CLOSED_BY and not self.pattern:
-            self.open(_CLOSED_BY[word], plain=word == "{")
+            self.open(_CLOSED_BY[word])
             self.words += [token] if word in ("for", "select", "case") else []
             self.found += [Command((token,), token.line, outer=False)] if word in ("while", "until") else []
         elif first == "case" and word == "in" and len(self.words) > 1:
@@ -179,12 +163,12 @@ class _Parser:
             self.pattern = False
         elif text == "(" and not self.pattern:
             self.end()
-            self.open(")", plain=False)
+            self.open(")")
         elif text == ")":
             self.end()
-            if not self.blocks or self.blocks[-1].closed_by != ")":
-                raise UnreadableError("a bracket is closed that is not open")
-            self.close()
+            if not self.blocks or self.blocks.pop()[0] != ")":
+                raise ValueError("a bracket is closed that is not open")
+            self.pattern = False
         elif text[0] == "(" != text:
             self.define(*self.words[:1])
         elif not (self.pattern and text == "|") and not (text == "\n" and self.continued):
@@ -195,31 +179,23 @@ class _Parser:
             self.pattern = self.pattern or text in (";;", ";&", ";;&")
 
     def define(self, *name: Word) -> None:
-        """The block that follows is the body of a function."""
-        words = tuple(Word("function", one.line) for one in name) + name
-        self.found += [Command(words, one.line, outer=False, function=True) for one in name]
+        for one in name:
+            self.found.append(Command((Word("function", one.line), one), one.line, outer=False, function=True))
         self.words.clear()
         self.defines = True
 
-    def open(self, closed_by: str, *, plain: bool) -> None:
-        plain = plain and not (self.conditional or self.piped or self.defines)
-        self.blocks.append(_Block(closed_by, plain, self.defines, len(self.found)))
+    def open(self, closed_by: str) -> None:
+        self.blocks.append((closed_by, self.defines))
         self.conditional = self.piped = self.defines = self.pattern = False
 
-    def close(self) -> None:
-        self.last, self.pattern = self.blocks.pop().begin, False
-
     def end(self, *, away: bool = False) -> None:
-        """The words up to here are a command, or go with a block; ``away`` in a pipeline or in the background."""
-        begin = len(self.found) if self.words else self.last
+        """The words up to here are a command; ``away`` in a pipeline or in the background."""
         if self.words or self.redirects:
-            outer = not self.conditional and all(block.plain for block in self.blocks)
-            function = any(block.function for block in self.blocks)
+            outer = not self.conditional and not self.blocks
+            function = any(function for _, function in self.blocks)
             writes = tuple(re.sub(r"^[^<>]*[<>&|]+[ \t]*", "", one.text) for one in self.redirects if ">" in one.text)
             stdin = "".join(one.stdin for one in self.redirects)
-            line = (self.words or self.redirects)[0].line
-            self.found.append(Command((*self.words,), line, outer, not self.piped, function, stdin, writes))
-        self.found[begin:] = [one._replace(here=one.here and not away) for one in self.found[begin:]]
-        self.last = len(self.found)
+            line, here = (self.words or self.redirects)[0].line, not (self.piped or away)
+            self.found.append(Command((*self.words,), line, outer, here, function, stdin, writes))
         self.words.clear()
         self.redirects.clear()

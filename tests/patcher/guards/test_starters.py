@@ -29,7 +29,12 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"{VERL} 2>&1 | tee log": ({OFF}, {}),
     f"# {SET}\n{VERL} \"$@\"": ({OFF}, {}),
     f"{SET}\nunset PROFILING_MODE\n{VERL}": ({OFF, UNKNOWN}, {}),
-    f"PROFILING_MODE=\nexport PROFILING_MODE\n{VERL}": ({OFF}, {}),
+    f"PROFILING_MODE=\nexport PROFILING_MODE\n{VERL}": ({UNKNOWN}, {}),
+    f"set -a\nPROFILING_MODE=dynamic\n{VERL}": ({UNKNOWN}, {}),
+    f"set -u\n: $NONE\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f": ${{PROFILING_MODE:=dynamic}}\nexport PROFILING_MODE\n{VERL}": ({UNKNOWN}, {}),
+    f"f() {{ A=[1]; }}\nA=null\nf\n{VERL} global_profiler.steps=$A": ({UNKNOWN}, {}),
+    f"declare -i A=1\nA=2+3\n{VERL} global_profiler.steps=[$A]": ({UNKNOWN}, {}),
     f"A=(trainer.nnodes=2 # it's one\n)\n{VERL} \"${{A[@]}}\"": ({OFF}, {}),
     f"msprof --output=/o {VERL}": ({ON}, {}),
     # what may not be passed
