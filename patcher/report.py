@@ -54,7 +54,7 @@ class StepResult:
         return cls(notes=tuple(Message(level, *note) for note in notes))
 
 
-class Report:
+class CommandResult:
     """The result of one command.
 
     ``lines`` are for people and go to stdout, ``data`` (a dataclass, or a dict) is what ``--json`` prints there
@@ -75,7 +75,7 @@ class Report:
         problems: Sequence[Problem] = (),
         tells_all: bool = False,
         aside: bool = False,
-        then: Callable[[Callable[[Report], int]], int] | None = None,
+        then: Callable[[Callable[[CommandResult], int]], int] | None = None,
     ) -> None:
         self.command = command
         self.lines: list[str] = []

@@ -13,7 +13,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher import cli
 from patcher.errors import Kind
-from patcher.report import Report
+from patcher.report import CommandResult
 from tests import site
 from tests.site import DOCS
 
@@ -55,7 +55,7 @@ def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
         return re.findall(r"^\| `?(\w+)", (REFERENCE / f"{page}{suffix}").read_text(), re.M)[1:]
 
     assert {int(code) for code in first_column("exit-codes") if code.isdigit()} == {0, *(k.exit_code for k in Kind)}
-    assert set(Report("status").envelope()) <= set(first_column("json"))
+    assert set(CommandResult("status").envelope()) <= set(first_column("json"))
     probes = "".join(path.read_text() for path in (REPOSITORY / "patches" / "probes").glob("*.py"))
     read = set(re.findall(r"""setting\(\s*"(RLPATCH\w*)""", probes))
     said = set(first_column("environment"))

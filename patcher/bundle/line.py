@@ -18,7 +18,7 @@ from patcher import command_line
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
 from patcher.errors import Kind, Problem, failed
-from patcher.report import Report
+from patcher.report import CommandResult
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",
@@ -51,26 +51,26 @@ def main(words: Sequence[str] | None = None) -> int:
         with command_line.started_as(_words()):
             report = _run(bundle, options)
     except Problem as problem:
-        report = Report(options.command, problems=[problem])
+        report = CommandResult(options.command, problems=[problem])
     except KeyboardInterrupt:
-        report = Report(options.command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
+        report = CommandResult(options.command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
     except OSError as error:
-        report = Report(options.command, problems=[failed(error)])
+        report = CommandResult(options.command, problems=[failed(error)])
     except Exception as error:
         if options.verbose:
             raise
         cause, hint = f"{type(error).__name__}: {error}", "the same with -v shows where; please report it"
-        report = Report(options.command, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+        report = CommandResult(options.command, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
     return _show(report, options)
 
 
-def _run(bundle: plans.Bundle, options: argparse.Namespace) -> Report:
+def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
     machine = Machine(bundle, options.path, python, _wait, words)
     own = {name: value for name, value in vars(options).items() if name in ("dry_run", "transaction", "planned")}
-    report: Report = getattr(steps, options.command)(machine, **own)
+    report: CommandResult = getattr(steps, options.command)(machine, **own)
     return report
 
 
@@ -112,7 +112,7 @@ def _wait(message: str) -> None:
     sys.stderr.write(f"{message}\n")
 
 
-def _show(report: Report, options: argparse.Namespace) -> int:
+def _show(report: CommandResult, options: argparse.Namespace) -> int:
     """Print the report: for programs as one line, so that those of many machines are a file of JSON lines."""
     if options.json:
         line = {"host": os.uname().nodename, **report.envelope()}

@@ -20,7 +20,7 @@ from patcher.bundle.plans import Bundle
 from patcher.change import Edit
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem, refused
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.registry import Journal
@@ -103,25 +103,25 @@ class AppliedBundle:
     targets: tuple[PlannedTarget, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-def apply(machine: Machine, *, dry_run: bool) -> Report:
+def apply(machine: Machine, *, dry_run: bool) -> CommandResult:
     """Patch all targets or none; of several machines that see the same folder one does it, and the others find it."""
     return _repeated(lambda: _apply(machine, dry_run))
 
 
-def _apply(machine: Machine, dry_run: bool) -> Report:
+def _apply(machine: Machine, dry_run: bool) -> CommandResult:
     found = machine.discover()
     step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
     plans, problems = machine.plan(found)
     if problems:
-        return Report("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
+        return CommandResult("apply", step + StepResult(problems=problems), data=AppliedBundle(dry_run))
     step += _carry_out(machine, [plan.edit for plan in plans], "patched", dry_run=dry_run)
     lines = [*_lines(plans, "would patch" if dry_run else "patched")]
     if any(plan.changed for plan in plans) and not dry_run:
         lines += [*applied.next_lines(*machine.words), *applied.restart_lines()]
-    return Report("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
+    return CommandResult("apply", step + StepResult(tuple(lines)), data=AppliedBundle(dry_run, _payload(plans)))
 
 
-def revert(machine: Machine, *, dry_run: bool) -> Report:
+def revert(machine: Machine, *, dry_run: bool) -> CommandResult:
     """Take the patches that the bundle knows out of every root, all or nothing; others stay.
 
     Of several machines that see the same folder one does it, as with `apply`.
@@ -129,13 +129,13 @@ def revert(machine: Machine, *, dry_run: bool) -> Report:
     return _repeated(lambda: _revert(machine, dry_run))
 
 
-def _revert(machine: Machine, dry_run: bool) -> Report:
+def _revert(machine: Machine, dry_run: bool) -> CommandResult:
     found = machine.discover()
     step = StepResult() if dry_run else applied.settle(found, machine.on_wait)
     planned, stays = _removals(machine, found)
     step += stays
     if step.problems:
-        return Report("revert", step, data=Reverted(dry_run))
+        return CommandResult("revert", step, data=Reverted(dry_run))
     step += _carry_out(machine, [one.edit for one in planned], "reverted", dry_run=dry_run)
     lines = [line for one in planned for line in one.lines(dry_run=dry_run)]
     if not planned:
@@ -143,7 +143,7 @@ def _revert(machine: Machine, dry_run: bool) -> Report:
     elif not dry_run:
         lines += applied.restart_lines()
     files = tuple(file for one in planned for file in one.payload())
-    return Report("revert", step + StepResult(tuple(lines)), data=Reverted(dry_run, files))
+    return CommandResult("revert", step + StepResult(tuple(lines)), data=Reverted(dry_run, files))
 
 
 def _removals(machine: Machine, found: Discovery) -> tuple[list[Removal], StepResult]:
@@ -160,7 +160,7 @@ def _removals(machine: Machine, found: Discovery) -> tuple[list[Removal], StepRe
     return [one for one in removals if one], step
 
 
-def _repeated(attempt: Callable[[], Report]) -> Report:
+def _repeated(attempt: Callable[[], CommandResult]) -> CommandResult:
     """The result of ``attempt``, made once more wherever another process has changed a file since it was planned."""
     for _ in range(_TRIES - 1):
         try:
@@ -196,7 +196,7 @@ class BundleStatus:
     patches: tuple[PatchPayload, ...]
 
 
-def status(machine: Machine) -> Report:
+def status(machine: Machine) -> CommandResult:
     """What is patched, by whomever, and how each target stands to this bundle."""
     found = machine.discover()
     step = StepResult.noted([problem.note for problem in found.problems], "warning")
@@ -210,7 +210,9 @@ def status(machine: Machine) -> Report:
     if not states and not roots:
         step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
     step = reduce(add, (below for below, _ in roots), step)
-    return Report("status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below)))
+    return CommandResult(
+        "status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below))
+    )
 
 
 def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:
@@ -228,7 +230,7 @@ def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str
     return ("patched otherwise", " ".join(other.options)) if other else ("as released", "")
 
 
-def diff(machine: Machine, *, planned: bool) -> Report:
+def diff(machine: Machine, *, planned: bool) -> CommandResult:
     """A diff from pristine to patched of what is applied, or with ``planned`` of what would be."""
     found = machine.discover()
     files: Files = {}
@@ -242,10 +244,10 @@ def diff(machine: Machine, *, planned: bool) -> Report:
     applied.refuse_several([f"--path {root}" for root in files])
     raw = b"".join(edits.diff(*file) for below in files.values() for file in below)
     data = Diff(str(next(iter(files), "")), raw.decode("utf-8", "replace"))
-    return Report("diff", data=data, raw=raw, problems=problems)
+    return CommandResult("diff", data=data, raw=raw, problems=problems)
 
 
-def recover(machine: Machine) -> Report:
+def recover(machine: Machine) -> CommandResult:
     """End what was interrupted below every root that is found; what is prepared waits for its driver."""
     return applied.recover(machine.discover(), machine.on_wait)
 
@@ -259,9 +261,9 @@ class Transacted:
     files: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-def prepare(machine: Machine, transaction: str) -> Report:
+def prepare(machine: Machine, transaction: str) -> CommandResult:
     """Bring all that `commit` needs to the disk, without changing a file; again is no failure."""
-    report, found = Report("prepare", data=Transacted(transaction)), machine.discover()
+    report, found = CommandResult("prepare", data=Transacted(transaction)), machine.discover()
     if not _prepared(transaction, found):
         try:
             report = _prepare(machine, found, transaction)
@@ -278,11 +280,11 @@ def prepare(machine: Machine, transaction: str) -> Report:
     return report
 
 
-def _prepare(machine: Machine, found: Discovery, transaction: str) -> Report:
+def _prepare(machine: Machine, found: Discovery, transaction: str) -> CommandResult:
     step = applied.settle(found, machine.on_wait)
     plans, problems = machine.plan(found)
     if problems:
-        return Report("prepare", step + StepResult(problems=problems), data=Transacted(transaction))
+        return CommandResult("prepare", step + StepResult(problems=problems), data=Transacted(transaction))
     names = {Path(os.path.realpath(plan.target.root)): str(plan.target.root) for plan in plans}
     commit, abort = (machine.command(command, transaction) for command in ("commit", "abort"))
     hint = f"{commit}, if all machines are prepared, or {abort}, on all of them"
@@ -290,10 +292,10 @@ def _prepare(machine: Machine, found: Discovery, transaction: str) -> Report:
     outcome = store.prepare([plan.edit for plan in plans], membership, on_wait=machine.on_wait)
     step += StepResult.noted(outcome.notes) + outcomes.ended(outcome.recovered)
     step += StepResult(tuple(_lines(plans, "prepared")))
-    return Report("prepare", step, data=Transacted(transaction, _payload(plans)))
+    return CommandResult("prepare", step, data=Transacted(transaction, _payload(plans)))
 
 
-def commit(machine: Machine, transaction: str) -> Report:
+def commit(machine: Machine, transaction: str) -> CommandResult:
     """Replace what was prepared; where that was done before, nothing is left to do."""
     found = machine.discover()
     prepared = _prepared(transaction, found)
@@ -314,10 +316,10 @@ def commit(machine: Machine, transaction: str) -> Report:
             cause = f"the transaction {transaction} is not prepared here"
             raise Problem(Kind.ROLLED_BACK, cause, hint=machine.command("prepare", transaction))
         lines = ["nothing is left to do: the targets are patched as this bundle has it"]
-    return Report("commit", StepResult(tuple(lines), done=files), data=Transacted(transaction, files=files))
+    return CommandResult("commit", StepResult(tuple(lines), done=files), data=Transacted(transaction, files=files))
 
 
-def abort(machine: Machine, transaction: str) -> Report:
+def abort(machine: Machine, transaction: str) -> CommandResult:
     """Forget what was prepared. Where `commit` had begun it is brought to its end instead, and that is a problem."""
     ended = store.abort(list(_prepared(transaction, machine.discover())), transaction)
     lines = [f"{'committed' if one.forward else 'as before'}: {one.root}" for one in ended]
@@ -331,7 +333,7 @@ def abort(machine: Machine, transaction: str) -> Report:
         problems.append(Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, hint))
     if not ended:
         lines.append(f"nothing is prepared as {transaction}")
-    return Report("abort", StepResult(tuple(lines), problems=tuple(problems)), data=Transacted(transaction))
+    return CommandResult("abort", StepResult(tuple(lines), problems=tuple(problems)), data=Transacted(transaction))
 
 
 def _prepared(transaction: str, found: Discovery) -> dict[Path, Journal]:

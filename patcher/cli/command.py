@@ -15,12 +15,12 @@ import click
 
 from patcher.errors import Kind, Problem, failed
 from patcher.headings import HEADINGS, OUTPUT
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.targets import versions
 from patches.projects import projects
 
 if TYPE_CHECKING:
-    from patcher.report import Report
+    from patcher.report import CommandResult
 
 T = TypeVar("T")
 
@@ -118,16 +118,16 @@ class Command(click.Command):
                 ctx.params[group.name] = group.made(values)
             report = super().invoke(ctx)
         except Problem as problem:
-            report = Report(name, problems=[problem])
+            report = CommandResult(name, problems=[problem])
         except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
-            report = Report(name, problems=[_stopped()])
+            report = CommandResult(name, problems=[_stopped()])
         except OSError as error:  # a working directory that was deleted, say
-            report = Report(name, problems=[failed(error)])
+            report = CommandResult(name, problems=[failed(error)])
         except Exception as error:
             if output.verbose:
                 raise
             cause, hint = f"{type(error).__name__}: {error}", "the same command with -v shows where; please report it"
-            report = Report(name, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+            report = CommandResult(name, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
         end(report, output)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -201,17 +201,17 @@ def reported(
         failure = _stopped()
     else:
         return
-    end(Report(command, problems=[instead() or failure]), OutputOptions.among(typed))
+    end(CommandResult(command, problems=[instead() or failure]), OutputOptions.among(typed))
 
 
 def _stopped() -> Problem:
     return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command begins again")
 
 
-def end(report: Report | None, output: OutputOptions) -> NoReturn:
+def end(report: CommandResult | None, output: OutputOptions) -> NoReturn:
     """Show ``report``, if there is one, go on with what it leads to, and exit with the code of that."""
 
-    def show(report: Report) -> int:
+    def show(report: CommandResult) -> int:
         return report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose)
 
     if report is None:

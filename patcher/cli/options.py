@@ -14,7 +14,7 @@ from patcher.cli.command import Command, Group, Option
 from patcher.headings import OUTPUT
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.notations import FilePath, Flag, Text
-from patcher.report import Report
+from patcher.report import CommandResult
 from patches.projects import projects
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def typed_words() -> tuple[str, ...]:
 
 def command(
     name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
-) -> Callable[[Callable[..., Report | None]], Command]:
+) -> Callable[[Callable[..., CommandResult | None]], Command]:
     """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
     return click.command(name, cls=Command, params=list(params), groups=groups)
 

@@ -28,7 +28,7 @@ from patcher.targets.target import Target
 if TYPE_CHECKING:
     from patcher.commands.here import Here
     from patcher.processes import Processes
-    from patcher.report import Report, StepResult
+    from patcher.report import CommandResult, StepResult
 
 
 class NodeWorker:
@@ -89,11 +89,11 @@ class NodeWorker:
         """The bytes of the files."""
         return {path: behind(Path(path)) for path in paths}
 
-    def status(self, words: Sequence[str]) -> Report:
+    def status(self, words: Sequence[str]) -> CommandResult:
         """What is patched here."""
         return self._here.status(words)
 
-    def check(self, words: Sequence[str]) -> Report:
+    def check(self, words: Sequence[str]) -> CommandResult:
         """What the environment of this node, and what is installed here, says of other profilers."""
         return self._here.check(words, LaunchOptions(os.environ))
 

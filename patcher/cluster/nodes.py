@@ -18,7 +18,7 @@ from patcher.commands.guarding import check, guard
 from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
@@ -57,7 +57,7 @@ class Nodes:
         self._recover_command, self._left_out = recover_command, left_out
         self._mirrors = Mirrors()
 
-    def within(self, work: Callable[[], Report]) -> Report:
+    def within(self, work: Callable[[], CommandResult]) -> CommandResult:
         """See `Where`."""
         try:
             report = work()
@@ -93,7 +93,7 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
     ) -> StepResult:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
-        report = Report("apply")
+        report = CommandResult("apply")
         guard(report, upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
         return report.step + summary.failures(answers) + summary.merge(values(answers))
@@ -143,7 +143,7 @@ class Nodes:
                 places.setdefault(node, []).append((upstream, cast("Mirror", search).place(root, node)))
         return [f"{node}: {process}" for node, found in values(self._running(places)).items() for process in found]
 
-    def recover(self) -> Report:
+    def recover(self) -> CommandResult:
         """See `Where`."""
         step, result = self._recover()
         roots = [{"node": node, **outcomes.as_json(one)} for node, one in result.roots]
@@ -154,9 +154,9 @@ class Nodes:
             step += StepResult(problems=(problem,))
         elif not roots and not step.problems:
             step += StepResult((f"nothing to recover on {listed(reached)}",))
-        return Report("recover", step, data={"roots": roots})
+        return CommandResult("recover", step, data={"roots": roots})
 
-    def status(self, words: Sequence[str]) -> Report:
+    def status(self, words: Sequence[str]) -> CommandResult:
         """See `Where`."""
         surveys = self.group.call("survey", all_of(self.group.names, words, "status", {}))
         reports = self.group.call("status", all_of(self.group.names, words))
@@ -166,9 +166,9 @@ class Nodes:
         }
         return summary.status(surveys, reports, self._running(found))
 
-    def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
+    def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
-        report = Report("check")
+        report = CommandResult("check")
         if launch.script or launch.command or launch.config:
             report = check(words, self._search, launch)
             report.lines.insert(0, "the launch, as it is read here:")

@@ -10,7 +10,7 @@ from typing import Any
 
 from patcher.cluster.node_group import Answer, NodeSurvey, listed, merged, problems, unreachable, values
 from patcher.notes import Message, Note
-from patcher.report import Detail, Report, StepResult, json_of
+from patcher.report import CommandResult, Detail, StepResult, json_of
 from patcher.tables import nodes as table
 from patches.projects import projects
 
@@ -37,7 +37,7 @@ class ClusterStatus:
     nodes: tuple[NodeStatus, ...]
 
 
-def merge(reports: Mapping[str, Report] | Mapping[str, StepResult]) -> StepResult:
+def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> StepResult:
     """The notes and problems of nodes; what several have stands there once, with their names."""
     notes: dict[Message, list[str]] = {}
     for node, report in reports.items():
@@ -51,7 +51,9 @@ def merge(reports: Mapping[str, Report] | Mapping[str, StepResult]) -> StepResul
     return StepResult(notes=tuple(messages), problems=tuple(found))
 
 
-def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running: Mapping[str, Answer]) -> Report:
+def status(
+    surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running: Mapping[str, Answer]
+) -> CommandResult:
     """The table of all nodes, and below it what is patched, once for all that are alike."""
     data = ClusterStatus(
         tuple(_entry(node, surveys[node], reports[node], running.get(node, Answer())) for node in surveys)
@@ -62,7 +64,7 @@ def status(surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running
     if busy and patched:
         text = f"engines run on {busy} of {len(data.nodes)} nodes: what was patched since they started they do not have"
         step += StepResult.noted([Note(text)])
-    return Report("status", step, data=data)
+    return CommandResult("status", step, data=data)
 
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
@@ -70,7 +72,7 @@ def failures(answers: Mapping[str, Answer]) -> StepResult:
     return StepResult(problems=tuple(problems(answers, unreachable)))
 
 
-def _grouped(reports: Mapping[str, Report]) -> Iterator[str]:
+def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
     """The lines of the nodes, once for all that have the same."""
     alike: dict[tuple[str, ...], list[str]] = {}
     for node, report in reports.items():
@@ -111,7 +113,7 @@ def _state(survey: NodeSurvey | None, patches: Sequence[Mapping[str, Any]]) -> s
     return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 
-def check(report: Report, answers: Mapping[str, Answer]) -> Report:
+def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:
     """What is known of other profilers on nodes, below what ``report`` has already, once for all that are alike."""
     reports = values(answers)
     report.data["nodes"] = {node: one.data for node, one in reports.items()}

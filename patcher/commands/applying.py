@@ -11,7 +11,7 @@ from patcher.commands import describing
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.planning import failures, find, plan
 from patcher.commands.where import Committed
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import transaction as store
 from patcher.targets import applied
 
@@ -34,18 +34,18 @@ class Applied:
 
 def apply(
     words: Sequence[str], where: Where, request: ProfileRequest, launch: LaunchOptions, *, dry_run: bool, force: bool
-) -> Report:
+) -> CommandResult:
     """Patch every target of ``words`` or none; with ``dry_run`` only the plan and its checks."""
     searches, before = where.searches(words, "apply", writes=not dry_run)
     found = [find(words, search, request, "apply") for search in searches]
     before += StepResult() if dry_run else _settle(where, found)
     guarded = StepResult() if before.problems else _guard(where, found, launch, force=force)
     if guarded.problems:
-        return Report("apply", before + guarded, data=Applied(dry_run))
+        return CommandResult("apply", before + guarded, data=Applied(dry_run))
     planned = [plan(tried) for tried in found]
     failed = sum((failures(tried, words, request) for tried in planned), before)
     if failed.problems:
-        return Report("apply", failed, data=Applied(dry_run))
+        return CommandResult("apply", failed, data=Applied(dry_run))
     plans = [one for tried in planned for one in tried.values]
     work = [(one.search, one.plan.edit) for one in plans]
     committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "patched")
@@ -70,7 +70,7 @@ def _guard(where: Where, found: Sequence[Attempted[Candidate]], launch: LaunchOp
 
 def _applied(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
-) -> Report:
+) -> CommandResult:
     verbs = describing.WOULD if dry_run else describing.DONE
     shown: list[Search] = []
     for one in plans:
@@ -79,16 +79,16 @@ def _applied(
         shown.append(one.search)
     payloads = tuple(describing.payload(one.plan, one.search.nodes) for one in plans)
     if dry_run:
-        return Report("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=Applied(dry_run, payloads))
+        return CommandResult("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=Applied(dry_run, payloads))
     marked = [one for one in plans if any(place.marked for place in one.plan.places)]
     if marked:
         names = dict.fromkeys(one.plan.target.project.name for one in marked)
         step += StepResult(tuple(applied.next_lines(*names, *plans[-1].search.words)))
     if not any(one.plan.changed for one in plans):
-        return Report("apply", step, data=Applied(dry_run, payloads, committed.nodes))
+        return CommandResult("apply", step, data=Applied(dry_run, payloads, committed.nodes))
     running = tuple(where.running([(one.search, one.upstream, one.plan.target.root) for one in plans]))
     step += StepResult(tuple(applied.restart_lines(running)))
-    return Report("apply", step, data=Applied(dry_run, payloads, committed.nodes, running))
+    return CommandResult("apply", step, data=Applied(dry_run, payloads, committed.nodes, running))
 
 
 def on(search: Search) -> tuple[str, ...]:

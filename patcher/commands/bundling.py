@@ -20,7 +20,7 @@ from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.planning import Planned, plan_targets, unused
 from patcher.errors import Kind, Problem
 from patcher.notes import Note
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 from patcher.targets import versions
 from patcher.targets.target import Target
 
@@ -46,11 +46,13 @@ class Bundled:
     bytes: int | None = field(default=None, metadata=OMIT_NONE)
 
 
-def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path) -> Report:
+def bundle(
+    words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path
+) -> CommandResult:
     """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
     found, step = _planned(words, places, request)
     if step.problems:
-        return Report("bundle", step, data=Bundled(str(output)))
+        return CommandResult("bundle", step, data=Bundled(str(output)))
     bundled = dict.fromkeys(_bundled(one.plan) for one in found)
     projects = dict.fromkeys(one.plan.target.project for one in found)
     content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
@@ -64,7 +66,7 @@ def bundle(words: Sequence[str], places: Sequence[SearchOptions], request: Profi
         f"next: on each machine python3 {output.name} apply; --help says what else it can",
     )
     data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
-    return Report("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
+    return CommandResult("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
 
 
 _SAVE_PATH = Note("on each machine the traces go to the folder that is named above", "another one: --save-path DIR")

@@ -15,7 +15,7 @@ from pathlib import Path
 from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.errors import Kind, Problem
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 from patches.survey.download import download
 
 COPY = "site"
@@ -40,7 +40,7 @@ class Demonstration:
     hashes: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
 
 
-def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> Report:
+def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
     """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
 
     Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
@@ -65,7 +65,7 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
                 cause = f"`{typed}` ended with exit code {done.returncode}"
                 problem = Problem(kind, cause, str(site), "do what it says above, and run the demo again")
                 step = StepResult(tuple(lines), problems=(problem,))
-                return Report("demo", step, data=Demonstration(tuple(steps), word))
+                return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if words[0] == "apply":
                 hashes.append(_hash(site))
                 lines += [f"The tree is now {hashes[-1]}.", ""]
@@ -73,10 +73,10 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
     data = Demonstration(tuple(steps), word, dict(zip(("before", "patched", "after"), hashes, strict=True)))
     if hashes[0] == hashes[-1]:
         lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
-        return Report("demo", StepResult(tuple(lines)), data=data)
+        return CommandResult("demo", StepResult(tuple(lines)), data=data)
     cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
     problem = Problem(Kind.UNEXPECTED, cause, str(site), hint)
-    return Report("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
+    return CommandResult("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
 
 
 def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:

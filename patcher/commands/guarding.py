@@ -10,18 +10,18 @@ from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, GuardResult
 from patcher.notes import WIDEST, Note
 from patcher.recipe import Upstream
-from patcher.report import Detail, Report
+from patcher.report import CommandResult, Detail
 from patcher.switches import Release, State
 from patcher.targets.target import Target
 from patches import projects
 
 
-def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> Report:
+def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> CommandResult:
     """Look for every other profiler that is, or could be, switched on beside ours.
 
     A target that is not in the place that ``search`` names is a problem; without a name its switches are looked at.
     """
-    report = Report("check")
+    report = CommandResult("check")
     missing: list[str] = []
     for upstream, version, target in _subjects(report, words, search):
         name = upstream.project.name
@@ -48,7 +48,7 @@ _NAME_IT = "--path DIR or --python EXE leads to it"
 
 
 def _subjects(
-    report: Report, words: Sequence[str], search: SearchOptions
+    report: CommandResult, words: Sequence[str], search: SearchOptions
 ) -> Iterator[tuple[Upstream, str, Target | None]]:
     """What to look at: the project, its version as far as known, and the target if it is here.
 
@@ -74,7 +74,7 @@ def _subjects(
 
 
 def guard(
-    report: Report,
+    report: CommandResult,
     upstream: Upstream,
     version: str,
     launch: LaunchOptions,
@@ -137,7 +137,13 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 
 def _look(
-    report: Report, upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions, *, severe: bool
+    report: CommandResult,
+    upstream: Upstream,
+    version: str,
+    target: Target | None,
+    launch: LaunchOptions,
+    *,
+    severe: bool,
 ) -> tuple[GuardResult, ...]:
     application = upstream.application
     if application is None and launch.config is not None:

@@ -10,7 +10,7 @@ from patcher import processes
 from patcher.commands.guarding import check, guard
 from patcher.commands.status import status
 from patcher.commands.where import Committed
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.targets import applied
@@ -28,7 +28,7 @@ class Here(NamedTuple):
     search: SearchOptions
     on_wait: store.OnWait
 
-    def within(self, work: Callable[[], Report]) -> Report:
+    def within(self, work: Callable[[], CommandResult]) -> CommandResult:
         """See `Where`."""
         return work()
 
@@ -67,21 +67,21 @@ class Here(NamedTuple):
         packages = dict.fromkeys(root / upstream.project.package for _, upstream, root in known)
         return processes.running(dict.fromkeys(upstream.processes for _, upstream, _ in known), packages)
 
-    def recover(self) -> Report:
+    def recover(self) -> CommandResult:
         """See `Where`."""
         return applied.recover(self.search.discover(), self.on_wait)
 
-    def status(self, words: Sequence[str]) -> Report:
+    def status(self, words: Sequence[str]) -> CommandResult:
         """See `Where`."""
         return status(words, self.search)
 
-    def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
+    def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
         """See `Where`."""
         return check(words, self.search, launch)
 
 
 def guarded(upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool) -> StepResult:
     """What is known of other profilers in ``target``; see `Where`."""
-    report = Report("guard")
+    report = CommandResult("guard")
     guard(report, upstream, target.version, launch, force=force, target=target, profiler=profiler)
     return report.step

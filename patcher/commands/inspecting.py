@@ -14,7 +14,7 @@ from patcher.commands.finding import Search
 from patcher.commands.patched import nothing_found, patched_roots, report_nothing
 from patcher.commands.planning import plan_targets
 from patcher.notes import Note
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.targets import applied
 from patcher.targets.applied import Diff, Files
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patcher.request import ProfileRequest
 
 
-def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> Report:
+def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
     """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
 
     With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
@@ -40,7 +40,7 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
     raw = b"".join(edits.diff(*file) for _, below in shown for file in below)
     raw = folded(raw) if calls else raw
     first = next((str(root) for root, _ in shown.values()), "")
-    return Report("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
+    return CommandResult("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
 
 
 File = tuple[str, bytes, bytes]

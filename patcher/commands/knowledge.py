@@ -15,7 +15,7 @@ from patcher.errors import Kind, Problem
 from patcher.notes import Note
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.request import ProfileRequest, recipes_of, resolve
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Explanation:
     text: tuple[str, ...]
 
 
-def listing() -> Report:
+def listing() -> CommandResult:
     """Targets, releases, stages and windows, from the recipes themselves."""
     rows = [
         KnownStructure(
@@ -75,10 +75,10 @@ def listing() -> Report:
         )
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
     ]  # fmt: skip
-    return Report("list", data=Listing(tuple(rows)))
+    return CommandResult("list", data=Listing(tuple(rows)))
 
 
-def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
+def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
     """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
     upstream, version = parse_target(word)
     name = upstream.project.name
@@ -100,7 +100,7 @@ def explain(word: str, search: SearchOptions, stage: str | None) -> Report:
         step += StepResult.noted([Note(text)])
     lines = (head, *_explanation(upstream, recipes, release, places))
     data = Explanation(name, version, stage, lines)
-    return Report("explain", step + StepResult(lines), data=data, tells_all=True)
+    return CommandResult("explain", step + StepResult(lines), data=data, tells_all=True)
 
 
 def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:

@@ -13,7 +13,7 @@ import click
 
 from patcher.commands import report_lines as lines
 from patcher.errors import Kind, Problem, refused
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.traces import analysis, folders, formats, page
 from patcher.traces.tools import recipes
 
@@ -32,9 +32,9 @@ class ReadOptions(NamedTuple):
     vendor: bool = False
 
 
-def report(paths: Sequence[Path], options: ReadOptions) -> Report:
+def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
     """What is known of the traces at ``paths``, which are ranks of one run; one that cannot be read is a problem."""
-    result = Report("report")
+    result = CommandResult("report")
     profiles = analysis.labelled(_profiles(result, paths, options.units))
     if not profiles:
         return result
@@ -48,9 +48,9 @@ def report(paths: Sequence[Path], options: ReadOptions) -> Report:
     return result
 
 
-def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *, force: bool) -> Report:
+def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions, *, force: bool) -> CommandResult:
     """What changed from the traces of one side to those of the other."""
-    result = Report("compare")
+    result = CommandResult("compare")
     sides = [analysis.labelled(_profiles(result, paths, options.units)) for paths in (before, after)]
     if not all(sides):
         return result
@@ -68,7 +68,7 @@ def compare(before: Sequence[Path], after: Sequence[Path], options: ReadOptions,
     return result
 
 
-def _compare_by_vendor(result: Report, found: model.Comparison) -> None:
+def _compare_by_vendor(result: CommandResult, found: model.Comparison) -> None:
     """Hand the first profile of each side to msprof-analyze, and report the files that it leaves."""
     exe = recipes.program("", "")
     sources = [Path(side.sources[0]) for side in (found.before, found.after)]
@@ -82,14 +82,16 @@ def _compare_by_vendor(result: Report, found: model.Comparison) -> None:
     result.lines += ["", *(f"msprof-analyze compare wrote {file}" for file in made.files)]
 
 
-def _profiles(result: Report, paths: Sequence[Path], units: tuple[int, int] | None) -> Iterator[model.RankProfile]:
+def _profiles(
+    result: CommandResult, paths: Sequence[Path], units: tuple[int, int] | None
+) -> Iterator[model.RankProfile]:
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
     for path in _readable(result, paths):
         with _reported(result, path):
             yield _profile(path, units)
 
 
-def _readable(result: Report, paths: Sequence[Path]) -> Iterable[Path]:
+def _readable(result: CommandResult, paths: Sequence[Path]) -> Iterable[Path]:
     found: dict[Path, None] = {}
     for path in paths:
         with _reported(result, path):
@@ -98,7 +100,7 @@ def _readable(result: Report, paths: Sequence[Path]) -> Iterable[Path]:
 
 
 @contextlib.contextmanager
-def _reported(result: Report, path: Path) -> Iterator[None]:
+def _reported(result: CommandResult, path: Path) -> Iterator[None]:
     """What keeps a trace from being read is a problem of the result."""
     try:
         yield
@@ -129,7 +131,7 @@ def _profile(path: Path, units: tuple[int, int] | None) -> model.RankProfile:
     return profile
 
 
-def _write_page(result: Report, file: Path | None, made: Callable[[], str]) -> None:
+def _write_page(result: CommandResult, file: Path | None, made: Callable[[], str]) -> None:
     """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
     if file is None:
         return

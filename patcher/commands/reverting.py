@@ -9,7 +9,7 @@ from patcher.commands.applying import on
 from patcher.commands.patched import PatchedRoot, patched_roots, report_nothing
 from patcher.commands.where import Committed
 from patcher.errors import Kind, Problem
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.targets.applied import Removal, Reverted, removal, restart_lines
 from patches import projects
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from patcher.commands.where import Where
 
 
-def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> Report:
+def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> CommandResult:
     """Take the patches of ``words`` (none: all) out of every root that was found, all or nothing.
 
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
@@ -34,19 +34,19 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
         except Problem as problem:
             step += StepResult(problems=(problem.replace(node=", ".join(search.nodes)),))
     if step.problems:
-        return Report("revert", step, data=Reverted(dry_run))
+        return CommandResult("revert", step, data=Reverted(dry_run))
     work = [(search, one.edit) for search, one in taken]
     committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
     step += committed.step
     if not taken:
-        return Report("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
+        return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
     step += StepResult(tuple(_lines(taken, dry_run=dry_run)))
     files = tuple(file for search, one in taken for file in one.payload(search.nodes))
     if dry_run:
-        return Report("revert", step, data=Reverted(dry_run, files))
+        return CommandResult("revert", step, data=Reverted(dry_run, files))
     running = _running(where, taken)
     step += StepResult(tuple(restart_lines(running)))
-    return Report("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
+    return CommandResult("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
 
 
 def _found(

@@ -18,14 +18,14 @@ from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.hook import folder as folders
 from patcher.hook import parent
 from patcher.notes import Note
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 
 if TYPE_CHECKING:
     from patcher.commands.describing import PlanPayload
     from patcher.plan import Plan
     from patcher.request import ProfileRequest
 
-Show = Callable[[Report], int]
+Show = Callable[[CommandResult], int]
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
 _PATIENCE_S, _PATIENCE_WITH_RAY_S = 3.0, 15.0
 
@@ -56,7 +56,7 @@ def run(
     dry_run: bool,
     force: bool,
     require: bool,
-) -> Report:
+) -> CommandResult:
     """Plan as ``apply`` does; the report leads to the command, unless it has problems or it is a ``dry_run``.
 
     With ``require`` it is a problem where a part of the run certainly goes unpatched.
@@ -76,16 +76,16 @@ def run(
         before += _foreseen(gaps, require=require)
         data = replace(data, losses=tuple(gap._asdict() for gap in gaps))
     if before.problems:
-        return Report("run", before, data=data, aside=not dry_run)
+        return CommandResult("run", before, data=data, aside=not dry_run)
     planned = plan(candidates)
     failed = failures(planned, words, request)
     if failed.problems:
-        return Report("run", failed, data=data, aside=not dry_run)
+        return CommandResult("run", failed, data=data, aside=not dry_run)
     verbs = describing.WOULD if dry_run else describing.LENT
     step = sum((describing.described(one.upstream, one.plan, verbs) for one in planned.values), before)
     data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned.values))
     if dry_run:
-        return Report("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
+        return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     changed = [one.plan for one in planned.values if one.plan.changed]
     if changed:
         line = "nothing is changed on disk: the processes of the command import these bytes"
@@ -93,7 +93,7 @@ def run(
     else:
         line = "the targets are patched on disk like this already: the command runs as it is"
         then = partial(_alone, launch)
-    return Report("run", step + StepResult((line,)), data=data, aside=True, then=then)
+    return CommandResult("run", step + StepResult((line,)), data=data, aside=True, then=then)
 
 
 def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], StepResult]:
@@ -140,10 +140,10 @@ def _with_hook(
             status = parent.run(launch.command, folder.environ(launch.environ))
         except Problem as problem:
             folder.leave()
-            return show(Report("run", problems=[problem]))
+            return show(CommandResult("run", problems=[problem]))
         data, step = _ended(folder, plans, gaps, require=require)
         still = folder.leave(_PATIENCE_WITH_RAY_S if folder.went_to_ray else _PATIENCE_S)
-        code = show(Report("run", step + _still_there(folder, still), data=data, aside=True, tells_all=True))
+        code = show(CommandResult("run", step + _still_there(folder, still), data=data, aside=True, tells_all=True))
         return code if status == 0 else parent.leave(status)
 
     return then

@@ -10,7 +10,7 @@ from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patched import patched_roots, report_nothing
 from patcher.notes import Note
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.targets import applied
 from patcher.targets.applied import PatchPayload
 
@@ -25,7 +25,7 @@ class Status:
     patches: tuple[PatchPayload, ...] = ()
 
 
-def status(names: Sequence[str], search: SearchOptions) -> Report:
+def status(names: Sequence[str], search: SearchOptions) -> CommandResult:
     """What is patched where, since when, and whether it is still as rlpatch left it."""
     roots, found = patched_roots(names, search)
     step = StepResult() if roots else report_nothing(names, found)
@@ -37,7 +37,7 @@ def status(names: Sequence[str], search: SearchOptions) -> Report:
         found_here, payloads = applied.status(root, lambda record: _again(record, search))
         step += found_here
         patches += payloads
-    return Report("status", step, data=Status(tuple(patches)))
+    return CommandResult("status", step, data=Status(tuple(patches)))
 
 
 def _again(record: Record, search: SearchOptions) -> str:

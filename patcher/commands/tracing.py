@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from patcher.errors import Kind, Problem
 from patcher.notes import wrapped
-from patcher.report import Detail, Report
+from patcher.report import CommandResult, Detail
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
@@ -61,13 +61,13 @@ class Listing(Payload):
     captures: tuple[TraceGroup, ...]
 
 
-def traces(folder: Path) -> Report:
+def traces(folder: Path) -> CommandResult:
     """List what lies in ``folder``, group by group; ``lines`` are those below the table.
 
     Raises: Problem (NO_TRACE) where there is no such folder.
     """
     found = recorded(folder)
-    report = Report("traces", data=Listing(str(folder), tuple(found)).as_json())
+    report = CommandResult("traces", data=Listing(str(folder), tuple(found)).as_json())
     if not found:
         report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
     for number, group in enumerate(found, 1):
@@ -77,7 +77,7 @@ def traces(folder: Path) -> Report:
     return report
 
 
-def _warn_of_doubts(report: Report, trace: RecordedTrace) -> None:
+def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
     for doubt in trace.doubts:
         report.warn(f"{trace.path.name}: {doubt}", str(trace.path))
 
@@ -134,12 +134,14 @@ class Analysed(Payload):
     held: tuple[UnitContents, ...]
 
 
-def analyse(folder: Path, options: ParseOptions, shown: Callable[[], AbstractContextManager[Progress]]) -> Report:
+def analyse(
+    folder: Path, options: ParseOptions, shown: Callable[[], AbstractContextManager[Progress]]
+) -> CommandResult:
     """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
 
     Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
-    report = Report("analyse")
+    report = CommandResult("analyse")
     every = [trace for group in recorded(folder) for trace in group.traces]
     npu, torch = _of_form(every, "npu"), _of_form(every, "torch")
     todo = [trace for trace in npu if _to_parse(trace, options.exports)]
@@ -163,7 +165,7 @@ def _of_form(traces: Iterable[RecordedTrace], form: str) -> list[RecordedTrace]:
     return [trace for trace in traces if trace.form == form]
 
 
-def _contents(report: Report, trace: RecordedTrace) -> UnitContents:
+def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     """The contents of the units of a trace by its metadata, reported, as is in what this contradicts it."""
     _warn_of_doubts(report, trace)
     contents, uncounted = {}, {}
@@ -186,7 +188,7 @@ def _to_parse(trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
 
 
 def _report_left_out(
-    report: Report, every: Sequence[RecordedTrace], todo: Sequence[RecordedTrace], exports: tuple[str, ...]
+    report: CommandResult, every: Sequence[RecordedTrace], todo: Sequence[RecordedTrace], exports: tuple[str, ...]
 ) -> None:
     """Report for each trace that is not parsed why that is so."""
     torch = _of_form(every, "torch")
@@ -246,7 +248,7 @@ def _with_torch_npu(python: str | None) -> str:
 
 
 def _parse(
-    report: Report, paths: Sequence[Path], program: str, options: ParseOptions, screen: Progress
+    report: CommandResult, paths: Sequence[Path], program: str, options: ParseOptions, screen: Progress
 ) -> list[ParseResult]:
     ended: list[ParseResult] = []
 
@@ -267,7 +269,7 @@ def _parse(
     return ended
 
 
-def _report_parsed(report: Report, one: ParseResult, exports: tuple[str, ...]) -> None:
+def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, ...]) -> None:
     """A problem where a parsing failed, or a part of it."""
     lacking = " and no ".join(sorted(set(exports) - set(one.exports)))
     logs = one.path / "logs"
@@ -297,7 +299,7 @@ def _stopped(how: Callable[[], str]) -> Iterator[None]:
 
 
 def _run_recipes(
-    report: Report, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, screen: Progress
+    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, screen: Progress
 ) -> list[RecipeResult]:
     exe = recipes.program(options.analyze, python)
     if not exe:

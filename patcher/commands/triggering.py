@@ -17,7 +17,7 @@ from patcher.commands.watching import Shown, WatchData, WatchOptions
 from patcher.config import UNITS, RolloutStage, Window, kind_of
 from patcher.errors import Kind, Problem
 from patcher.notes import Message
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.targets import versions
 from patcher.workers import life, progress
 from patcher.workers.folder import FiledRequest, StateFolder
@@ -86,7 +86,7 @@ class ServedData(TriggerData, WatchData):
     """The same with ``--wait``: where the workers stood at the end, too."""
 
 
-def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> Report:
+def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
     """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
 
     Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written; then
@@ -110,17 +110,17 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     lines = _lines(rows, request, options)
     if options.dry_run:
         lines.append("next: the same without --dry-run")
-        return Report("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
+        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
     filed = _written(folder, stage, request)
     notes += _late_notes(folder, rows, request)
     done = (f"wrote {folder.file(stage)}",)
     if wait is None:
         lines.append(f"next: {CommandLine('watch', str(folder.save_path))}")
-        return Report("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
+        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
     collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
     served, step = watching.watched(save_path, wait, shown, collect, lines)
     step = StepResult(tuple(lines), tuple(notes), done=done) + step
-    return Report("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
+    return CommandResult("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
 
 
 def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:

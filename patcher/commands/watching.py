@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem, refused
 from patcher.notes import Message
-from patcher.report import Report, StepResult
+from patcher.report import CommandResult, StepResult
 from patcher.traces.folders import states
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
@@ -147,7 +147,7 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
 # ---------------------------------------------------------------- the command
 
 
-def watch(save_path: Path, options: WatchOptions, shown: Shown) -> Report:
+def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
     """Where the workers stand, when all that were requested have saved, or none of the others ever will.
 
     Raises: Problem (NO_TRACE, ENVIRONMENT) where there is nothing to read.
@@ -157,7 +157,7 @@ def watch(save_path: Path, options: WatchOptions, shown: Shown) -> Report:
         return progress.collect(folder, time.time(), wanted=options.wanted)
 
     data, step = watched(save_path, options, shown, collect)
-    return Report("watch", step, data=data)
+    return CommandResult("watch", step, data=data)
 
 
 def watched(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none o
     from patcher.change import Edit
     from patcher.commands.finding import LaunchOptions, Search
     from patcher.recipe import Upstream
-    from patcher.report import Report
+    from patcher.report import CommandResult
     from patcher.targets.target import Target
 
     Work = Sequence[tuple[Search, Edit]]
@@ -29,7 +29,7 @@ class Committed(NamedTuple):
 class Where(Protocol):
     """The machines of a command. Planning reads through `searches`; what writes goes through here."""
 
-    def within(self, work: Callable[[], Report]) -> Report:
+    def within(self, work: Callable[[], CommandResult]) -> CommandResult:
         """The report of ``work``. All that a command does with the machines, it does within."""
 
     def searches(self, words: Sequence[str], command: str, *, writes: bool) -> tuple[Sequence[Search], StepResult]:
@@ -56,11 +56,11 @@ class Where(Protocol):
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
         """The processes that may hold the code as it was, of each upstream below its root."""
 
-    def recover(self) -> Report:
+    def recover(self) -> CommandResult:
         """End the runs that were interrupted."""
 
-    def status(self, words: Sequence[str]) -> Report:
+    def status(self, words: Sequence[str]) -> CommandResult:
         """What is patched."""
 
-    def check(self, words: Sequence[str], launch: LaunchOptions) -> Report:
+    def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
         """What is known of other profilers."""

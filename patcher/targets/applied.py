@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
 from patcher import edits, interrupts, markers
 from patcher.command_line import CommandLine
 from patcher.errors import Kind, Problem
-from patcher.report import OMIT_NONE, Report, StepResult
+from patcher.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 
@@ -184,7 +184,7 @@ def settle(found: Discovery, on_wait: store.OnWait) -> StepResult:
     return ended
 
 
-def recover(found: Discovery, on_wait: store.OnWait) -> Report:
+def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
     """End the interrupted runs of every root; once one is ended, Ctrl-C has nothing to stop."""
     with interrupts.deferred():
         ended = store.recover(found.stores, on_wait=on_wait)
@@ -192,7 +192,7 @@ def recover(found: Discovery, on_wait: store.OnWait) -> Report:
             interrupts.ignore()
     nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
     roots = tuple(outcomes.as_json(one) for one in ended)
-    return Report("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(roots))
+    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(roots))
 
 
 def next_lines(*words: str) -> list[str]:

@@ -14,13 +14,13 @@ import pytest
 
 from patcher.errors import Kind, Problem
 from patcher.notes import WIDEST, Note
-from patcher.report import OMIT_NONE, Detail, Report, StepResult, json_of
+from patcher.report import OMIT_NONE, CommandResult, Detail, StepResult, json_of
 
 LONG = "a text with the path " + "/".join(["folder"] * 20) + " in it"
 
 
 def shown(
-    report: Report, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, verbose: bool = False
+    report: CommandResult, capsys: pytest.CaptureFixture[str], *, as_json: bool = False, verbose: bool = False
 ) -> tuple[list[str], list[str]]:
     """The lines on stderr and on stdout."""
     report.show(as_json=as_json, quiet=False, color=None, verbose=verbose)
@@ -29,7 +29,7 @@ def shown(
 
 
 def test_a_note_is_one_line_and_its_detail_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report("apply")
+    report = CommandResult("apply")
     report.note("short", "first\nsecond")
     report.warn("alone")
     report.lines += ["result", Detail("    what is behind it")]
@@ -40,20 +40,20 @@ def test_a_note_is_one_line_and_its_detail_is_asked_for(capsys: pytest.CaptureFi
 
 
 def test_where_nothing_is_behind_a_note_no_details_are_offered(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report("apply")
+    report = CommandResult("apply")
     report.note("short")
     assert shown(report, capsys) == (["note: short"], [])
 
 
 def test_a_report_that_tells_all_needs_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report("explain")
+    report = CommandResult("explain")
     report.tells_all = True
     report.note("short", "the detail")
     assert shown(report, capsys) == (["note: short", "  the detail"], [])
 
 
 def test_what_several_targets_have_in_common_is_said_once() -> None:
-    report = Report("apply")
+    report = CommandResult("apply")
     for detail in ("of one", "of the other", "of one", ""):
         report.note("the same", detail)
     report.warn("the same")
@@ -62,7 +62,7 @@ def test_what_several_targets_have_in_common_is_said_once() -> None:
 
 
 def test_no_note_is_wider_than_a_line_and_nothing_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report("apply")
+    report = CommandResult("apply")
     report.warn(LONG, "more")
     (line, hint), _ = shown(report, capsys)
     assert line == "warning: a text with the path …"
@@ -77,7 +77,7 @@ def test_details_are_wrapped_at_the_width_of_the_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    report = Report("apply")
+    report = CommandResult("apply")
     report.note("short", "some words " * 30)
     report.lines.append(Detail("    " + "other words " * 30))
     said, lines = shown(report, capsys, verbose=True)
@@ -88,7 +88,7 @@ def test_details_are_wrapped_at_the_width_of_the_terminal(
 
 
 def test_json_has_the_notes_in_short_and_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    report = Report("apply")
+    report = CommandResult("apply")
     report.note(LONG, "more")
     said, lines = shown(report, capsys, as_json=True)
     document = json.loads("\n".join(lines))
@@ -107,7 +107,7 @@ def test_a_problem_that_does_not_stop_the_command_is_a_note() -> None:
 def test_steps_are_put_together_in_their_order() -> None:
     first = StepResult(("a",), done=("patched a",)) + StepResult.noted([Note("short", "first")])
     second = StepResult(("b",), problems=(Problem(Kind.USAGE, "x"),)) + StepResult.noted([Note("short", "more")])
-    report = Report("apply", first + second)
+    report = CommandResult("apply", first + second)
     assert (report.lines, report.done, report.exit_code) == (["a", "b"], ["patched a"], 2)
     assert report.notes == [("note", "short", "first\nmore")]
     assert report.step.lines == ("a", "b")
@@ -151,7 +151,7 @@ def test_output_that_nobody_takes(
     monkeypatch.setattr("patcher.report._say", refuse)
     # What is not written goes nowhere: that of the test must stay.
     monkeypatch.setattr("patcher.report._discard", lambda _stream: None)
-    report = Report("apply", problems=problems)
+    report = CommandResult("apply", problems=problems)
     report.done += done
     report.lines.append("a line")
     assert report.show(as_json=False, quiet=False, color=None) == code
@@ -165,7 +165,7 @@ def test_ctrl_c_ends_the_printing_and_not_what_was_done(monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("patcher.report._say", stop)
-    report = Report("apply")
+    report = CommandResult("apply")
     report.lines.append("a line")
     assert report.show(as_json=False, quiet=False, color=None) == 0
 
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_printing_and_not_what_was_done(monkeypatch: pytest.Monk
 def test_colours_are_for_terminals_and_for_those_who_ask(
     capsys: pytest.CaptureFixture[str], color: bool | None, line: str
 ) -> None:
-    report = Report("apply", problems=[Problem(Kind.USAGE, "y")])
+    report = CommandResult("apply", problems=[Problem(Kind.USAGE, "y")])
     report.lines.append("note: x")
     report.show(as_json=False, quiet=False, color=color)
     out, err = capsys.readouterr()
@@ -184,7 +184,7 @@ def test_colours_are_for_terminals_and_for_those_who_ask(
 
 def test_a_stream_that_the_shell_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    report = Report("diff")
+    report = CommandResult("diff")
     report.raw = b"+++"
     assert report.show(as_json=False, quiet=False, color=None) == 0
 

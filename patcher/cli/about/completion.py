@@ -6,11 +6,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from patcher.cli import options, rlpatch
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("completion", click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])))
-def command(shell: str) -> Report:
+def command(shell: str) -> CommandResult:
     """Print the completion script for a shell.
 
     \b
@@ -21,6 +21,6 @@ def command(shell: str) -> Report:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
-    report = Report("completion", data={"script": source})
+    report = CommandResult("completion", data={"script": source})
     report.raw = f"{source}\n".encode()
     return report

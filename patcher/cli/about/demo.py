@@ -10,7 +10,7 @@ from patcher.cli import options
 from patcher.cli.command import Option
 from patcher.commands import demonstrating
 from patcher.headings import PLACE
-from patcher.report import Report
+from patcher.report import CommandResult
 
 RELEASE = "vllm-ascend==0.11.0rc1"
 """What is patched, unless the user has another release at hand: the one of the guides."""
@@ -27,7 +27,7 @@ PATH = Option(
 
 
 @options.command("demo", PATH)
-def command(path: Path | None) -> Report:
+def command(path: Path | None) -> CommandResult:
     """Patch a copy of a real vllm-ascend, show what was done, take it out again, and compare every byte.
 
     The release comes from the package index, and everything happens in a scratch folder.

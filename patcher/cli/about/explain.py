@@ -7,11 +7,11 @@ from patcher.cli.recorded import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands import knowledge
 from patcher.commands.finding import SearchOptions
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))
-def command(target: str, stage: str | None, search: SearchOptions) -> Report:
+def command(target: str, stage: str | None, search: SearchOptions) -> CommandResult:
     """Say where the code goes in for TARGET and why, and what the release can do by itself.
 
     \b

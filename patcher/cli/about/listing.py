@@ -8,11 +8,11 @@ import sys
 from patcher import tables
 from patcher.cli import options
 from patcher.commands import knowledge
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("list")
-def command() -> Report:
+def command() -> CommandResult:
     """Show the targets, releases, stages and windows that there are recipes for.
 
     \b

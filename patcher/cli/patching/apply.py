@@ -10,7 +10,7 @@ from patcher.commands import applying
 from patcher.commands.finding import LaunchOptions
 from patcher.commands.where import Where
 from patcher.headings import PROFILERS
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.request import ProfileRequest
 
 TARGETS = options.targets("TARGET[==VERSION]...", required=True)
@@ -25,7 +25,7 @@ def command(
     launch: LaunchOptions,
     force: bool,
     dry_run: bool,
-) -> Report:
+) -> CommandResult:
     """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
     \b

@@ -17,7 +17,7 @@ from patcher.headings import OUTPUT, PLACE
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
-    from patcher.report import Report
+    from patcher.report import CommandResult
     from patcher.request import ProfileRequest
 
 
@@ -63,7 +63,9 @@ FILE = Option(
     params=[options.targets("TARGET[==VERSION]...", required=True), FILE],
     groups=(PROFILE, PLACES),
 )
-def command(targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path) -> Report:
+def command(
+    targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
+) -> CommandResult:
     """Write one file that patches TARGETs where rlpatch is not: all that it needs there is Python 3.8 or newer.
 
     The releases are read where they are installed, or out of wheels; nothing is downloaded. On a machine the files that

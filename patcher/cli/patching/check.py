@@ -7,11 +7,11 @@ from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
 from patcher.commands.finding import LaunchOptions
 from patcher.commands.where import Where
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, WHERE))
-def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> Report:
+def command(targets: tuple[str, ...], launch: LaunchOptions, where: Where) -> CommandResult:
     """Look for other profilers that are, or could be, switched on.
 
     In the environment, the launch script, the command after `--`, and the configuration that they lead to.

@@ -10,7 +10,7 @@ from patcher.commands.where import Where
 from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT
 from patcher.options import flag
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.request import ProfileRequest
 
 CALLS = options.switch(
@@ -22,7 +22,7 @@ CALLS = options.switch(
 
 
 @options.command("diff", options.targets("[TARGET]..."), CALLS, groups=(PROFILE, WHERE))
-def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> Report:
+def command(targets: tuple[str, ...], request: ProfileRequest, where: Where, calls: bool) -> CommandResult:
     """Show what is applied, or with a window what would be, from pristine to patched; `git apply` takes it.
 
     \b

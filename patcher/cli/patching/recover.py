@@ -5,11 +5,11 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.where import RECOVER
 from patcher.commands.where import Where
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("recover", groups=(RECOVER,))
-def command(where: Where) -> Report:
+def command(where: Where) -> CommandResult:
     """Finish or undo a run that was interrupted (kill -9, power cut); the next command does so by itself.
 
     \b

@@ -7,11 +7,13 @@ from patcher.cli.recorded import ROLE, STAGE
 from patcher.cli.where import WHERE
 from patcher.commands import reverting
 from patcher.commands.where import Where
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run(), groups=(WHERE,))
-def command(targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool) -> Report:
+def command(
+    targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool
+) -> CommandResult:
     """Take every patch out again, or those of TARGETs; lines of others stay as they are.
 
     \b

@@ -9,7 +9,7 @@ from patcher.cli.search import LAUNCH, SEARCH
 from patcher.commands import running
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.headings import OUTPUT
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.request import ProfileRequest
 
 REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")
@@ -24,7 +24,7 @@ def command(
     force: bool,
     require: bool,
     dry_run: bool,
-) -> Report:
+) -> CommandResult:
     """Run the command behind `--` with patched TARGETs: its Python processes import what `apply` would write.
 
     Nothing is changed on disk, and nothing is to be reverted. The exit code is that of the command; reports go to

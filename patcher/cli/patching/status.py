@@ -6,11 +6,11 @@ from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
 from patcher.commands.status import status
-from patcher.report import Report
+from patcher.report import CommandResult
 
 
 @options.command("status", options.targets("[TARGET]..."), groups=(SEARCH, CLUSTER))
-def command(targets: tuple[str, ...], search: SearchOptions, cluster: ClusterOptions) -> Report:
+def command(targets: tuple[str, ...], search: SearchOptions, cluster: ClusterOptions) -> CommandResult:
     """Say what is patched where, since when, and whether it is still intact.
 
     \b

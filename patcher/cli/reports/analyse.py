@@ -18,7 +18,7 @@ from patcher.headings import PARSED
 
 if TYPE_CHECKING:
     from patcher.commands.tracing import ParseOptions
-    from patcher.report import Report
+    from patcher.report import CommandResult
 
 EXPORTS = ("text", "db")
 
@@ -134,7 +134,7 @@ def _bar() -> Iterator[Any]:
 
 
 @click.command("analyse", cls=Command, params=[traces_folder()], groups=(PARSE,))
-def command(folder: Path, parse: ParseOptions) -> Report:
+def command(folder: Path, parse: ParseOptions) -> CommandResult:
     """Parse what torch_npu recorded, with the torch_npu that recorded it, and run msprof-analyze where it is found.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace. Traces of

@@ -16,7 +16,7 @@ from patcher.headings import READ
 
 if TYPE_CHECKING:
     from patcher.commands.reporting import ReadOptions
-    from patcher.report import Report
+    from patcher.report import CommandResult
 
 
 @click.command(
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     ],
     groups=(reporting.READING,),
 )
-def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOptions) -> Report:
+def command(paths: tuple[Path, ...], force: bool, vendor: bool, options: ReadOptions) -> CommandResult:
     """Say what changed from one capture to another, how sure that is, and where it comes from.
 
     With several captures a side, `--` stands between the sides.

@@ -13,7 +13,7 @@ from patcher.commands import reporting as work
 
 if TYPE_CHECKING:
     from patcher.commands.reporting import ReadOptions
-    from patcher.report import Report
+    from patcher.report import CommandResult
 
 
 @click.command(
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     params=[reporting.paths("PATH...")],
     groups=(reporting.READING,),
 )
-def command(paths: tuple[Path, ...], options: ReadOptions) -> Report:
+def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Say where the time of the recorded units went, and what there is to gain.
 
     PATH is a trace of torch.profiler (.json, .json.gz), a parsed *_ascend_pt folder, a database of it, or a folder that

@@ -14,7 +14,7 @@ from patcher.cli.command import Command
 from patcher.commands import tracing
 
 if TYPE_CHECKING:
-    from patcher.report import Report
+    from patcher.report import CommandResult
 
 
 def folder() -> click.Argument:
@@ -23,7 +23,7 @@ def folder() -> click.Argument:
 
 
 @click.command("traces", cls=Command, params=[folder()])
-def command(folder: Path) -> Report:
+def command(folder: Path) -> CommandResult:
     """Say what was recorded: of which run and window, whether it is whole, and what to type next.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory, or one trace.

@@ -21,7 +21,7 @@ from patcher.errors import Kind, Problem
 from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options import OptionSpec, flag
 from patcher.options.notations import Number
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.request import OPTIONS
 
 
@@ -76,7 +76,9 @@ WAIT = options.switch(WAITED, "Wait until it is served, as `watch` does.", "--wa
 
 
 @options.command("trigger", options.targets("[TARGET]", nargs=1), SAVE_PATH, WAIT, waiting.timeout(), groups=(TRIGGER,))
-def command(target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions) -> Report:
+def command(
+    target: str | None, save_path: Path, wait: bool, timeout: float | None, wanted: TriggerOptions
+) -> CommandResult:
     """Ask workers that run for a window. They were patched with `--on-demand`, and wait for it.
 
     Each worker looks for a request where a rollout or a training step begins, and serves it once.

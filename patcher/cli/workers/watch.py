@@ -18,7 +18,7 @@ from patcher.commands import watching
 from patcher.commands.watching import WatchOptions
 from patcher.errors import Kind, Problem
 from patcher.headings import WAITED
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.request import OPTIONS
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -67,7 +67,7 @@ WATCH = Group(
 
 
 @options.command("watch", traces_folder(), groups=(WATCH,))
-def command(folder: Path, wanted: WatchOptions) -> Report:
+def command(folder: Path, wanted: WatchOptions) -> CommandResult:
     """Show where every worker stands, until all that were asked have saved.
 
     DIR is the folder that traces go to, by default rlpatch_traces in the working directory. It ends with 0 when every

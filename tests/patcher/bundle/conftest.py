@@ -16,7 +16,7 @@ from patcher import cli, command_line
 from patcher.bundle import plans
 from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
-from patcher.report import Report, json_of
+from patcher.report import CommandResult, json_of
 from tests.patcher.cli.conftest import SOURCE, _quiet_environment, release, runner
 
 __all__ = ["_quiet_environment"]
@@ -80,13 +80,13 @@ def machine(on: Callable[[Path], Machine], site: Path) -> Machine:
     return on(site)
 
 
-def well(report: Report) -> Report:
+def well(report: CommandResult) -> CommandResult:
     """A report without problems."""
     assert report.problems == []
     return report
 
 
-def result(report: Report) -> Any:
+def result(report: CommandResult) -> Any:
     """What a report without problems has for programs."""
     return json_of(well(report).data)
 

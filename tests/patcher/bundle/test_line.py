@@ -16,7 +16,7 @@ import pytest
 
 from patcher.bundle import line, plans, steps
 from patcher.bundle.plans import Bundle
-from patcher.report import Report
+from patcher.report import CommandResult
 from tests.interpreters import interpreter
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 
@@ -86,7 +86,7 @@ def test_each_host_prints_one_line_of_json(typed: Typed, site: Path) -> None:
         (text,) = found.out.splitlines()
         document = json.loads(text)
         assert document["host"] == os.uname().nodename
-        assert set(Report("status").envelope()) == document.keys() - {"host"}
+        assert set(CommandResult("status").envelope()) == document.keys() - {"host"}
         assert (document["command"], document["exit_code"], found.code) == (words[0], 0, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:
 def test_no_failure_is_a_traceback(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
-    def fail(_machine: steps.Machine) -> Report:
+    def fail(_machine: steps.Machine) -> CommandResult:
         raise error
 
     monkeypatch.setattr(steps, "recover", fail)

@@ -16,7 +16,7 @@ from patcher.bundle import steps
 from patcher.bundle.steps import Machine
 from patcher.change import Edit, PatchId, Record
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.store import transaction as store
 from patcher.targets.target import Discovery
 from tests.matrix import CRASH, thinned
@@ -30,11 +30,11 @@ On = Callable[[Path], Machine]
 APPLY = ("apply", "vllm-ascend==0.11.0rc1", *WINDOW)
 
 
-def apply(machine: Machine) -> Report:
+def apply(machine: Machine) -> CommandResult:
     return well(steps.apply(machine, dry_run=False))
 
 
-def revert(machine: Machine) -> Report:
+def revert(machine: Machine) -> CommandResult:
     return well(steps.revert(machine, dry_run=False))
 
 

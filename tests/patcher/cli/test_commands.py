@@ -225,8 +225,8 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.transaction.commit",
         "patcher.commands.describing.described",
         "patcher.processes.running",
-        "patcher.report.Report.show",
-        "patcher.report.Report._show_result",
+        "patcher.report.CommandResult.show",
+        "patcher.report.CommandResult._show_result",
     ],
 )
 def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:

@@ -22,7 +22,7 @@ from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import CommandResult
 from tests.patcher.cli.conftest import release
 
 NODES = [
@@ -287,12 +287,12 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
     monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
     made = connect("auto", nodes, SearchOptions(), "n1, n2,")
     assert (made._gone, made._with_target) == (["n1", "n2"], "has-target" in (nodes or ""))
-    report = made.within(lambda: Report("status"))
+    report = made.within(lambda: CommandResult("status"))
     assert [note[1] for note in report.notes] == said
     assert made.group.closed  # type: ignore[attr-defined]
     failed = connect("auto", nodes, SearchOptions())
     with pytest.raises(ZeroDivisionError):
-        failed.within(lambda: Report("status", data={"share": 1 // 0}))
+        failed.within(lambda: CommandResult("status", data={"share": 1 // 0}))
     assert failed.group.closed  # type: ignore[attr-defined]
 
 

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from patcher.errors import Kind, Problem
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.cluster.processes import Processes, nodes
@@ -177,7 +177,7 @@ def test_packages_beside_a_target_that_its_recipes_ask_for_are_known_of_the_node
         packages = ("torch", "torch_npu", "vllm_ascend")
         assert [package for package in packages if target.beside(package)] == ["torch", "vllm_ascend"]
     finally:
-        machines.within(lambda: Report("apply"))
+        machines.within(lambda: CommandResult("apply"))
 
 
 def test_a_node_that_cannot_be_written_stops_all(ray: Ray, sites: Sites, monkeypatch: pytest.MonkeyPatch) -> None:

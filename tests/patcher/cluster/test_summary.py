@@ -11,7 +11,7 @@ from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
 from patcher.commands.applying import on
 from patcher.commands.finding import SearchOptions
 from patcher.errors import Kind, Problem
-from patcher.report import Report, json_of
+from patcher.report import CommandResult, json_of
 from patcher.targets.target import Target
 from patches import projects
 
@@ -22,15 +22,15 @@ ROLLOUT = {"target": "vllm-ascend", "stage": "rollout", "role": None}
 BARE = SURVEY._replace(discovered=(), roots=())
 
 
-def reported(*states: str) -> Report:
+def reported(*states: str) -> CommandResult:
     """What a node says of its patches, each with a file in that state."""
     patches = [{**ROLLOUT, "files": [{"state": state}]} for state in states]
-    report = Report("status", data={"patches": patches})
+    report = CommandResult("status", data={"patches": patches})
     report.lines = [f"vllm-ascend rollout {state}" for state in states]
     return report
 
 
-def entries(report: Report) -> list[dict[str, object]]:
+def entries(report: CommandResult) -> list[dict[str, object]]:
     """Of each node, for programs."""
     return list(json_of(report.data)["nodes"])
 
@@ -119,7 +119,7 @@ def test_who_is_alike_stands_together() -> None:
 
 
 def test_what_several_say_is_said_once_with_their_names() -> None:
-    told = {name: Report("check") for name in ("n1", "n2", "n3", "n4")}
+    told = {name: CommandResult("check") for name in ("n1", "n2", "n3", "n4")}
     for name, one in told.items():
         one.warn("the disk is full", "df")
         if name != "n1":

@@ -12,7 +12,7 @@ import pytest
 from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
 from patcher.errors import Kind
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.switches import Application, ConfigSwitch, Key, State
 from patcher.targets.target import Project, Target
 
@@ -39,11 +39,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def report(root: Path, words: str = "", *, application: Application | None = APPLICATION, **more: Any) -> Report:
+def report(root: Path, words: str = "", *, application: Application | None = APPLICATION, **more: Any) -> CommandResult:
     project = Project("toy", "toy", ("toy",))
     upstream: Any = SimpleNamespace(project=project, switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
-    result = Report("apply")
+    result = CommandResult("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
     target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
     force, profiler = more.pop("force", False), more.pop("profiler", "")
@@ -84,7 +84,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     upstream: Any = SimpleNamespace(
         project=Project("toy", "toy", ("toy",)), switches=(ENGINE_VARIABLE,), application=None
     )
-    found = Report("apply")
+    found = CommandResult("apply")
     guard(found, upstream, "1.0", LaunchOptions({}, root / "run.sh", (), None), force=False)
     (note,) = found.notes
     assert (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from patcher import tables
 from patcher.commands import tracing
-from patcher.report import Report
+from patcher.report import CommandResult
 from patcher.traces import analysis, formats, sidecar
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved
@@ -30,7 +30,7 @@ def steps(*numbers: int) -> str:
     return json.dumps({"traceEvents": events})
 
 
-def told(saved: Saved) -> tuple[Report, list[dict[str, Any]]]:
+def told(saved: Saved) -> tuple[CommandResult, list[dict[str, Any]]]:
     report = tracing.traces(saved.path)
     rows: Any = report.data["captures"]
     return report, rows
