@@ -205,13 +205,16 @@ def _option(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _read(file: Path, application: Application, home: Path | None, launch: Launch) -> tuple[Text, ...]:
     """Read a configuration for names, and whether all that it is made of is here."""
-    listing, lines = False, list[Text]()
+    listing, group, lines = False, "", list[Text]()
     for number, line in enumerate(_text(file).splitlines(), 1):
         lines.append(Text(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
         listing = line.startswith("defaults:") or (listing and line[:1] in " -#")
         default = _DEFAULT.match(line) if listing else None
-        if default and default[1] not in ("_self_", *application.defaults) and default[2] != "null":
-            name = f"{default[1]}/{default[2]}" if default[2] else default[1]
+        if default and not default[2] and line.partition("#")[0].rstrip().endswith(":"):  # its list follows
+            group = f"{default[1]}/"
+        elif default and default[1] not in ("_self_", *application.defaults) and default[2] != "null":
+            group = group if line[:1] == " " and not default[2] else ""
+            name = group + (f"{default[1]}/{default[2]}" if default[2] else default[1])
             if not any(folder and (folder / f"{name}.yaml").is_file() for folder in (file.parent, home)):
                 launch.hidden.append(Hidden(f"{file}:{number}", line.strip(), f"{name}.yaml is not here"))
     launch.texts.extend(lines)
