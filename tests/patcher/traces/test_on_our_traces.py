@@ -219,7 +219,7 @@ def test_text_and_db_of_torch_npu_tell_the_same(name: str, parsed: Callable[[npu
 
 
 def test_what_our_probe_recorded_on_a_cpu_is_read(recorded: Path) -> None:
-    captures = told("report", recorded / "torch")["captures"]
+    captures = told("report", recorded / "torch", code=4)["captures"]  # one of them is empty
     units = {
         Path(one["source"]).name.partition("_rank")[0]: [unit["number"] for unit in one["units"]] for one in captures
     }
