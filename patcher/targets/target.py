@@ -55,14 +55,6 @@ class Target(NamedTuple):
         """Where the files below the root are read."""
         return within(self.mirror, self.root)
 
-    @property
-    def pythons(self) -> tuple[str, ...]:
-        """The programs that run its environment, as far as folders tell."""
-        prefixes = [Path(self.prefix)] if self.prefix else []
-        prefixes += self.folder.parents[2:3] if self.root.name in {"site-packages", "dist-packages"} else ()
-        programs = (prefix / "bin" / "python3" for prefix in prefixes)
-        return tuple(dict.fromkeys(str(program) for program in programs if program.is_file()))
-
     def beside(self, package: str) -> bool:
         """Whether ``package`` lies in the same environment."""
         return any((folder / package).is_dir() for folder in (self.folder, *self.search))
