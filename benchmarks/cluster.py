@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.ratios import tell
-from patcher.change import Change, Edit, PatchId, Record
+from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.cluster.node_group import all_of
 from patcher.cluster.phases import transact
 from patcher.cluster.rays import RayNode, RayNodeGroup, connect

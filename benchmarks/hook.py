@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.ratios import tell
 from fixtures.releases import release_file
-from patcher.change import Change, Edit
+from patcher.changes.change import Change, Edit
 from patcher.hook.folder import RunFolder
 
 WORKER = PurePosixPath("vllm_ascend/worker/worker_v1.py")

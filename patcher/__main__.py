@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command line; exits with the codes of ``patcher.errors.Kind``, also where a module is only loading."""
+    """Run the command line; exits with the codes of ``messages.errors.Kind``, also where a module is only loading."""
     # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
     gc.set_threshold(100_000)
     try:

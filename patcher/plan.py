@@ -8,11 +8,12 @@ from itertools import count
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher import __version__, edits, markers
-from patcher.change import SHARED, Change, Edit, PatchId, Record
+from patcher import __version__
+from patcher.changes import edits, markers
+from patcher.changes.change import SHARED, Change, Edit, PatchId, Record
 from patcher.config import WHOLE, ProfileConfig, Stage, typed_as
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
 from patcher.targets import originals

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.processes import Processes
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Probe(NamedTuple):
     argument in the backend's calls, ``summary`` is one line for the reader.
 
     A recipe with ``calls`` has a probe without code, whose ``arguments`` go into these calls instead. ``resulting``
-    gets all arguments that they have then, and gives notes on them; it raises :class:`patcher.errors.Problem` (USAGE)
-    for a combination of what was asked for and what stays that does nothing.
+    gets all arguments that they have then, and gives notes on them; it raises :class:`~patcher.messages.errors.Problem`
+    (USAGE) for a combination of what was asked for and what stays that does nothing.
     """
 
     summary: Callable[[ProfileConfig[Any]], str]

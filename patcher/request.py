@@ -23,9 +23,9 @@ from patcher.config import (
     kind_of,
     typed_as,
 )
-from patcher.errors import Kind, Problem
-from patcher.headings import RECORDED, WINDOW
+from patcher.messages.errors import Kind, Problem
 from patcher.options import OptionSpec, flag, options_of
+from patcher.options.headings import RECORDED, WINDOW
 from patcher.options.notations import Choice, Flag
 
 if TYPE_CHECKING:

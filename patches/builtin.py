@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patcher.config import BuiltinStage, ProfileConfig, TorchNpuProfiler
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.recipe import Call, Probe
 from patches import profilers
 

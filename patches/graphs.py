@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.config import WHOLE, ProfileConfig, WholeStage
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.recipe import Around, Insertion, Probe
 from patches import recording, vllm_engine
 from patches.probes.graphs import GraphCapture

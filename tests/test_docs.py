@@ -12,8 +12,8 @@ import pytest
 
 from fixtures.cache import REPOSITORY
 from patcher import cli
-from patcher.errors import Kind
-from patcher.report import CommandResult
+from patcher.messages.errors import Kind
+from patcher.messages.report import CommandResult
 from tests import site
 from tests.site import DOCS
 

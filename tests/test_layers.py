@@ -69,10 +69,10 @@ def test_no_import_runs_back_up(module: str) -> None:
 
 
 def test_an_import_that_runs_back_up_is_found(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text("def f():\n    from patcher.commands import applying\n")
+    (tmp_path / "module.py").write_text("def f():\n    from patcher.commands.patching import applying\n")
     (name,) = imports(tmp_path / "module.py")
-    assert name == "patcher.commands.applying"
-    assert place(name)[0] < place("patcher.store.folder")[0] < place("patcher.lines")[0]
+    assert name == "patcher.commands.patching.applying"
+    assert place(name)[0] < place("patcher.store.folder")[0] < place("patcher.changes.lines")[0]
 
 
 def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> None:
@@ -82,14 +82,14 @@ def test_no_function_imports_a_module_because_its_head_would_be_a_circle() -> No
 @pytest.mark.parametrize(
     ("back", "found"),
     [
-        ("from patcher import lines", {("patcher.lines", "patcher.store.folder")}),
-        ("def g():\n    from patcher import lines", {("patcher.lines", "patcher.store.folder"), ("patcher.store.folder", "patcher.lines")}),
-        ("if TYPE_CHECKING:\n    from patcher import lines", set()),
-        ("import patcher.change", set()),
+        ("from patcher.changes import lines", {("patcher.changes.lines", "patcher.store.folder")}),
+        ("def g():\n    from patcher.changes import lines", {("patcher.changes.lines", "patcher.store.folder"), ("patcher.store.folder", "patcher.changes.lines")}),
+        ("if TYPE_CHECKING:\n    from patcher.changes import lines", set()),
+        ("import patcher.changes.change", set()),
     ],
 )  # fmt: skip
 def test_a_circle_is_found_that_a_function_hides(back: str, found: set[tuple[str, str]]) -> None:
-    texts = {"patcher.lines": "def f():\n    from patcher.store import folder\n", "patcher.store.folder": back}
+    texts = {"patcher.changes.lines": "def f():\n    from patcher.store import folder\n", "patcher.store.folder": back}
     assert circles({module: tuple(imports_in(ast.parse(text))) for module, text in texts.items()}) == found
 
 

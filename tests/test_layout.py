@@ -35,8 +35,12 @@ def test_an_import_of_a_test_module_is_found(line: str, tmp_path: Path) -> None:
 
 
 def test_every_room_has_its_tests() -> None:
-    """`patcher/store/` has `tests/patcher/store/test_*.py`, or all of them in `tests/patcher/test_store.py`."""
+    """`patcher/store/` has `tests/patcher/store/test_*.py`, or all of them in `tests/patcher/test_store.py`.
+
+    Commands are tested as they are typed: those of `patcher/commands/workers/` in `tests/patcher/cli/workers/`.
+    """
     found = {path.parent for path in TESTS} | {path.with_name(path.stem.removeprefix("test_")) for path in TESTS}
+    found |= {Path("patcher/commands") / room.name for room in found if room.parent == Path("patcher/cli")}
     assert [str(room) for room in ROOMS if room not in found] == []
 
 

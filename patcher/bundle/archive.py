@@ -12,12 +12,11 @@ from pathlib import Path
 
 import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
-_MODULES = ("change", "command_line", "edits", "errors", "interrupts", "lines", "markers", "notes", "report", "state")
-_HERE = ("start", "archive", "originals")
+_HERE = ("start", "archive", "originals", "calls", "tables")
 """Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
-_ROOMS = ("bundle", "store", "targets")
+_ROOMS = ("bundle", "changes", "messages", "store", "targets")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -37,7 +36,7 @@ def _members(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     root = Path(patcher.__file__).parent
     yield "__main__.py", (root / "bundle" / "start.py").read_bytes()
     yield f"patcher/bundle/{NAME}", text_of(bundle)
-    modules = [root / f"{name}.py" for name in ("__init__", *_MODULES)]
+    modules = [root / f"{name}.py" for name in ("__init__", "interrupts")]
     modules += [path for room in _ROOMS for path in sorted((root / room).rglob("*.py")) if path.stem not in _HERE]
     for path in modules:
         yield f"patcher/{path.relative_to(root).as_posix()}", path.read_bytes()

@@ -7,10 +7,10 @@ from datetime import datetime, timezone
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from patcher import edits, markers
 from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
-from patcher.change import Change, Edit, PatchId, Record
-from patcher.errors import Kind, Problem
+from patcher.changes import edits, markers
+from patcher.changes.change import Change, Edit, PatchId, Record
+from patcher.messages.errors import Kind, Problem
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import digest
 from patcher.targets.target import Target

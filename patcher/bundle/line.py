@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import NoReturn, Sequence
 
-from patcher import command_line
 from patcher.bundle import plans, steps
 from patcher.bundle.steps import Machine
-from patcher.errors import Kind, Problem, failed
-from patcher.report import CommandResult
+from patcher.messages import command_line
+from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages.report import CommandResult
 
 _COMMANDS = {
     "apply": "patch the targets on this machine, all of them or none",
@@ -39,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command line; gives the exit code, as `patcher.errors` has it."""
+    """Run one command line; gives the exit code, as `patcher.messages.errors` has it."""
     typed = list(sys.argv[1:] if words is None else words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -9,8 +9,8 @@ import difflib
 import json
 from typing import Any, NamedTuple, Tuple
 
-from patcher import lines
-from patcher.change import PatchId
+from patcher.changes import lines
+from patcher.changes.change import PatchId
 from patcher.store.filesystem.files import digest
 from patcher.targets.target import Project
 

@@ -14,13 +14,13 @@ from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher import edits
 from patcher.bundle.fitting import FittedPlan, fit
 from patcher.bundle.plans import Bundle
-from patcher.change import Edit
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem, refused
-from patcher.report import OMIT_NONE, CommandResult, StepResult
+from patcher.changes import edits
+from patcher.changes.change import Edit
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.store.registry import Journal

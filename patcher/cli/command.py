@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
-from patcher.errors import Kind, Problem, failed
-from patcher.headings import HEADINGS, OUTPUT
-from patcher.report import CommandResult
+from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages.report import CommandResult
+from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
 from patches.projects import projects
 
 if TYPE_CHECKING:
-    from patcher.report import CommandResult
+    from patcher.messages.report import CommandResult
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from patcher.cli.command import Command, Group, Option
-from patcher.headings import OUTPUT
+from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag, options_of
+from patcher.options.headings import OUTPUT
 from patcher.options.notations import FilePath, Flag, Text
-from patcher.report import CommandResult
 from patches.projects import projects
 
 if TYPE_CHECKING:

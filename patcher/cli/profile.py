@@ -10,7 +10,7 @@ import click
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values
 from patcher.config import UNITS, Window
-from patcher.headings import WINDOW
+from patcher.options.headings import WINDOW
 from patcher.request import OPTIONS, ProfileRequest
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import click
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.errors import Kind, Problem
-from patcher.headings import PLACE
+from patcher.messages.errors import Kind, Problem
 from patcher.options import option, options_of
+from patcher.options.headings import PLACE
 from patcher.options.notations import Text
 
 if TYPE_CHECKING:

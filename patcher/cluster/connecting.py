@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
-from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 
 HAS_TARGET = "has-target"
 _MANY = 8

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from patcher.cluster.node_group import NodeSurvey, NodeTarget
-from patcher.command_line import CommandLine
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Upstream
 from patcher.store import STORE
 from patcher.store.folder import STATE

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from patcher.change import Record
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Record
+from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
 
 LIMIT_S = 120.0

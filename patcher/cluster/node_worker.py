@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patcher.change import Edit, Record
+from patcher.changes.change import Edit, Record
 from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.errors import Kind, Problem, failed
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem, failed
+from patcher.messages.notes import Note
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
@@ -27,8 +27,8 @@ from patcher.targets.target import Target
 
 if TYPE_CHECKING:
     from patcher.commands.here import Here
+    from patcher.messages.report import CommandResult, StepResult
     from patcher.processes import Processes
-    from patcher.report import CommandResult, StepResult
 
 
 class NodeWorker:

@@ -12,13 +12,13 @@ from patcher.cluster.mirror import Mirror, Mirrors
 from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
-from patcher.command_line import CommandLine
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
 from patcher.commands.where import Committed
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
-from patcher.report import CommandResult, StepResult
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.messages.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store.draft import idle
 from patcher.store.folder import StoreFolder
@@ -26,7 +26,7 @@ from patcher.targets.target import within
 from patches import projects
 
 if TYPE_CHECKING:
-    from patcher.change import Edit
+    from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
     from patcher.commands.where import Work
     from patcher.recipe import Upstream

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from patcher import interrupts
-from patcher.change import Edit
+from patcher.changes.change import Edit
 from patcher.cluster.node_group import (
     Answer,
     NodeGroup,
@@ -28,8 +28,8 @@ from patcher.cluster.node_group import (
     unreachable,
     values,
 )
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Recovered
 

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
 from patcher.cluster.node_group import LIMIT_S, Answer, natural
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions

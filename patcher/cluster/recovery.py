@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from patcher.cluster.node_group import Answer, NodeGroup, PendingTransaction, all_of, listed, natural, values
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.store.transaction import Recovered
 
 Participant = tuple[str, PendingTransaction]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from patcher.cluster.node_group import Answer, NodeSurvey, listed, merged, problems, unreachable, values
-from patcher.notes import Message, Note
-from patcher.report import CommandResult, Detail, StepResult, json_of
-from patcher.tables import nodes as table
+from patcher.messages.notes import Message, Note
+from patcher.messages.report import CommandResult, Detail, StepResult, json_of
+from patcher.messages.tables import nodes as table
 from patches.projects import projects
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from patcher.command_line import CommandLine
-from patcher.headings import PLACE, PROFILERS
+from patcher.messages.command_line import CommandLine
 from patcher.options import option
+from patcher.options.headings import PLACE, PROFILERS
 from patcher.options.notations import FilePath, Text
 from patcher.targets import find as targets
 from patches import projects

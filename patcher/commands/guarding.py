@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
-from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, GuardResult
-from patcher.notes import WIDEST, Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import WIDEST, Note
+from patcher.messages.report import CommandResult, Detail
 from patcher.recipe import Upstream
-from patcher.report import CommandResult, Detail
 from patcher.switches import Release, State
 from patcher.targets.target import Target
 from patches import projects

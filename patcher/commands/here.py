@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import processes
 from patcher.commands.guarding import check, guard
-from patcher.commands.status import status
+from patcher.commands.patching.status import status
 from patcher.commands.where import Committed
-from patcher.report import CommandResult, StepResult
+from patcher.messages.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.targets import applied

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from patcher.report import StepResult
+from patcher.messages.report import StepResult
 
 if TYPE_CHECKING:  # `status` of a machine where nothing is patched needs none of it
-    from patcher.change import Edit
+    from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search
+    from patcher.messages.report import CommandResult
     from patcher.recipe import Upstream
-    from patcher.report import CommandResult
     from patcher.targets.target import Target
 
     Work = Sequence[tuple[Search, Edit]]

@@ -1,7 +1,7 @@
 """What is recorded, as values that cannot be wrong: a stage of one kind, a profiler of one kind, ranks and a folder.
 
 Each type declares its options once, as fields (``patcher.options``). What a combination cannot be is a
-:class:`patcher.errors.Problem` (USAGE) where it is built.
+:class:`patcher.messages.errors.Problem` (USAGE) where it is built.
 """
 
 from patcher.config.profile import ProfileConfig

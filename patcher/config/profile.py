@@ -9,10 +9,10 @@ from typing import Generic, TypeVar
 
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler, TorchProfiler
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, WholeStage, WindowedStage
-from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, WHOSE
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.options import changed, option, words_of
+from patcher.options.headings import OUTPUT, WHOSE
 from patcher.options.notations import Flag, NewFolder, Number, NumberList, NumberListOrAll
 
 LONG_WINDOW = 128

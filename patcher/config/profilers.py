@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from patcher.errors import Kind, Problem
-from patcher.headings import RECORDED
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.options import option
+from patcher.options.headings import RECORDED
 from patcher.options.notations import Choice, ChoiceList, Flag, Text, shortened
 
 LEVELS = ("level_none", "level0", "level1", "level2")

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler
 from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, Window, WindowUnit
-from patcher.errors import Kind, Problem
-from patcher.headings import RECORDED, WHOSE, WINDOW
+from patcher.messages.errors import Kind, Problem
 from patcher.options import flag, option, options_of, words_of
+from patcher.options.headings import RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, NumberListOrAll
 
 ROLES = ("actor", "ref", "critic")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from patcher.editing.source import Named, T, defined, tree
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Before, Call, Head, Insertion, Loop, Recipe
 
 

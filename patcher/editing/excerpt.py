@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from patcher import lines as lines_of
+from patcher.changes import lines as lines_of
 
 
 class Excerpt(NamedTuple):

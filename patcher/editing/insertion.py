@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import libcst as cst
 
-from patcher import markers
-from patcher.change import PatchId
+from patcher.changes import markers
+from patcher.changes.change import PatchId
 from patcher.editing import anchors, excerpt
 from patcher.editing import source as sources
 from patcher.editing.excerpt import Excerpt
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Insertion, Recipe
 
 Block = tuple[PatchId, Sequence[str]]

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patcher.config import ProfileConfig, Stage
 from patcher.editing.specialise import Specialiser, literal
 from patcher.recipe import Probe, Recipe

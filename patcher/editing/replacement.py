@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from patcher import lines, markers
-from patcher.change import PatchId
+from patcher.changes import lines, markers
+from patcher.changes.change import PatchId
 from patcher.editing import anchors
 from patcher.editing import source as sources
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Call, Recipe
 
 Arguments = Mapping[tuple[str, str], str]

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import libcst as cst
 
-from patcher import markers
-from patcher.change import PatchId
-from patcher.errors import Kind, Problem
+from patcher.changes import markers
+from patcher.changes.change import PatchId
+from patcher.messages.errors import Kind, Problem
 
 T = TypeVar("T")
 Named = Sequence[tuple[str, T]]

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.errors import Kind, Problem
 from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, Start, Text, find, is_hidden, normal
 from patcher.guards.result import NOT_PLAIN, GuardResult, hidden, unclear
+from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
 
 _UNKNOWN = "rlpatch_unknown_"

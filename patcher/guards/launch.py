@@ -15,8 +15,8 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.errors import Kind, Problem
 from patcher.guards.shell import Command, Word, commands, skipped, tokens
+from patcher.messages.errors import Kind, Problem
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for what only the run tells, and for what is one of the texts but not known to be which."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.change import Edit
+from patcher.changes.change import Edit
 
 PREFIX = "rlpatch-run-"
 VARIABLE = "RLPATCH_RUN"

@@ -43,7 +43,7 @@ def flag(name: str) -> str:
 
 
 def option(notation: Notation[T], heading: str, about: str, *, default: D, shown: str | None = None) -> T | D:
-    """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.headings``).
+    """A field of a dataclass that is an option of the command line, below ``heading`` (``patcher.options.headings``).
 
     ``shown`` stands for the default in the help, if that needs other words.
     """

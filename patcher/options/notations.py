@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from patcher.change import Change, Edit, PatchId, Record
+from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import BYTECODE, FolderState, digest, observe, same
 from patcher.store.filesystem.opened import resolved

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from patcher.change import Record
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Record
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE, registry
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync
 from patcher.store.filesystem.opened import resolved

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from patcher import interrupts
-from patcher.change import Edit
-from patcher.notes import Message
-from patcher.report import StepResult
+from patcher.changes.change import Edit
+from patcher.messages.notes import Message
+from patcher.messages.report import StepResult
 from patcher.store import transaction as store
 from patcher.store.transaction import Recovered
 

@@ -16,9 +16,9 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from patcher.change import Change, Edit
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.changes.change import Change, Edit
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.store.filesystem import bytecode, mounts, rights
 from patcher.store.filesystem.files import BYTECODE, observe
 from patcher.store.filesystem.opened import resolved

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from patcher.change import PatchId, Record
+from patcher.changes.change import PatchId, Record
 from patcher.store import STORE
 from patcher.store.filesystem.files import FolderState
 from patcher.store.filesystem.rights import Attributes, Node, recorded

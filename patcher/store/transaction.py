@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from patcher import interrupts
-from patcher.change import Edit, Record
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.changes.change import Edit, Record
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.store.draft import Draft, drafted, idle
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
 
-from patcher import edits, interrupts, markers
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem
-from patcher.report import OMIT_NONE, CommandResult, StepResult
+from patcher import interrupts
+from patcher.changes import edits, markers
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
 
 if TYPE_CHECKING:
-    from patcher.change import Edit, PatchId, Record
-    from patcher.state import FileState
+    from patcher.changes.change import Edit, PatchId, Record
+    from patcher.changes.state import FileState
     from patcher.targets.patched import PatchedRoot
     from patcher.targets.target import Discovery
 

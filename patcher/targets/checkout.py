@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from git import Repo

@@ -6,7 +6,7 @@ import binascii
 import hashlib
 from pathlib import PurePosixPath
 
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.targets import checkout, sources
 from patcher.targets.target import Target
 

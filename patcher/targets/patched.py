@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from patcher import markers
-from patcher.change import PatchId, Record
-from patcher.errors import Kind, Problem
-from patcher.state import FileState, file_state
+from patcher.changes import markers
+from patcher.changes.change import PatchId, Record
+from patcher.changes.state import FileState, file_state
+from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Discovery, Target, within

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.targets import checkout, sources, versions
 from patcher.targets.target import Project, Target
 from patcher.targets.versions import Distribution, Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from patcher.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem, refused
 
 _EXTENSIONS = (".so", ".pyd")
 

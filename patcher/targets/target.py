@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from patcher.errors import Problem
-from patcher.notes import Note
+from patcher.messages.errors import Problem
+from patcher.messages.notes import Note
 from patcher.targets import sources
 
 

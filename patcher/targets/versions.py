@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.targets import sources
 
 if TYPE_CHECKING:

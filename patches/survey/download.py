@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 Wanted = Callable[[str, int], bool]
 """Whether the file of this path, relative to the root, and of this size is wanted."""

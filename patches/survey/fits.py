@@ -10,8 +10,8 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from patcher import editing
-from patcher.change import PatchId
-from patcher.errors import Kind, Problem
+from patcher.changes.change import PatchId
+from patcher.messages.errors import Kind, Problem
 from patcher.plan import published
 from patcher.recipe import Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.config import WHOLE, BuiltinStage
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Recipe, Upstream
 from patches.projects import upstreams
 from patches.rollout import WINDOWS

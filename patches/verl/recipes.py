@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Gap, Head, Insertion, Loop, Recipe, Structure, Upstream
 from patches import training

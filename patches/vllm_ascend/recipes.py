@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.notes import Note
+from patcher.messages.notes import Note
 from patcher.processes import Processes
 from patcher.recipe import Before, Head, Insertion, Recipe, Structure, Upstream
 from patches import graphs, rollout, vllm_engine

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from patcher import markers
-from patcher.change import PatchId
+from patcher.changes import markers
+from patcher.changes.change import PatchId
 
 ONE = PatchId("vllm-ascend", "rollout")
 TWO = PatchId("verl", "update-policy", "actor")

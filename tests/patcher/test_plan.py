@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from patcher import markers, plan
+from patcher import plan
+from patcher.changes import markers
 from patcher.config import ProfileConfig
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.recipe import Gap, Insertion, Loop, Recipe, Structure, Upstream
 from patcher.targets.target import Project, Target
 from patches import training

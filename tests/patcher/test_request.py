@@ -33,7 +33,7 @@ from patcher.config import (
     Window,
     kind_of,
 )
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.options.notations import MOST
 from patcher.recipe import Recipe, Upstream
 from patcher.request import resolve

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from fixtures import releases
-from patcher import edits, markers, plan
-from patcher.change import PatchId, Record
+from patcher import plan
+from patcher.changes import edits, markers
+from patcher.changes.change import PatchId, Record
 from patcher.targets import find
 from patches.projects import upstreams
 from tests.choices import config
@@ -150,7 +151,7 @@ def test_a_recorder_that_another_rlpatch_wrote_is_left_to_its_patches(site: Any)
 
 
 def test_lines_of_the_recorder_that_were_edited_are_seen_by_those_who_share_it(site: Any) -> None:
-    from patcher.state import file_state
+    from patcher.changes.state import file_state
 
     verl = site("0.6.1", ACTOR)
     patch = verl.apply(CHOICES["update"])

@@ -13,7 +13,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from fixtures import releases
-from patcher import markers
+from patcher.changes import markers
 from patcher.cli import rlpatch
 from patcher.config import WHOLE
 from patcher.recipe import Recipe, Upstream

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from patcher.change import SHARED, PatchId
+from patcher.changes.change import SHARED, PatchId
 from patcher.config import WHOLE
 from patcher.editing.rendering import render
 from patcher.recipe import Recipe

@@ -12,7 +12,7 @@ import pytest
 from fixtures import environments, releases
 from fixtures.ascend import settings
 from patcher import editing
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patcher.recipe import Recipe
 from patches.vllm_ascend.builtin import RECIPES
 from tests.choices import config as recorded

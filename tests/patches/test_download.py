@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patches.survey.download import download, listed
 from tests.matrix import MATRIX
 

@@ -18,10 +18,10 @@ import pytest
 from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
-from patcher.change import SHARED, PatchId
+from patcher.changes.change import SHARED, PatchId
 from patcher.config import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, ProfileConfig, TorchNpuProfiler
 from patcher.editing.rendering import render
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from patcher.recipe import Recipe
 from patches.projects import upstreams
 from tests.choices import config as recorded

@@ -14,7 +14,7 @@ import pytest
 from fixtures import releases
 from fixtures.mindspeed_rl import trees
 from patcher import editing
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patches.projects import upstream
 
 LINES = {

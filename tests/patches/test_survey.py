@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from fixtures import releases
 from fixtures.cache import REPOSITORY
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patches.projects import projects
 from patches.survey import fits, readme
 from patches.survey.__main__ import main

@@ -6,7 +6,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from patcher.cli import options, rlpatch
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 @options.command("completion", click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish"])))

@@ -8,9 +8,9 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Option
-from patcher.commands import demonstrating
-from patcher.headings import PLACE
-from patcher.report import CommandResult
+from patcher.commands.about import demonstrating
+from patcher.messages.report import CommandResult
+from patcher.options.headings import PLACE
 
 RELEASE = "vllm-ascend==0.11.0rc1"
 """What is patched, unless the user has another release at hand: the one of the guides."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.recorded import STAGE
 from patcher.cli.search import SEARCH
-from patcher.commands import knowledge
+from patcher.commands.about import knowledge
 from patcher.commands.finding import SearchOptions
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 @options.command("explain", options.targets("TARGET[==VERSION]", nargs=1, required=True), STAGE, groups=(SEARCH,))

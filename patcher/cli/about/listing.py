@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 import sys
 
-from patcher import tables
 from patcher.cli import options
-from patcher.commands import knowledge
-from patcher.report import CommandResult
+from patcher.commands.about import knowledge
+from patcher.messages import tables
+from patcher.messages.report import CommandResult
 
 
 @options.command("list")

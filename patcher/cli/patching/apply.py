@@ -6,11 +6,11 @@ from patcher.cli import options
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
-from patcher.commands import applying
 from patcher.commands.finding import LaunchOptions
+from patcher.commands.patching import applying
 from patcher.commands.where import Where
-from patcher.headings import PROFILERS
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
+from patcher.options.headings import PROFILERS
 from patcher.request import ProfileRequest
 
 TARGETS = options.targets("TARGET[==VERSION]...", required=True)

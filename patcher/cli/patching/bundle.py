@@ -11,13 +11,13 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.profile import PROFILE
-from patcher.commands import bundling
 from patcher.commands.finding import SearchOptions
-from patcher.headings import OUTPUT, PLACE
+from patcher.commands.patching import bundling
+from patcher.options.headings import OUTPUT, PLACE
 
 if TYPE_CHECKING:
     from patcher.commands.finding import SearchOptions
-    from patcher.report import CommandResult
+    from patcher.messages.report import CommandResult
     from patcher.request import ProfileRequest
 
 

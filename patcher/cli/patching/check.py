@@ -7,7 +7,7 @@ from patcher.cli.search import LAUNCH
 from patcher.cli.where import WHERE
 from patcher.commands.finding import LaunchOptions
 from patcher.commands.where import Where
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 @options.command("check", options.targets("[TARGET]..."), groups=(LAUNCH, WHERE))

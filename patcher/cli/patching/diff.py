@@ -5,12 +5,12 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.profile import PROFILE
 from patcher.cli.where import WHERE
-from patcher.commands import inspecting
+from patcher.commands.patching import inspecting
 from patcher.commands.where import Where
-from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
 from patcher.options import flag
-from patcher.report import CommandResult
+from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
 CALLS = options.switch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.where import RECOVER
 from patcher.commands.where import Where
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 @options.command("recover", groups=(RECOVER,))

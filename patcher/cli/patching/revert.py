@@ -5,9 +5,9 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.recorded import ROLE, STAGE
 from patcher.cli.where import WHERE
-from patcher.commands import reverting
+from patcher.commands.patching import reverting
 from patcher.commands.where import Where
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 @options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run(), groups=(WHERE,))

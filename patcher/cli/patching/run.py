@@ -6,10 +6,10 @@ from patcher.cli import options
 from patcher.cli.patching.apply import FORCE, TARGETS
 from patcher.cli.profile import PROFILE
 from patcher.cli.search import LAUNCH, SEARCH
-from patcher.commands import running
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.headings import OUTPUT
-from patcher.report import CommandResult
+from patcher.commands.patching import running
+from patcher.messages.report import CommandResult
+from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
 REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from patcher.cli import options
 from patcher.cli.search import CLUSTER, SEARCH, ClusterOptions
 from patcher.commands.finding import SearchOptions
-from patcher.commands.status import status
-from patcher.report import CommandResult
+from patcher.commands.patching.status import status
+from patcher.messages.report import CommandResult
 
 
 @options.command("status", options.targets("[TARGET]..."), groups=(SEARCH, CLUSTER))

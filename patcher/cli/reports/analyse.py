@@ -12,13 +12,13 @@ import click
 
 from patcher.cli.command import Command, Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
-from patcher.commands import tracing
-from patcher.commands.tracing import ParseOptions
-from patcher.headings import PARSED
+from patcher.commands.reports import tracing
+from patcher.commands.reports.tracing import ParseOptions
+from patcher.options.headings import PARSED
 
 if TYPE_CHECKING:
-    from patcher.commands.tracing import ParseOptions
-    from patcher.report import CommandResult
+    from patcher.commands.reports.tracing import ParseOptions
+    from patcher.messages.report import CommandResult
 
 EXPORTS = ("text", "db")
 

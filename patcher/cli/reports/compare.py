@@ -10,13 +10,13 @@ import click
 
 from patcher.cli.command import Command, Option
 from patcher.cli.reports import reporting
-from patcher.commands import reporting as work
-from patcher.errors import Kind, Problem
-from patcher.headings import READ
+from patcher.commands.reports import reporting as work
+from patcher.messages.errors import Kind, Problem
+from patcher.options.headings import READ
 
 if TYPE_CHECKING:
-    from patcher.commands.reporting import ReadOptions
-    from patcher.report import CommandResult
+    from patcher.commands.reports.reporting import ReadOptions
+    from patcher.messages.report import CommandResult
 
 
 @click.command(

@@ -9,11 +9,11 @@ import click
 
 from patcher.cli.command import Command
 from patcher.cli.reports import reporting
-from patcher.commands import reporting as work
+from patcher.commands.reports import reporting as work
 
 if TYPE_CHECKING:
-    from patcher.commands.reporting import ReadOptions
-    from patcher.report import CommandResult
+    from patcher.commands.reports.reporting import ReadOptions
+    from patcher.messages.report import CommandResult
 
 
 @click.command(

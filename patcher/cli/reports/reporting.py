@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from patcher.cli.command import Group, Option
-from patcher.commands.reporting import ReadOptions
-from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, READ
+from patcher.commands.reports.reporting import ReadOptions
+from patcher.messages.errors import Kind, Problem
+from patcher.options.headings import OUTPUT, READ
 
 if TYPE_CHECKING:
     AnyType = click.ParamType[Any]
-    from patcher.commands.reporting import ReadOptions
+    from patcher.commands.reports.reporting import ReadOptions
 else:  # click's types have no parameter before 8.5
     AnyType = click.ParamType
 

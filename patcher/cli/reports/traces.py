@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from patcher import tables
 from patcher.cli.command import Command
-from patcher.commands import tracing
+from patcher.commands.reports import tracing
+from patcher.messages import tables
 
 if TYPE_CHECKING:
-    from patcher.report import CommandResult
+    from patcher.messages.report import CommandResult
 
 
 def folder() -> click.Argument:

@@ -13,15 +13,15 @@ from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values
 from patcher.cli.recorded import only
 from patcher.cli.workers import waiting
-from patcher.commands import triggering
-from patcher.commands.triggering import TriggerOptions
-from patcher.commands.watching import WatchOptions
+from patcher.commands.workers import triggering
+from patcher.commands.workers.triggering import TriggerOptions
+from patcher.commands.workers.watching import WatchOptions
 from patcher.config import UNITS
-from patcher.errors import Kind, Problem
-from patcher.headings import OUTPUT, WAITED, WHOSE, WINDOW
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag
+from patcher.options.headings import OUTPUT, WAITED, WHOSE, WINDOW
 from patcher.options.notations import Number
-from patcher.report import CommandResult
 from patcher.request import OPTIONS
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from patcher import tables
 from patcher.cli.command import Option
-from patcher.commands import watching
-from patcher.commands.watching import WatchData
-from patcher.headings import WAITED
+from patcher.commands.workers import watching
+from patcher.commands.workers.watching import WatchData
+from patcher.messages import tables
+from patcher.options.headings import WAITED
 
 
 def timeout() -> Option:

@@ -14,11 +14,11 @@ from patcher.cli import options
 from patcher.cli.command import Group, Option
 from patcher.cli.reports.traces import folder as traces_folder
 from patcher.cli.workers import waiting
-from patcher.commands import watching
-from patcher.commands.watching import WatchOptions
-from patcher.errors import Kind, Problem
-from patcher.headings import WAITED
-from patcher.report import CommandResult
+from patcher.commands.workers import watching
+from patcher.commands.workers.watching import WatchOptions
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
+from patcher.options.headings import WAITED
 from patcher.request import OPTIONS
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher import interrupts
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets.interpreters import locate
 
 TIMEOUT_S = 30.0

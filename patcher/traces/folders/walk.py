@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces import names, sidecar
 from patcher.traces.folders import chrome_files, npu_folders
 from patcher.traces.folders.npu_folders import STORE

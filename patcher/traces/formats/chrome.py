@@ -18,7 +18,7 @@ from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_type_hints
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 if TYPE_CHECKING:
     from typing import TypeAlias

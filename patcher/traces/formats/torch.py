@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats.chrome import ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COPY
 from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, kind_of, module_class

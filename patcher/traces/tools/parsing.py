@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from patcher import interrupts
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces.folders import npu_folders
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
 from patcher.traces.model import Payload

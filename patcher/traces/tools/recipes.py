@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patcher import interrupts
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces.model import Payload
 from patcher.traces.names import is_npu
 from patcher.traces.tools.parsing import ToolProcess

@@ -12,11 +12,12 @@ import pytest
 from click.testing import Result
 
 from fixtures.cache import Once
-from patcher import cli, command_line
+from patcher import cli
 from patcher.bundle import plans
 from patcher.bundle.plans import Bundle
 from patcher.bundle.steps import Machine
-from patcher.report import CommandResult, json_of
+from patcher.messages import command_line
+from patcher.messages.report import CommandResult, json_of
 from tests.patcher.cli.conftest import SOURCE, _quiet_environment, release, runner
 
 __all__ = ["_quiet_environment"]

@@ -12,7 +12,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.bundle import archive
 from patcher.bundle.plans import Bundle
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 ELSEWHERE = {"git", "packaging"}
 """What is imported where it can be had, and only then."""

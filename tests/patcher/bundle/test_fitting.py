@@ -9,8 +9,8 @@ import pytest
 from patcher.bundle import plans
 from patcher.bundle.fitting import fit
 from patcher.bundle.plans import Bundle, BundledPlan
-from patcher.change import PatchId
-from patcher.errors import Kind, Problem
+from patcher.changes.change import PatchId
+from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Project, Target
 
 TOY = Project("toy", "toy", ("toy",))

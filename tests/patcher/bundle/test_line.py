@@ -16,7 +16,7 @@ import pytest
 
 from patcher.bundle import line, plans, steps
 from patcher.bundle.plans import Bundle
-from patcher.report import CommandResult
+from patcher.messages.report import CommandResult
 from tests.interpreters import interpreter
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 

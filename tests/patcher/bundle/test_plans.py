@@ -6,7 +6,7 @@ import pytest
 
 from patcher.bundle import plans
 from patcher.bundle.plans import Bundle, BundledPlan
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patches.vllm_ascend import PROJECT
 
 CASES = {

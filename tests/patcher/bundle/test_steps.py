@@ -14,9 +14,9 @@ import pytest
 
 from patcher.bundle import steps
 from patcher.bundle.steps import Machine
-from patcher.change import Edit, PatchId, Record
-from patcher.errors import Kind, Problem
-from patcher.report import CommandResult
+from patcher.changes.change import Edit, PatchId, Record
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
 from patcher.store import transaction as store
 from patcher.targets.target import Discovery
 from tests.matrix import CRASH, thinned

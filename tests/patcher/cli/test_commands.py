@@ -223,10 +223,10 @@ def test_a_lost_registry_is_written_again(run, site: Path) -> None:
         "patcher.store.folder.StoreFolder.commit",
         "patcher.store.filesystem.lock._release",
         "patcher.store.transaction.commit",
-        "patcher.commands.describing.described",
+        "patcher.commands.patching.describing.described",
         "patcher.processes.running",
-        "patcher.report.CommandResult.show",
-        "patcher.report.CommandResult._show_result",
+        "patcher.messages.report.CommandResult.show",
+        "patcher.messages.report.CommandResult._show_result",
     ],
 )
 def test_ctrl_c_after_the_commit_stops_nothing(run, site: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 from patcher import cli
 from patcher.cli.command import Command
 from patcher.cli.patching.apply import command as apply
-from patcher.headings import HEADINGS, PARSED, READ, WAITED
+from patcher.options.headings import HEADINGS, PARSED, READ, WAITED
 from patcher.request import OPTIONS
 from patches.projects import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release

@@ -18,7 +18,7 @@ from patcher.cluster.node_group import Answer
 from patcher.cluster.node_worker import NodeWorker, answer
 from patcher.cluster.nodes import Nodes
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 _FORK = multiprocessing.get_context("fork")
 

@@ -21,8 +21,8 @@ from patcher.cluster.connecting import choose, connect
 from patcher.cluster.rays import RayNode, RayNodeGroup
 from patcher.cluster.rays import connect as connect_ray
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
-from patcher.report import CommandResult
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
 from tests.patcher.cli.conftest import release
 
 NODES = [

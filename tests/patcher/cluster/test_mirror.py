@@ -5,8 +5,8 @@ from __future__ import annotations
 from patcher.cluster.mirror import Mirrors
 from patcher.cluster.node_group import NodeSurvey
 from patcher.commands.finding import SearchOptions
-from patcher.commands.planning import Attempted
-from patcher.errors import Kind, Problem
+from patcher.commands.patching.planning import Attempted
+from patcher.messages.errors import Kind, Problem
 
 
 def test_of_many_kinds_of_installation_each_is_told_with_its_own_node() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from patcher.errors import Kind, Problem
-from patcher.report import CommandResult
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
 from patcher.store import STORE
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.cluster.processes import Processes, nodes

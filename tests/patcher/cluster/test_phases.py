@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import Result
 
-from patcher.change import Edit
+from patcher.changes.change import Edit
 from patcher.cluster.node_group import Answer
 from patcher.cluster.phases import transact
 from patcher.cluster.recovery import recover
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
 from tests.patcher.cluster.processes import Death, Processes

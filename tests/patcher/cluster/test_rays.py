@@ -15,7 +15,7 @@ from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
 from patcher.cluster.nodes import Nodes
 from patcher.cluster.rays import RayNodeGroup, name_nodes
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
 from patches import projects
 

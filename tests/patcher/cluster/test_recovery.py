@@ -9,7 +9,7 @@ import pytest
 
 from patcher.cluster.node_group import Answer, PendingTransaction
 from patcher.cluster.recovery import recover
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 
 class ScriptedGroup:

@@ -8,10 +8,10 @@ import pytest
 
 from patcher.cluster import summary
 from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
-from patcher.commands.applying import on
 from patcher.commands.finding import SearchOptions
-from patcher.errors import Kind, Problem
-from patcher.report import CommandResult, json_of
+from patcher.commands.patching.applying import on
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult, json_of
 from patcher.targets.target import Target
 from patches import projects
 

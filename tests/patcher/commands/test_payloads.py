@@ -8,8 +8,9 @@ import re
 import pytest
 
 from fixtures.cache import REPOSITORY
-from patcher.commands import applying, bundling, demonstrating, describing, knowledge, running
-from patcher.report import OMIT_NONE
+from patcher.commands.about import demonstrating, knowledge
+from patcher.commands.patching import applying, bundling, describing, running
+from patcher.messages.report import OMIT_NONE
 from patcher.targets import applied
 
 PAYLOADS = {

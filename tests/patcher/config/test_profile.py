@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from tests.choices import config
 
 

@@ -16,7 +16,7 @@ from patcher.config import (
     TrainingStage,
     Window,
 )
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from tests.choices import config
 
 

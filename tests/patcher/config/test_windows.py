@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from patcher.config import OPEN_END, Window
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher import editing
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patcher.recipe import Call, Recipe
 from patches.vllm_ascend.recipes import V1
 

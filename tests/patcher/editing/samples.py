@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from patcher.change import PatchId
+from patcher.changes.change import PatchId
 from patcher.recipe import Before, Head, Insertion
 from patches.vllm_ascend.recipes import V1
 

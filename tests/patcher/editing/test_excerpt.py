@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import editing, markers
+from patcher import editing
+from patcher.changes import markers
 from patcher.editing import excerpt
 from patcher.editing import source as sources
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
 
 SOURCE = '''\

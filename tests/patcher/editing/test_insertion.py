@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import editing, markers
-from patcher.change import PatchId
+from patcher import editing
+from patcher.changes import markers
+from patcher.changes.change import PatchId
 from patcher.editing import insertion
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Around, Before, Insertion, Loop, Recipe
 from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.change import SHARED, PatchId
+from patcher.changes.change import SHARED, PatchId
 from patcher.config import BACKENDS, WHOLE, ProfileConfig
 from patcher.editing.rendering import Rendered, render, source_of
 from patches import probes

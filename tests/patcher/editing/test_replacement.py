@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from patcher import editing, markers
-from patcher.change import PatchId
-from patcher.errors import Kind, Problem
+from patcher import editing
+from patcher.changes import markers
+from patcher.changes.change import PatchId
+from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Before, Insertion
 from tests.patcher.editing.arguments import ARGUMENTS, PATCH, RECIPE, SOURCE, replaced
 

@@ -14,9 +14,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fixtures import releases
-from patcher.errors import Kind, Problem
 from patcher.guards.detect import detect
 from patcher.guards.result import GuardResult
+from patcher.messages.errors import Kind, Problem
 from patcher.switches import Release, State
 from patches.switches import MSMONITOR
 from patches.verl.profiling import MEGATRON, MEMORY, PROFILING, SERVER, VERL

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fixtures import releases
-from patcher.errors import Problem
 from patcher.guards.detect import detect
 from patcher.guards.result import GuardResult
+from patcher.messages.errors import Problem
 from patcher.switches import State
 from patches.projects import upstreams
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF

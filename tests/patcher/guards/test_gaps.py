@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Problem
 from patcher.guards.gaps import HookGap, hook_gaps, submitted
 from patcher.hook.folder import VARIABLE
+from patcher.messages.errors import Problem
 
 SUBMITTED = submitted(VARIABLE)
 

@@ -11,8 +11,8 @@ import pytest
 
 from patcher.commands.finding import LaunchOptions
 from patcher.commands.guarding import guard
-from patcher.errors import Kind
-from patcher.report import CommandResult
+from patcher.messages.errors import Kind
+from patcher.messages.report import CommandResult
 from patcher.switches import Application, ConfigSwitch, Key, State
 from patcher.targets.target import Project, Target
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.change import Change, Edit
+from patcher.changes.change import Change, Edit
 from patcher.hook.folder import RunFolder
 
 MODULE = PurePosixPath("target/worker.py")

@@ -35,7 +35,7 @@ def test_the_environment_of_the_command(before: str | None, after: str, hooked: 
 
 
 def test_a_file_that_does_not_change_is_not_handed_out(hooked: Hooked) -> None:
-    from patcher.change import Change, Edit
+    from patcher.changes.change import Change, Edit
     from tests.patcher.hook.conftest import MODULE
 
     run = RunFolder([Edit(hooked.site, (Change(MODULE, BEFORE, BEFORE, BEFORE),))])

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.cache import REPOSITORY
-from patcher.errors import Kind, Problem
 from patcher.hook import parent
+from patcher.messages.errors import Kind, Problem
 
 ALONE = f"""
 import os, sys

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from patcher.change import Change
+from patcher.changes.change import Change
 from patcher.hook import folder, startup
 from tests.interpreters import interpreter
 from tests.matrix import thinned

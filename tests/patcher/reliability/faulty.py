@@ -21,10 +21,11 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
 from fixtures import faults, releases
-from patcher import __version__, markers
-from patcher.change import Change, Edit, PatchId, Record
+from patcher import __version__
+from patcher.changes import markers
+from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.cli import COMMANDS, rlpatch
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import TEMPORARY, digest

@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
 from fixtures import faults
-from patcher import markers
+from patcher.changes import markers
 from tests.patcher.reliability import package
 from tests.patcher.reliability.faulty import SECOND, apply, command, forked, second, warm
 from tests.patcher.reliability.package import V0, V1, Picture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from patcher import markers
-from patcher.errors import Kind, Problem
+from patcher.changes import markers
+from patcher.messages.errors import Kind, Problem
 from tests.matrix import examples
 from tests.patcher.editing import arguments
 from tests.patcher.reliability import package

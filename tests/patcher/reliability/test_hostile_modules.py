@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from patcher import markers
-from patcher.errors import Kind
+from patcher.changes import markers
+from patcher.messages.errors import Kind
 from tests.matrix import CRASH
 from tests.patcher.reliability import package
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import faults
-from patcher import edits
+from patcher.changes import edits
 from tests.matrix import CRASH, thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.change import Change, Edit
+from patcher.changes.change import Change, Edit
 from patcher.store import transaction as store
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import digest, folder

@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
-from patcher.change import Change, Edit
+from patcher.changes.change import Change, Edit
 from patcher.store import STORE
 from patcher.store import transaction as store
 from tests.patcher.store.tree import (

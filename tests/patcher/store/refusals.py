@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.store import transaction as store
 
 

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from patcher import cli
-from patcher.change import Change, Edit
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Change, Edit
+from patcher.messages.errors import Kind, Problem
 from patcher.store import journal, registry
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import digest

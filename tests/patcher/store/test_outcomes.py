@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.store import outcomes, transaction
 from patcher.store.transaction import Outcome, Recovered
 

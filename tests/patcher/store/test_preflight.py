@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.change import Change, Edit
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Change, Edit
+from patcher.messages.errors import Kind, Problem
 from patcher.store import transaction as store
 from tests.patcher.store.refusals import fails
 from tests.patcher.store.tree import (

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from patcher.change import Change, Edit
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Change, Edit
+from patcher.messages.errors import Kind, Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem import lock

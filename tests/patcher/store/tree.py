@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from patcher.change import Change, Edit, PatchId, Record
+from patcher.changes.change import Change, Edit, PatchId, Record
 
 PRISTINE = b'VALUE = "pristine"\n\n\ndef value():\n    return VALUE\n'
 OURS = b'VALUE = "patched "  # rlpatch\n'

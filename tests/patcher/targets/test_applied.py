@@ -6,9 +6,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.change import Change, Edit, PatchId, Record
-from patcher.command_line import CommandLine
-from patcher.errors import Kind, Problem
+from patcher.changes.change import Change, Edit, PatchId, Record
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
 from patcher.targets.applied import Removal, RevertedFile, next_lines, refuse_several, restart_lines
 from patcher.targets.patched import PatchedRoot
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets import checkout
 from tests.patcher.targets.trees import commit, git, package, repository, write
 
@@ -205,7 +205,7 @@ def test_git_may_vanish(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_git_installed_it_says_so(repo: Path) -> None:
     script = (
-        "import pathlib, sys\nfrom patcher.targets import checkout\nfrom patcher.errors import Problem\n"
+        "import pathlib, sys\nfrom patcher.targets import checkout\nfrom patcher.messages.errors import Problem\n"
         "assert 'git' not in sys.modules\n"
         "try: checkout.describe(pathlib.Path(sys.argv[1]))\n"
         "except Problem as problem: print(problem.cause)\n"

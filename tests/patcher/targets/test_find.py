@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets import find as targets
 from patcher.targets import interpreters
 from tests.matrix import thinned

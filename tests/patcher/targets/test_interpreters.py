@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets import interpreters
 from patcher.targets.interpreters import Package, locate
 from tests.patcher.targets.trees import package, write

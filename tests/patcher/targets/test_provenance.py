@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Kind, Problem
-from patcher.notes import Note
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.targets import provenance
 from patcher.targets.target import Target
 from tests.patcher.targets.trees import ASCEND, SGLANG, VLLM, commit, dist_info, git, package, repository, wheel, write

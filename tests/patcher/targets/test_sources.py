@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.targets import sources
 from tests.patcher.targets.trees import write
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from patcher.targets.patched import PatchedRoot, patched
 from patcher.targets.target import Discovery, Project, Target
 

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures import environments
 from fixtures.cache import Once
-from patcher.commands import tracing
+from patcher.commands.reports import tracing
 from tests.patcher.cli.conftest import run  # noqa: F401  (a fixture)
 
 RECORDING = Path(__file__).with_name("recording.py")

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from fixtures import environments
-from patcher.commands import tracing
-from patcher.errors import Problem
+from patcher.commands.reports import tracing
+from patcher.messages.errors import Problem
 from patcher.traces import folders, names
 from patcher.traces.folders import RecordedTrace, TraceGroup, groups, npu_folders, states, walk
 from patcher.traces.formats import chrome, database
@@ -590,7 +590,7 @@ def test_numbers_across_the_blocks_of_a_file(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.engine
 def test_the_table_fits_80_columns(recorded: Path) -> None:
-    from patcher import tables
+    from patcher.messages import tables
 
     lines = tables.captures(tracing.traces(recorded).data, 80)
     assert max(map(len, lines)) <= 80

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from patcher import tables
-from patcher.commands import tracing
-from patcher.report import CommandResult
+from patcher.commands.reports import tracing
+from patcher.messages import tables
+from patcher.messages.report import CommandResult
 from patcher.traces import analysis, formats, sidecar
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fixtures.ascend import standins
-from patcher.change import SHARED, PatchId
+from patcher.changes.change import SHARED, PatchId
 from patcher.editing.rendering import render
 from patches.vllm import recipes as vllm
 from patches.vllm_ascend import recipes as vllm_ascend

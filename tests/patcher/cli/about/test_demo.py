@@ -44,7 +44,7 @@ def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.Monk
         assert version == RELEASE[1]
         release(folder)
 
-    monkeypatch.setattr("patcher.commands.demonstrating.download", fetched)
+    monkeypatch.setattr("patcher.commands.about.demonstrating.download", fetched)
     said = run("demo")
     assert "downloading vllm-ascend==0.11.0rc1 …" in said.stderr
     assert "\n$ rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60 --path site\n" in said.stdout
@@ -61,7 +61,7 @@ def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monke
 
 def test_a_tree_that_is_not_as_before_is_a_failure_to_be_reported(run, site: Path, monkeypatch) -> None:
     hashes = iter("abc")
-    monkeypatch.setattr("patcher.commands.demonstrating._hash", lambda _tree: next(hashes))
+    monkeypatch.setattr("patcher.commands.about.demonstrating._hash", lambda _tree: next(hashes))
     assert "the tree is not as before: c" in (said := run("demo", "--path", site, code=1).stderr)
     assert "next: please report it" in said
 

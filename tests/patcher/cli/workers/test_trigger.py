@@ -18,7 +18,7 @@ import pytest
 from click.testing import Result
 
 from fixtures.cache import REPOSITORY
-from patcher.commands import watching
+from patcher.commands.workers import watching
 from patcher.workers.folder import StateFolder
 from patcher.workers.request import TriggerRequest, read
 from tests.patcher.workers import maker

@@ -20,8 +20,8 @@ import pytest
 from click.testing import Result
 
 from fixtures.cache import REPOSITORY
-from patcher import tables
-from patcher.commands import watching
+from patcher.commands.workers import watching
+from patcher.messages import tables
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import Saved, here
 

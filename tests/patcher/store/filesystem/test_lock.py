@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.store import transaction as store
 from patcher.store.filesystem import lock, mounts
 from tests.patcher.store.tree import install
@@ -382,8 +382,8 @@ if {noop}:
     fcntl.flock = lambda *args: None
 from pathlib import Path
 from patcher.store import transaction as store
-from patcher.errors import Kind, Problem
-from patcher.change import PatchId, Edit
+from patcher.messages.errors import Kind, Problem
+from patcher.changes.change import PatchId, Edit
 from tests.patcher.store.tree import record
 root = Path({root!r})
 for turn in range(8):

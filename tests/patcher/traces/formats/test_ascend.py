@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from patcher.errors import Problem
+from patcher.messages.errors import Problem
 from patcher.traces import analysis, folders, formats, names
 from patcher.traces.formats import ascend, ascend_db, database
 from patcher.traces.timeline import Timeline

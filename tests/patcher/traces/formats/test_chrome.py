@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from patcher.errors import Kind, Problem
+from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import chrome
 from patcher.traces.formats.chrome import ChromeEvents, nanoseconds
 from tests.matrix import examples

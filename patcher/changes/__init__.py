@@ -1,0 +1,1 @@
+"""How a file changes: edits that are put in, the marks around them, and the state in which they are found later."""

@@ -1,0 +1,45 @@
+"""Edits that need no recipe: what takes patches out again, and how an edit is shown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+
+from patcher.changes import lines, markers
+from patcher.changes.change import Change, Edit, PatchId, Record
+
+
+def revert(
+    root: Path,
+    read: Callable[[PurePosixPath], bytes | None],
+    records: Iterable[Record],
+    patches: Iterable[PatchId],
+) -> Edit:
+    """The edit that takes ``patches`` out of every file that ``records`` name for them.
+
+    A file without a line of theirs is in it, too, as one that stays: somebody may patch it before the commit.
+    ``read`` gives a file's bytes, None where it is gone. Raises :class:`Problem` (FOREIGN_EDIT) where our lines are
+    not as we wrote them.
+    """
+    wanted = set(patches)
+    ours = [record for record in records if record.patch in wanted]
+    changes = []
+    for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
+        before = read(path)
+        if before is None:
+            continue
+        where = str(root / path)
+        after = markers.strip(before, wanted, where=where)
+        changes.append(Change(path, before, after, markers.strip(before, where=where)))
+    return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
+
+
+def diff(path: str, pristine: bytes, after: bytes) -> bytes:
+    """A unified diff that ``git apply`` takes, for a file in any encoding; empty without a change."""
+    if pristine == after:
+        return b""
+    old, new = (lines.split(data.decode("utf-8", "surrogateescape")) for data in (pristine, after))
+    shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+    return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")

@@ -1,0 +1,274 @@
+"""The marks around every line of ours, and the way back from a marked file to the one before.
+
+A block begins with ``# >>> rlpatch ID VERSION DIGEST`` and ends with ``# <<< rlpatch ID``; a line outside of it ends
+with ``# rlpatch: ID``. A line that the patch replaces stays above its successor as a comment, ``# was: LINE  # rlpatch:
+ID``, which becomes that line again. The digest covers all other lines of the patch, so that the marks alone are enough
+to take them out, or to see that somebody has changed them. Everything works on bytes: the files of a target come in
+any encoding, with any line ends, and what we insert is ASCII, the lines that were there apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from patcher.changes import lines as lines_of
+from patcher.changes.change import PatchId
+from patcher.messages.errors import Kind, Problem
+
+_ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
+_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
+_END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
+_LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
+_WAS = re.compile(
+    rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID,
+    re.DOTALL,
+)
+
+_UNSEALED = "0" * 16
+
+
+def begin(patch: PatchId, tool: str) -> str:
+    """The comment that opens the block of ``patch``, inserted by release ``tool``; ``seal`` fills in the digest."""
+    return f"# >>> rlpatch {patch} {tool} {_UNSEALED}"
+
+
+def end(patch: PatchId) -> str:
+    """The comment that closes the block of ``patch``."""
+    return f"# <<< rlpatch {patch}"
+
+
+def closes(comment: str) -> bool:
+    """Whether ``comment`` closes the block of some patch."""
+    return _END.fullmatch(comment.encode()) is not None
+
+
+def tag(patch: PatchId) -> str:
+    """The comment at the end of each line of ``patch`` outside of its block."""
+    return f"# rlpatch: {patch}"
+
+
+def was(line: bytes, patch: PatchId) -> bytes:
+    """``line`` as the comment that ``strip`` turns into it again.
+
+    Raises ``ValueError`` for a line that carries a mark already: of two patches that replace it, none could go first.
+    """
+    if _LINE.fullmatch(line):
+        raise ValueError(line)
+    bare = line.rstrip(b"\r\n")
+    rest = bare.lstrip(b" \t\f")
+    indent, end = bare[: len(bare) - len(rest)], line[len(bare) :]
+    return indent + b"# was: " + rest + f"  {tag(patch)}".encode() + end
+
+
+def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
+    """A digest over the lines of a block (its first line left out), in any order those outside of it, and in the order
+    of the file those that come back.
+
+    White space at both ends of a line does not count: an editor that converts line ends changes nothing of ours.
+    """
+    ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
+    return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
+
+
+class Marked(NamedTuple):
+    """One patch as it stands in a file.
+
+    ``lines`` are the indices of its lines, that of the opening mark first, and ``replaced`` those among them that come
+    back as what they were; ``digest`` is the one written there, ``actual`` that of the lines as they are now. ``uses``
+    are the shared blocks from which its block derives.
+    """
+
+    patch: PatchId
+    tool: str
+    lines: tuple[int, ...]
+    replaced: tuple[int, ...]
+    digest: str
+    actual: str
+    uses: frozenset[PatchId] = frozenset()
+
+    @property
+    def intact(self) -> bool:
+        """Whether nobody has changed our lines."""
+        return self.digest == self.actual
+
+
+def _name(match: re.Match[bytes]) -> PatchId:
+    return PatchId(*match["id"].decode("ascii", "replace").split(" ", 2))
+
+
+def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
+    """Every patch whose marks stand in ``data``, in the order of the file.
+
+    A mark without a block is somebody's comment that looks like one, unless it is of a patch that is ``known`` to have
+    been applied, or lines of ours are left.
+
+    Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
+    """
+    if b"rlpatch" not in data:
+        return ()
+    lines = lines_of.split(data)
+    pairing = _Pairing(data, known)
+    for index, line in enumerate(lines):
+        if b"rlpatch" in line:
+            pairing.read(index, line)
+    pairing.finish(lines)
+    return tuple(_marked(lines, block, pairing) for block in pairing.blocks.values())
+
+
+class _Block(NamedTuple):
+    """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
+
+    patch: PatchId
+    first: int
+    last: int
+    tool: str
+    digest: str
+
+
+class _Pairing:
+    """The blocks of ``data`` and the lines outside of them that have marks, by their patches."""
+
+    def __init__(self, data: bytes, known: Collection[PatchId]) -> None:
+        self.data, self.known = data, known
+        self.blocks: dict[PatchId, _Block] = {}
+        self.calls: dict[PatchId, list[int]] = {}
+        self.opened: _Block | None = None
+
+    def read(self, index: int, line: bytes) -> None:
+        """Take one line that names rlpatch; Problem for a mark that has no place there."""
+        if start := _BEGIN.fullmatch(line):
+            if self.opened or _name(start) in self.blocks:
+                raise _unpaired(index, "begins inside another block or a second time")
+            self.opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
+        elif stop := _END.fullmatch(line):
+            self._end(index, _name(stop))
+        elif self.opened is None and (call := _LINE.fullmatch(line)):
+            self.calls.setdefault(_name(call), []).append(index)
+        elif _BEGIN.search(line):
+            raise _unpaired(index, "stands within a line: were the line ends converted?")
+
+    def _end(self, index: int, patch: PatchId) -> None:
+        if not self.opened and not ({patch} & {*self.known, *self.blocks} or _named(self.data, patch)):
+            return
+        if not self.opened or self.opened.patch != patch:
+            raise _unpaired(index, "ends a block that does not begin")
+        self.blocks[patch], self.opened = self.opened._replace(last=index), None
+
+    def finish(self, lines: Sequence[bytes]) -> None:
+        """Problem for a block that never ends, and for lines of ours without a block."""
+        if self.opened:
+            raise _unpaired(self.opened.first, "begins and never ends")
+        for patch, calls in self.calls.items():
+            ours = patch in self.known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in calls)
+            if ours and patch not in self.blocks:
+                raise _unpaired(calls[0], "calls a block that is not there")
+
+
+def _marked(lines: Sequence[bytes], block: _Block, pairing: _Pairing) -> Marked:
+    patch, first, last, tool, digest = block
+    outside = pairing.calls.get(patch, [])
+    replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
+    added = [lines[index] for index in outside if index not in replaced]
+    actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
+    text = b"".join(lines[first + 1 : last])
+    uses = frozenset(other for other in pairing.blocks if other.shared and other != patch and _derives(text, other))
+    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, uses)
+
+
+def _named(text: bytes, patch: PatchId) -> bool:
+    """Whether ``text`` has what the lines of ``patch`` have besides their marks."""
+    names = (patch.rename("_rlpatch_stage"), patch.rename("_RlpatchStage"), note(patch))
+    return any(name.encode() in text for name in names)
+
+
+def _derives(block: bytes, shared: PatchId) -> bool:
+    return re.search(rb"\(%s\):" % shared.rename("_RlpatchStage").encode(), block) is not None
+
+
+def holds(found: Marked, block: Iterable[str]) -> bool:
+    """Whether the block of ``found`` has exactly the lines ``block`` between its note and its closing mark."""
+    note, closing = (text.encode() for text in (_NOTE_SHARED, end(found.patch)))
+    return found.actual == _digest([note, *(line.encode() for line in block), closing], (), ())
+
+
+_NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted takes it out again."
+
+
+def note(patch: PatchId) -> str:
+    """The comment below the opening mark of ``patch``."""
+    return (
+        _NOTE_SHARED if patch.shared else f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
+    )
+
+
+def seal(data: bytes, patch: PatchId) -> bytes:
+    """``data`` with the digest of the lines of ``patch`` in its opening mark."""
+    actual = next(found.actual for found in marked(data) if found.patch == patch)
+    mark = begin(patch, "").rstrip(_UNSEALED).encode()
+    start = data.index(_UNSEALED.encode(), data.index(mark.rstrip()))
+    return data[:start] + actual.encode() + data[start + len(actual) :]
+
+
+def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str = "") -> bytes:
+    """``data`` without the lines of ``patches`` (None: of every patch), and with those that they replaced.
+
+    What patches shared goes with the last of them. What others wrote stays as it is.
+
+    Raises :class:`Problem` (FOREIGN_EDIT, at ``where`` and the line) if a line to be taken out is not the one that
+    we wrote.
+    """
+    wanted = None if patches is None else set(patches)
+    try:
+        found = marked(data, wanted or ())
+    except Problem as problem:
+        problem.where = f"{where}:{problem.where}"
+        raise
+    ours = _ours(found, wanted)
+    for patch in ours:
+        if not patch.intact:
+            raise Problem(
+                Kind.FOREIGN_EDIT,
+                f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them",
+                f"{where}:{patch.lines[0] + 1}",
+                "undo the edit inside the marked lines, or remove by hand the block between the marks and every"
+                f" line that ends with “{tag(patch.patch)}”",
+            )
+    return _without(data, ours) if ours else data
+
+
+def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[Marked]:
+    """Those that are ``wanted`` (None: all), and what is shared and needed by no other."""
+    if wanted is None:
+        return [*found]
+    needed = {shared for patch in found if patch.patch not in wanted for shared in patch.uses}
+    lonely = [patch for patch in found if patch.patch.shared and patch.patch not in {*wanted, *needed}]
+    return [*(patch for patch in found if patch.patch in wanted), *lonely]
+
+
+def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
+    lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
+    gone = {index for patch in ours for index in patch.lines} - back
+    kept = b"".join(_before(line) if index in back else line for index, line in enumerate(lines) if index not in gone)
+    if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
+        # The file had no newline at its end, so the block brought the one before it along.
+        kept = kept[: -2 if kept.endswith(b"\r\n") else -1]
+    return kept
+
+
+def _before(line: bytes) -> bytes:
+    """The line that ``was`` made ``line`` of."""
+    match = _WAS.fullmatch(line)
+    return match.expand(rb"\g<indent>\g<line>\g<end>") if match else line
+
+
+def _unpaired(index: int, what: str) -> Problem:
+    return Problem(
+        Kind.FOREIGN_EDIT,
+        f"a mark of rlpatch {what}",
+        str(index + 1),
+        "restore the file from the package (pip install --force-reinstall --no-deps, git checkout) or remove the"
+        " marked lines by hand",
+    )

@@ -1,0 +1,1 @@
+"""What rlpatch knows (``list``, ``explain``) and shows of itself (``demo``)."""

@@ -1,0 +1,122 @@
+"""``demo``: the main job on a copy of a real release, from `apply` to `revert`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patcher.commands.finding import SearchOptions, parse_target
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patches.survey.download import download
+
+COPY = "site"
+_LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never patched
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the demo."""
+
+    command: str
+    exit_code: int
+    output: str
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """The result of ``demo``; ``hashes`` are those of the tree before, patched and after."""
+
+    steps: tuple[Step, ...]
+    release: str
+    hashes: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
+
+
+def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
+    """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
+
+    Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
+    """
+    steps: list[Step] = []
+    with tempfile.TemporaryDirectory(prefix="rlpatch_demo_") as scratch:
+        site = Path(scratch) / COPY
+        word = _fetch(release, path, site, on_wait)
+        hashes = [_hash(site)]
+        lines = [f"{word}, a copy in {site}: {hashes[0]}", ""]
+        for words in (
+            ("apply", word, *window, "--path", COPY),
+            ("diff", "--path", COPY),
+            ("status", "--path", COPY),
+            ("revert", "--path", COPY),
+        ):
+            done, typed = _run(words, Path(scratch)), CommandLine(*words)
+            steps.append(Step(typed, done.returncode, done.stdout))
+            lines += [f"$ {typed}", *done.stdout.splitlines(), ""]
+            if done.returncode:
+                kind = next((kind for kind in Kind if kind.exit_code == done.returncode), Kind.UNEXPECTED)
+                cause = f"`{typed}` ended with exit code {done.returncode}"
+                problem = Problem(kind, cause, str(site), "do what it says above, and run the demo again")
+                step = StepResult(tuple(lines), problems=(problem,))
+                return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
+            if words[0] == "apply":
+                hashes.append(_hash(site))
+                lines += [f"The tree is now {hashes[-1]}.", ""]
+        hashes.append(_hash(site))
+    data = Demonstration(tuple(steps), word, dict(zip(("before", "patched", "after"), hashes, strict=True)))
+    if hashes[0] == hashes[-1]:
+        lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
+        return CommandResult("demo", StepResult(tuple(lines)), data=data)
+    cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
+    problem = Problem(Kind.UNEXPECTED, cause, str(site), hint)
+    return CommandResult("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
+
+
+def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
+    """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
+    upstream, version = parse_target(release)
+    if path is None:
+        on_wait(f"downloading {release} …")
+        site.mkdir()
+        names = upstream.project.distributions
+        try:
+            download(names, version or "", site, parts=(), wanted=lambda _path, size: size <= _LARGEST)
+        except Problem as problem:
+            hint = "where it is installed or unpacked: rlpatch demo --path DIR"
+            raise problem.replace(where="", hint=hint) from None
+        return release
+    _, target = SearchOptions(path).find(upstream.project.name, "demo")
+    heads = [target.root / target.project.package]
+    for name in target.project.distributions:  # the metadata, which has the version
+        heads += target.root.glob(f"{name.replace('-', '_')}-*.dist-info")
+    skipped = shutil.ignore_patterns("*.so", "__pycache__")
+    for head in heads:
+        shutil.copytree(head, site / head.name, ignore=skipped)
+    return f"{target.project.name}=={target.version}"
+
+
+def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command as a user types it in ``folder``, with all that it says in the order in which it says it."""
+    packages = str(Path(__file__).resolve().parents[3])  # where neither is installed: in a clone
+    environ = {**os.environ, "PYTHONPATH": packages, "PYTHONIOENCODING": "utf-8:backslashreplace"}
+    command = [sys.executable, "-m", "patcher", *words]
+    return subprocess.run(
+        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+
+
+def _hash(tree: Path) -> str:
+    """A hash over every path of a tree: its bytes, its mode, its time of change."""
+    state = hashlib.sha256()
+    for path in [tree, *sorted(tree.rglob("*"))]:
+        status = path.lstat()
+        content = path.read_bytes() if path.is_file() else b""
+        state.update(repr((str(path.relative_to(tree)), status.st_mode, status.st_mtime_ns, content)).encode())
+    return state.hexdigest()[:16]

@@ -1,0 +1,242 @@
+"""``list`` and ``explain``: what the recipes know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from patcher import plan
+from patcher.changes import markers
+from patcher.changes.change import PatchId
+from patcher.commands.finding import SearchOptions, parse_target, upstreams
+from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.messages.report import CommandResult, StepResult
+from patcher.options import flag, options_of
+from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
+from patcher.request import ProfileRequest, recipes_of, resolve
+
+if TYPE_CHECKING:
+    from patcher.targets.target import Target
+
+STEERING = (
+    "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
+    "  RLPATCH=0                   no recording",
+    "  RLPATCH_WINDOW=A:B or A:    another window, in the unit that was chosen",
+    "  RLPATCH_RANKS=0,8 or all    other ranks",
+    "  RLPATCH_REPLICAS=0,3 or all other replicas",
+    "  RLPATCH_ROLLOUT=N           another rollout, counted from 0",
+    "  RLPATCH_TRAINING_STEPS=2,5  other training steps, counted from 1",
+    "  RLPATCH_SAVE_PATH=/x/y      another folder for the traces",
+    "  RLPATCH_UPDATE_POLICY_WINDOW and so on, with the name of a stage, hold for that stage alone",
+)
+
+
+@dataclass(frozen=True)
+class KnownStructure:
+    """A row of ``list``: where a recipe applies, and in which releases."""
+
+    target: str
+    stage: str
+    recipe: str
+    structure: str
+    file: str
+    releases: tuple[str, ...]
+    windows: tuple[str, ...]
+    strategies: tuple[str, ...]
+    roles: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The result of ``list``."""
+
+    targets: tuple[KnownStructure, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The result of ``explain``; ``text`` are the lines that people get."""
+
+    target: str
+    version: str | None
+    stage: str | None
+    text: tuple[str, ...]
+
+
+def listing() -> CommandResult:
+    """Targets, releases, stages and windows, from the recipes themselves."""
+    rows = [
+        KnownStructure(
+            upstream.project.name, recipe.stage, recipe.name, structure.name, structure.file, structure.releases,
+            tuple(f"--{unit}" for unit in recipe.windows if unit != WHOLE), recipe.strategies, recipe.roles,
+        )
+        for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
+    ]  # fmt: skip
+    return CommandResult("list", data=Listing(tuple(rows)))
+
+
+def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
+    """Where the code goes in for one target, and why there; by the recipes alone where the target is not found."""
+    upstream, version = parse_target(word)
+    name = upstream.project.name
+    recipes = recipes_of(upstream, stage, upstreams) if stage else list(upstream.recipes)
+    head = f"{name} {version or '(every release)'}, not found here: as the recipes tell"
+    places: Places = {}
+    try:
+        _, target = search.find(word, "explain")
+    except Problem as problem:
+        problems = [] if problem.kind in (Kind.NO_TARGET, Kind.VERSION) else [problem]
+    else:
+        version = version or target.version
+        head = f"{name} {version or '(unknown version)'} in {target.root}"
+        places, problems = _places(upstream, recipes, target)
+    release = plan.published(upstream, version or "")
+    step = StepResult.noted((problem.note for problem in problems), "warning")
+    if version and not release:
+        text = f"{version} is not a release that rlpatch was tested with: it goes by structure"
+        step += StepResult.noted([Note(text)])
+    lines = (head, *_explanation(upstream, recipes, release, places))
+    data = Explanation(name, version, stage, lines)
+    return CommandResult("explain", step + StepResult(lines), data=data, tells_all=True)
+
+
+def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, places: Places) -> Iterator[str]:
+    known: set[str] = set()
+    for recipe in recipes:
+        structures = [s for s in recipe.structures if not release or release in s.releases]
+        if structures:
+            yield ""
+            yield from _recipe(recipe, structures, known)
+            yield from _here(recipe, structures, places)
+    yield ""
+    yield from _by_itself(upstream, release, {recipe.stage for recipe in recipes})
+    if any(not recipe.calls for recipe in recipes):  # nothing of ours looks at a variable in the others
+        yield from STEERING
+
+
+Places = dict[tuple[str, str, str], list[str]]
+"""Stage, unit and file → the call sites, as they would stand there."""
+
+
+def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
+    """The places of every stage that the target has, and why others of its release are not there."""
+    found: Places = {}
+    unlike: list[Problem] = []
+    staged = [recipe for recipe in recipes if not recipe.calls]
+    for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
+        windows = () if unit == WHOLE else (Window(unit, 1, 2),)
+        request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
+        try:
+            made = plan.apply(upstream, target, resolve(request, upstream, target))
+        except Problem as problem:
+            unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
+        else:
+            for change in made.edit.changes:
+                found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
+    for recipe in (recipe for recipe in recipes if recipe.calls):
+        changed, other = _argument_places(upstream, recipe, target)
+        found |= changed
+        unlike += other
+    return found, unlike
+
+
+def _argument_places(upstream: Upstream, recipe: Recipe, target: Target) -> tuple[Places, list[Problem]]:
+    """The same of a recipe that changes arguments."""
+    found: Places = {}
+    unlike: list[Problem] = []
+    structure = recipe.structure(plan.published(upstream, target.version))
+    for file in dict.fromkeys(structure.file for structure in recipe.structures):
+        try:
+            found[recipe.stage, WHOLE, file] = _arguments(upstream, recipe, PurePosixPath(file), target)
+        except Problem as problem:
+            # Else it is another recipe's file: any recipe is tried where the release is not a known one.
+            unlike += [problem] if structure and structure.file == file else []
+    return found, unlike
+
+
+def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
+    """The arguments that the recipe may change, as they are now."""
+    from patcher import editing
+
+    every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
+    within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
+    now = editing.present(target.read(file), recipe, where=str(target.root / file))
+    return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
+
+
+def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) -> Iterator[str]:
+    """The lines on one recipe; a reason that is ``known`` from another one is not repeated."""
+    yield f"{recipe.stage}: {recipe.name}, {', '.join(map(typed_as, recipe.windows))}"
+    if recipe.marks:
+        yield f"  with --markers also where the window is {', '.join(map(typed_as, recipe.marks))}"
+    if recipe.strategies:
+        yield f"  strategy: {', '.join(recipe.strategies)}; role: {', '.join(recipe.roles)}"
+    for key, text in {"why": recipe.why, "how": recipe.how, "remove when": recipe.remove_when}.items():
+        if text not in known:
+            yield f"  {key}: {text}"
+    known.update((recipe.why, recipe.how, recipe.remove_when))
+    yield f"  upstream: {recipe.upstream}"
+    for structure in structures:
+        first, last = structure.releases[0], structure.releases[-1]
+        span = first if first == last else f"{first} to {last}"
+        named = f"structure {structure.name}, " if structure.name else ""
+        yield f"  {named}{span}, {structure.file}: {structure.shape}"
+    yield from _sites(recipe)
+    for note in recipe.notes:
+        yield f"  note: {note.text}"
+        yield from (f"    {line}" for line in note.lines[1:])
+
+
+def _sites(recipe: Recipe) -> Iterator[str]:
+    """Where its lines go in, or which arguments it changes."""
+    for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
+        only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
+        yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
+        yield f"    {site.why}"
+    if recipe.calls:
+        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpuProfiler)))
+    for call in recipe.calls:
+        yield f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}"
+        yield f"    {call.why}"
+
+
+def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
+    """Where its lines would stand in the target; all windows of most recipes go to the same lines."""
+    here: dict[str, list[str]] = {}
+    for file in dict.fromkeys(structure.file for structure in structures):
+        for unit in recipe.windows:
+            for text in places.get((recipe.stage, unit, file), []):
+                here.setdefault(f"{file}:{text}", []).append(f"--{unit}")
+    for text, units in here.items():
+        only = f" ({', '.join(units)})" if len(units) < len(recipe.windows) else ""
+        yield f"  here{only}: {text}"
+
+
+def _shown(site: Insertion, recipe: Recipe) -> str:
+    shown = PatchId("", recipe.stage).rename("; ".join(site.lines))
+    return shown.replace("{units}", site.where.names[0]) if isinstance(site.where, Loop) else shown
+
+
+def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
+    from packaging.specifiers import SpecifierSet
+
+    name, lines = upstream.project.name, []
+    for gap in upstream.gaps:
+        if stages.intersection(gap.stages) and gap.exists(release):
+            first, *detail = gap.reason.lines
+            lines += [f"--strategy {gap.strategy} --{gap.unit} cannot be had: {first}"]
+            lines += [*(f"  {line}" for line in detail if f"  {line}" not in lines), ""]
+    for releases, text in upstream.builtin.items():
+        if not release or SpecifierSet(releases).contains(release, prereleases=True):
+            lines += [f"by itself {name} {releases} can record, too: {text}", ""]
+    return lines
+
+
+def _call_sites(after: bytes, patch: PatchId) -> list[str]:
+    lines = enumerate(after.decode("utf-8", "replace").splitlines(), 1)
+    tag = markers.tag(patch)
+    return [f"{number} {line.strip()}" for number, line in lines if line.endswith(f"  {tag}")]

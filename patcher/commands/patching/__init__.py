@@ -1,0 +1,1 @@
+"""From targets to files: plan, apply, diff, status, revert, run and bundle."""

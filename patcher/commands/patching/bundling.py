@@ -1,0 +1,148 @@
+"""``bundle``: the plans of ``apply`` in one file that machines without rlpatch can run."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from patcher import __version__
+from patcher import plan as planning
+from patcher.bundle import archive
+from patcher.bundle import plans as bundles
+from patcher.changes import markers
+from patcher.commands.finding import SearchOptions, parse_target
+from patcher.commands.patching import describing
+from patcher.commands.patching.planning import Planned, plan_targets, unused
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
+from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.targets import versions
+from patcher.targets.target import Target
+
+if TYPE_CHECKING:
+    from patcher.commands.patching.describing import PlanPayload
+    from patcher.plan import Plan
+    from patcher.request import ProfileRequest
+
+
+class _Pristine(Target):
+    """A target as it was before anything of ours: what is applied here is nothing to the machines of a bundle."""
+
+    def read(self, path: PurePosixPath) -> bytes:
+        return markers.strip(super().read(path), where=str(self.root / path))
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """The result of ``bundle``; ``bytes`` is the size of the file that was written."""
+
+    output: str
+    targets: tuple[PlanPayload, ...] = ()
+    bytes: int | None = field(default=None, metadata=OMIT_NONE)
+
+
+def bundle(
+    words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest, output: Path
+) -> CommandResult:
+    """Plan ``words`` at each of ``places``, several releases of one target too, and write them to ``output``."""
+    found, step = _planned(words, places, request)
+    if step.problems:
+        return CommandResult("bundle", step, data=Bundled(str(output)))
+    bundled = dict.fromkeys(_bundled(one.plan) for one in found)
+    projects = dict.fromkeys(one.plan.target.project for one in found)
+    content = archive.made(bundles.Bundle(__version__, tuple(projects), tuple(bundled)))
+    archive.write(output, content)
+    step += sum((describing.described(one.upstream, one.plan, describing.LENT) for one in found), StepResult())
+    if "save_path" not in request.choices and any(plan.save_path for plan in bundled):
+        step += StepResult.noted([_SAVE_PATH])
+    releases = ", ".join(f"{plan.patch.target} {plan.version or '(unknown version)'}" for plan in bundled)
+    lines = (
+        f"wrote {output}: {len(content) / 1000:.0f} KB for {releases}",
+        f"next: on each machine python3 {output.name} apply; --help says what else it can",
+    )
+    data = Bundled(str(output), tuple(describing.payload(one.plan) for one in found), len(content))
+    return CommandResult("bundle", step + StepResult(lines, done=(f"wrote {output}",)), data=data)
+
+
+_SAVE_PATH = Note("on each machine the traces go to the folder that is named above", "another one: --save-path DIR")
+
+
+def _planned(
+    words: Sequence[str], places: Sequence[SearchOptions], request: ProfileRequest
+) -> tuple[list[Planned], StepResult]:
+    """The plans of all places from pristine files; of several places each needs to have one target only."""
+    found: list[Planned] = []
+    problems: list[Problem] = []
+    absent: list[Problem] = []
+    notes = StepResult()
+    for place in places:
+        with _unpacked(place) as search:
+            planned, step = plan_targets(words, search, request, "bundle")
+            planned = [one._replace(plan=_from_pristine(one, place)) for one in planned]
+        if len(places) == 1:
+            notes += StepResult(notes=step.notes)
+        elsewhere = [problem for problem in step.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
+        if len(places) == 1 or not planned or len(elsewhere) < len(step.problems):
+            problems += step.problems
+        absent += elsewhere
+        found += planned
+    if not problems and not all(_satisfied(word, found) for word in words):
+        problems += absent
+    return found, notes + StepResult(problems=tuple(problems or _useless(found, request)))
+
+
+def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
+    """Problems for requests that fit no target, and for targets that a bundle would not change."""
+    problems = [*unused(request, found)]
+    for plan in (one.plan for one in found):
+        if not any(place.marked for place in plan.places):
+            cause = f"{plan.target.project.name} {plan.target.version} has already all that is asked for"
+            problems.append(Problem(Kind.USAGE, cause, hint="there is nothing that a bundle could change"))
+    return problems
+
+
+def _satisfied(word: str, found: Sequence[Planned]) -> bool:
+    upstream, version = parse_target(word)
+    there = [one.plan.target.version for one in found if one.plan.target.project == upstream.project]
+    return any(version is None or versions.holds(one, version) for one in there)
+
+
+def _from_pristine(one: Planned, place: SearchOptions) -> Plan:
+    """The same plan for a target that nobody has patched."""
+    target = one.plan.target
+    made = planning.apply(one.upstream, _Pristine._make(target), one.plan.config)
+    root = place.path if place.path and place.path.is_file() else target.root
+    found_by = f"--path {place.path}" if root == place.path else target.found_by
+    return made._replace(target=target._replace(root=root, found_by=found_by))
+
+
+@contextlib.contextmanager
+def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
+    """``place``, or the folder into which the sources of the wheel there were unpacked for this while."""
+    wheel = place.path
+    if wheel is None or wheel.suffix != ".whl" or not zipfile.is_zipfile(wheel):
+        yield place
+        return
+    with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder:
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.endswith(".py") or ".dist-info/" in name:
+                        archive.extract(name, folder)
+        except (zipfile.BadZipFile, zlib.error) as error:
+            raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
+        yield replace(place, path=Path(folder))
+
+
+def _bundled(plan: Plan) -> bundles.BundledPlan:
+    changes = [change for change in plan.edit.changes if change.before != change.after]
+    files = tuple(bundles.planned(str(change.path), change.before, change.after) for change in changes)
+    summary = plan.places[0].recipe.probe.summary(plan.config)
+    save_path = plan.config.save_path
+    return bundles.BundledPlan(plan.patch, plan.target.version, tuple(plan.config.words), summary, save_path, files)

@@ -1,0 +1,169 @@
+"""How a plan is shown: as the payload of ``--json``, and as lines for people."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from patcher import plan as planning
+from patcher.changes import markers
+from patcher.commands.guarding import switched_on_by
+from patcher.messages.report import OMIT_NONE, StepResult
+
+if TYPE_CHECKING:
+    from patcher.changes.change import Change, PatchId, Record
+    from patcher.plan import Place, Plan
+    from patcher.recipe import Upstream
+
+
+@dataclass(frozen=True)
+class FilePayload:
+    """A file of a plan; ``recipe`` None means that it only loses the lines of the capture before."""
+
+    path: str
+    changed: bool
+    recipe: str | None
+    structure: str | None
+    settings: tuple[dict[str, object], ...] = ()
+
+
+@dataclass(frozen=True)
+class ReplacedPayload:
+    """The choice that was applied before."""
+
+    options: tuple[str, ...]
+    version: str
+    since: str
+
+
+@dataclass(frozen=True)
+class PlanPayload:
+    """A plan; ``nodes`` are those of a cluster that it is for."""
+
+    target: str
+    version: str
+    root: str
+    kind: str
+    found_by: str
+    stage: str
+    role: str
+    options: tuple[str, ...]
+    save_path: str | None
+    files: tuple[FilePayload, ...]
+    warnings: tuple[str, ...]
+    notes: tuple[str, ...]
+    replaces: ReplacedPayload | None
+    nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+
+class Verbs(NamedTuple):
+    """The words for lines that go in, and for lines that come out."""
+
+    patch: str
+    take: str
+
+
+NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
+DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
+
+
+def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
+    """A plan for programs, on ``nodes`` of a cluster if there are any."""
+    target, patch, config, before = plan.target, plan.patch, plan.config, plan.replaces
+    files = [
+        FilePayload(
+            str(change.path), change.before != change.after, place.recipe.name,
+            place.structure.name if place.structure else None,
+            tuple(setting._asdict() for setting in place.settings),
+        )
+        for change, place in _placed(plan)
+    ]  # fmt: skip
+    files += [FilePayload(str(change.path), True, None, None) for change in plan.gone]
+    return PlanPayload(
+        target.project.name, target.version, str(target.root), target.installed_as, target.found_by,
+        patch.stage, patch.role, config.words, config.save_path or None, tuple(files),
+        tuple(note.text for note in plan.warnings), tuple(note.text for note in plan.notes),
+        ReplacedPayload(before.options, before.version, before.applied_at) if before else None, nodes or None,
+    )  # fmt: skip
+
+
+def notes(plan: Plan) -> StepResult:
+    """What is to be known of a plan."""
+    return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
+
+
+def described(upstream: Upstream, plan: Plan, verbs: Verbs) -> StepResult:
+    """A plan for people."""
+    target = plan.target
+    lines = (
+        f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}",
+        f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}",
+        *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verbs)),
+        *(f"  {verbs.take} the lines of the capture before out of {change.path}" for change in plan.gone),
+        *([f"  replaces: {_replaced(plan.replaces, plan)}"] if plan.replaces else []),
+        f"  {plan.places[0].recipe.probe.summary(plan.config)}",
+        *_recording_lines(upstream, plan),
+    )
+    return StepResult(lines) + notes(plan)
+
+
+def _placed(plan: Plan) -> list[tuple[Change, Place]]:
+    return list(zip(plan.edit.changes, plan.places, strict=False))
+
+
+def _file_lines(change: Change, place: Place, plan: Plan, verbs: Verbs) -> Iterator[str]:
+    verb = verbs.patch
+    if change.before == change.after:
+        verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
+    elif not place.marked:
+        verb = f"{verbs.take} our lines out of"
+    shape = place.structure.name if place.structure else "by its structure"
+    recipe = ", ".join(filter(None, (place.recipe.name, shape)))
+    yield f"  {verb} {change.path}, {_extent(change, place, plan.patch)} ({recipe})"
+    for one in place.settings:
+        where = f" ({place.file}:{one.line})" if one.line else ""
+        became = f"{one.before or 'not given'} → {one.after}" if one.changed else f"{one.after} already"
+        yield f"    {one.keyword}: {became}{where}"
+
+
+def _extent(change: Change, place: Place, patch: PatchId) -> str:
+    """How much of a file the patch is."""
+    if not place.recipe.calls:
+        there = {found.patch: found for found in markers.marked(change.after)}
+        shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
+        beside = f", with a shared recorder of {shared}" if shared else ""
+        return f"{len(there[patch].lines)} lines inserted{beside}"
+    different = sum(setting.changed for setting in place.settings)
+    return f"{different} of {len(place.settings)} arguments differ from what the release has"
+
+
+def _replaced(record: Record, plan: Plan) -> str:
+    """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
+    options = list(record.options)
+    for option in ("--backend", "--save-path"):
+        ours, theirs = (list(_pair(words, option)) for words in (plan.config.words, options))
+        if theirs and ours == theirs:
+            at = options.index(option)
+            del options[at : at + 2]
+    release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
+    return f"{shlex.join(options)}{release} (since {record.applied_at})"
+
+
+def _pair(words: Sequence[str], option: str) -> Sequence[str]:
+    """``option`` and its value among ``words``, nothing if it is not there."""
+    return words[words.index(option) :][:2] if option in words else ()
+
+
+def _recording_lines(upstream: Upstream, plan: Plan) -> Iterator[str]:
+    if profiler := planning.profiler(upstream, plan.config):
+        by = switched_on_by(upstream, profiler, plan.target)
+        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
+        return
+    ranges = plan.config.ranges
+    kinds = {"the stage and its units": ranges.markers, "every call of a module": ranges.module_ranges}
+    if any(kinds.values()):
+        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
+    yield f"  traces of {plan.config.profiler.MODULE} go to {plan.config.save_path}"
+    yield "    RLPATCH_SAVE_PATH changes that for a run"

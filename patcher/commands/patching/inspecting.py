@@ -1,0 +1,65 @@
+"""``diff``: what is applied, or would be."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patcher.changes import edits
+from patcher.changes.calls import folded
+from patcher.commands.finding import Search
+from patcher.commands.patching import describing
+from patcher.commands.patching.patched import nothing_found, patched_roots, report_nothing
+from patcher.commands.patching.planning import plan_targets
+from patcher.messages.notes import Note
+from patcher.messages.report import CommandResult, StepResult
+from patcher.targets import applied
+from patcher.targets.applied import Diff, Files
+
+if TYPE_CHECKING:
+    from patcher.commands.where import Where
+    from patcher.request import ProfileRequest
+
+
+def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
+    """A diff from pristine to patched: of what is applied, or with ``request`` of what would be.
+
+    With ``calls`` each inserted block is folded: that is for people, and no diff that can be applied.
+    """
+    searches, step = where.searches(names, "diff", writes=False)
+    # Nodes whose files are alike have one diff, whatever else differs there.
+    shown: dict[tuple[int, tuple[File, ...]], tuple[Path, Search]] = {}
+    for search in searches:
+        files, found = _planned(names, search, request) if request else _applied(names, search)
+        step += found
+        for number, (root, below) in enumerate(files.items()):
+            shown.setdefault((number, tuple(below)), (root, search))
+    applied.refuse_several([shlex.join(search.alone(root)) for root, search in shown.values()])
+    raw = b"".join(edits.diff(*file) for _, below in shown for file in below)
+    raw = folded(raw) if calls else raw
+    first = next((str(root) for root, _ in shown.values()), "")
+    return CommandResult("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
+
+
+File = tuple[str, bytes, bytes]
+"""Path, pristine and patched bytes of a file."""
+
+
+def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> tuple[Files, StepResult]:
+    files: Files = {}
+    plans, step = plan_targets(names, search, request, "diff")
+    for plan in (one.plan for one in plans):
+        shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
+        changes = [(str(change.path), change.pristine, change.after) for change in shown]
+        files.setdefault(plan.target.root, []).extend(changes)
+    return files, sum((describing.notes(one.plan) for one in plans), step)
+
+
+def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
+    roots, found = patched_roots(names, search)
+    files = applied.patched_files(roots)
+    if files:
+        return files, StepResult()
+    return files, report_nothing(names, found) + StepResult.noted([Note(*nothing_found(names, found))])

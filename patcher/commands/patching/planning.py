@@ -1,0 +1,142 @@
+"""From the words of a command to plans, step by step; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from patcher import plan as planning
+from patcher.commands.finding import upstreams
+from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.notes import Note
+from patcher.messages.report import StepResult
+from patcher.request import no_stage, resolve
+from patcher.store import STORE
+from patcher.store import transaction as store
+from patches import projects
+
+if TYPE_CHECKING:
+    from patcher.commands.finding import Search
+    from patcher.config import ProfileConfig, Stage
+    from patcher.plan import Plan
+    from patcher.recipe import Upstream
+    from patcher.request import ProfileRequest
+    from patcher.targets.target import Target
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True)
+class Attempted(Generic[T]):
+    """What came of each word of a command in one search, a value or a problem: the reader sees all problems at once."""
+
+    search: Search
+    results: Mapping[str, T | Problem]
+
+    @property
+    def values(self) -> list[T]:
+        """The results of the words that succeeded."""
+        return [one for one in self.results.values() if not isinstance(one, Problem)]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why the others failed."""
+        return tuple(one for one in self.results.values() if isinstance(one, Problem))
+
+    def then(self, work: Callable[[T], U]) -> Attempted[U]:
+        """The next step of all that succeeded; problems name the nodes of the search."""
+
+        def attempt(value: T | Problem) -> U | Problem:
+            try:
+                return value if isinstance(value, Problem) else work(value)
+            except Problem as problem:
+                return problem.replace(node=", ".join(self.search.nodes) if problem.where else "")
+            except PermissionError as error:
+                return refused(error)
+
+        return Attempted(self.search, {word: attempt(value) for word, value in self.results.items()})
+
+
+class Candidate(NamedTuple):
+    """A target before it is planned for: where it was found, and what is to be recorded there."""
+
+    search: Search
+    upstream: Upstream
+    target: Target
+    config: ProfileConfig[Stage]
+
+
+class Planned(NamedTuple):
+    """A plan, and where its target was found."""
+
+    search: Search
+    upstream: Upstream
+    plan: Plan
+
+
+def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
+    """The targets of ``words``, each once, and what ``request`` means for them."""
+    found = Attempted(search, {word: word for word in words}).then(lambda word: search.find(word, command))
+    first: dict[str, str] = {}
+    for word, one in found.results.items():
+        first.setdefault(word if isinstance(one, Problem) else one[1].project.name, word)
+    once = Attempted(search, {word: found.results[word] for word in first.values()})
+    return once.then(lambda one: Candidate(search, *one, _config(request, *one)))
+
+
+def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
+    """A plan for each target."""
+
+    def planned(one: Candidate) -> Planned:
+        records = store.records(one.target.folder)
+        return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
+
+    return candidates.then(planned)
+
+
+def plan_targets(
+    words: Sequence[str], search: Search, request: ProfileRequest, command: str
+) -> tuple[list[Planned], StepResult]:
+    """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
+    planned = plan(find(words, search, request, command))
+    return planned.values, failures(planned, words, request)
+
+
+def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
+    """The problems of planning, those of requested stages and windows that fit no target among them."""
+    step = StepResult(problems=planned.problems or unused(request, planned.values))
+    if step.problems and len(words) > 1:
+        step += StepResult.noted([Note("nothing was written, because not every target can be patched")])
+    return step
+
+
+def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, ...]:
+    """Requested stages and windows that fit no target; of several targets each takes only what it knows."""
+    known = [(one.upstream, one.plan.config.stage) for one in plans]
+    problems = []
+    if request.stage and request.stage not in [stage.name for _, stage in known]:
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], upstreams))
+    for window in request.windows:
+        if window not in [stage.window for _, stage in known]:
+            option = f"--{window.unit} {window}"
+            hint = f"leave out {option}, or name a target that has it: rlpatch list"
+            problems.append(Problem(Kind.USAGE, f"{option}: no target counts it", hint=hint))
+    return tuple(problems)
+
+
+def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
+    """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
+    config = resolve(request, upstream, target, upstreams)
+    packages = {project.package for project in projects.projects()}
+    folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go
+    for inside in (folder, *folder.parents):
+        package = inside.name in packages and (inside / "__init__.py").exists()
+        if package or inside.name == STORE:
+            what = f"the package {inside.name}" if package else "the store of rlpatch"
+            cause = f"the traces would go to {folder}, inside {what}"
+            hint = f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}"
+            raise Problem(Kind.USAGE, cause, str(inside), hint)
+    return config

@@ -1,0 +1,1 @@
+"""What was recorded: ``traces``, ``analyse``, ``report`` and ``compare``."""

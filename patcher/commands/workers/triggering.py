@@ -1,0 +1,351 @@
+"""``trigger``: asking workers that were patched with ``--on-demand`` for a window, while they run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from patcher.commands.workers import watching
+from patcher.commands.workers.watching import Shown, WatchData, WatchOptions
+from patcher.config import UNITS, RolloutStage, Window, kind_of
+from patcher.messages.command_line import CommandLine
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Message
+from patcher.messages.report import CommandResult, StepResult
+from patcher.targets import versions
+from patcher.workers import life, progress
+from patcher.workers.folder import FiledRequest, StateFolder
+from patcher.workers.progress import AT_WORK, Progress, WorkerProgress
+from patcher.workers.request import TriggerRequest
+from patcher.workers.worker import Worker
+from patches.projects import projects
+
+EXPIRES_S = 86_400.0
+"""After a day nobody thinks of a request any more."""
+
+
+class TriggerOptions(NamedTuple):
+    """The request: a window of ``unit`` with conditions (0: none) on ``ranks`` (None: all), of whom, and when.
+
+    ``stage`` and ``target`` are "" where they follow from the unit; ``at`` is None for the next rollout or step.
+    """
+
+    unit: str
+    window: str
+    target: str = ""
+    stage: str = ""
+    ranks: tuple[int, ...] | None = (0,)
+    load: int = 0
+    tail: int = 0
+    context: int = 0
+    at: int | None = None
+    expires: float = EXPIRES_S
+    replace: bool = False
+    dry_run: bool = False
+
+    @property
+    def conditions(self) -> str:
+        """The conditions as they are typed."""
+        values = {"load": self.load, "tail": self.tail, "context": self.context}
+        return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
+
+    @property
+    def words(self) -> str:
+        """The window as it is typed."""
+        return f"--{self.unit} {self.window}{self.conditions}"
+
+
+@dataclass(frozen=True)
+class Taker:
+    """A worker that a request is for."""
+
+    host: str
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriggerData:
+    """What ``trigger --json`` prints."""
+
+    folder: str
+    stage: str
+    request: TriggerRequest
+    dry_run: bool
+    takers: tuple[Taker, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedData(TriggerData, WatchData):
+    """The same with ``--wait``: where the workers stood at the end, too."""
+
+
+def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
+    """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
+
+    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written; then
+    nothing is.
+    """
+    options = options._replace(window=window_of(options))
+    folder, now = StateFolder(save_path.resolve()), time.time()
+    try:
+        found = progress.collect(folder, now)
+    except OSError as error:
+        raise watching.unreadable(folder, error) from None
+    living = _living(folder, found, options)
+    rows = _takers(living, options)
+    stage = rows[0].worker.stage
+    request = _request(living, options, now)
+    notes = [*_notes(living, options), *_pending_notes(folder, found, stage, options)]
+    takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
+    data = TriggerData(
+        folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
+    )
+    lines = _lines(rows, request, options)
+    if options.dry_run:
+        lines.append("next: the same without --dry-run")
+        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
+    filed = _written(folder, stage, request)
+    notes += _late_notes(folder, rows, request)
+    done = (f"wrote {folder.file(stage)}",)
+    if wait is None:
+        lines.append(f"next: {CommandLine('watch', str(folder.save_path))}")
+        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
+    collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
+    served, step = watching.watched(save_path, wait, shown, collect, lines)
+    step = StepResult(tuple(lines), tuple(notes), done=done) + step
+    return CommandResult("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
+
+
+def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:
+    """How far the workers are that wait for requests as ``taking`` does."""
+
+    def wanted(worker: Worker) -> bool:
+        return worker.on_demand and (worker.stage, worker.target) == (taking.stage, taking.target)
+
+    return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
+
+
+def window_of(options: TriggerOptions) -> str:
+    """The window as it goes into the request; Problem (USAGE) for none, and for several.
+
+    Behind a condition there is a decode step 0: the first one that is counted from then on.
+    """
+    if options.conditions and kind_of(options.unit) is not RolloutStage:
+        cause = f"{options.conditions.strip()}: a training stage has neither requests nor context"
+        raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window}")
+    window = Window.parse(options.unit, options.window)
+    if window.later:
+        cause = f"--{options.unit} {options.window}: a request asks for one window of a rollout or training step"
+        raise Problem(Kind.USAGE, cause, hint=f"--{options.unit} {options.window.partition(',')[0]}, then the others")
+    if not options.conditions:
+        window.check()
+    return str(window)
+
+
+# ---------------------------------------------------------------- who takes it
+
+
+def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> list[WorkerProgress]:
+    """The workers that take requests for the unit, all of one stage; Problem where there is none."""
+    if not found.rows:
+        raise watching.nobody(folder, found)
+    rows = [row for row in found.rows if _of_target(row.worker, options.target)]
+    if not rows:
+        there = ", ".join(sorted({row.worker.target for row in found.rows}))
+        hint = f"leave the target out, or name one of those that are there: {there}"
+        raise Problem(Kind.NO_WORKER, f"no worker of {options.target} writes there", str(folder.save_path), hint)
+    rows = _of_stage(rows, options)
+    waiting = [row for row in rows if row.worker.on_demand]
+    if not waiting:
+        cause = f"the {_workers(rows)} of {rows[0].worker.stage} there take no requests"
+        hint = "patch with --on-demand, and start the run again"
+        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
+    living = [row for row in waiting if not row.life.gone]
+    if not living:
+        last = life.duration(min(row.life.age for row in waiting))
+        cause = f"nobody is left of the {_workers(waiting)} that took requests; the last word is {last} old"
+        hint = "start the run again; `rlpatch watch` shows its workers"
+        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
+    return living
+
+
+def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
+    """Those of the requested ranks; Problem (USAGE) where there is none."""
+    takers = [row for row in living if options.ranks is None or row.worker.rank in options.ranks]
+    if not takers:
+        wanted = ",".join(map(str, options.ranks or ()))
+        cause = f"--ranks {wanted}: no such rank waits for a request"
+        raise Problem(Kind.USAGE, cause, hint=f"--ranks all, or of those that wait: {_ranks(living)}")
+    return takers
+
+
+def _ranks(rows: Sequence[WorkerProgress]) -> str:
+    return ", ".join(map(str, sorted({row.worker.rank for row in rows})))
+
+
+def _of_target(worker: Worker, word: str) -> bool:
+    """Whether a worker is of the target, which may be named by a distribution, and with a version."""
+    name, _, release = word.partition("==")
+    wanted = versions.normalise(name)
+    known = (one.name for one in projects() if wanted in map(versions.normalise, (one.name, *one.distributions)))
+    return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
+
+
+def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
+    """Those of the requested stage that count the unit; Problem (USAGE) where it is none, or several."""
+    stages = _stages(rows)
+    if options.stage and options.stage not in stages:
+        cause = f"--stage {options.stage}: no worker of this stage writes there"
+        raise Problem(Kind.USAGE, cause, hint=_choices(stages))
+    fitting = [row for row in rows if options.stage in ("", row.worker.stage) and row.worker.unit == options.unit]
+    if not fitting:
+        raise _other_unit(rows, options.stage or " and ".join(stages), options)
+    several = _stages([row for row in fitting if row.worker.on_demand] or fitting)
+    if len(several) > 1:
+        cause = f"{options.words}: {' and '.join(several)} count this unit"
+        raise Problem(Kind.USAGE, cause, hint=_choices(several))
+    return [row for row in fitting if row.worker.stage == several[0]]
+
+
+def _stages(rows: Sequence[WorkerProgress]) -> list[str]:
+    return sorted({row.worker.stage for row in rows})
+
+
+def _choices(stages: Sequence[str]) -> str:
+    return " or ".join(f"--stage {stage}" for stage in stages)
+
+
+def _other_unit(rows: Sequence[WorkerProgress], stage: str, options: TriggerOptions) -> Problem:
+    """The problem that the workers of ``stage`` count other units."""
+    of_stage = [row.worker for row in rows if options.stage in ("", row.worker.stage)]
+    units = sorted({worker.unit for worker in of_stage if worker.unit in UNITS})
+    cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
+    hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
+    return Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
+
+
+def _moved(window: str, first: int) -> str:
+    """The window ``A:B``, if it has to begin later, as far as that lets it be one."""
+    begin, _, end = window.partition(":")
+    begins = max(int(begin), first)
+    return f"{begins}:{max(int(end), begins + 1) if end else ''}"
+
+
+# ---------------------------------------------------------------- the request
+
+
+def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float) -> TriggerRequest:
+    """The request, by default for the rollout or step after the furthest that a worker is in.
+
+    Problem (USAGE) for one that a worker is in already.
+    """
+    turns = _turns(rows)
+    begin = 0 if kind_of(options.unit) is RolloutStage else 1
+    following = max(turns, default=begin - 1) + 1
+    at = following if options.at is None else options.at
+    if at < following:
+        cause = f"--at {at}: it is too late, for a worker is in {rows[0].worker.turns} {following - 1}"
+        raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
+    ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
+    return TriggerRequest(
+        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.load, tail=options.tail,
+        context=options.context, expires=now + options.expires,
+    )  # fmt: skip
+
+
+def _turns(rows: Sequence[WorkerProgress]) -> list[int]:
+    """The rollouts or steps that workers are in; those that have long been silent count only where all have."""
+    heard = [row for row in rows if not row.life.silent] or rows
+    return [row.worker.turn for row in heard if row.worker.turn is not None]
+
+
+def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterator[Message]:
+    """What may keep a trace away: ranks that do not wait, workers that may be gone or are at different steps."""
+    for rank in sorted(set(options.ranks or ()) - {row.worker.rank for row in living}):
+        text = f"rank {rank} does not wait for a request, and will leave no trace"
+        yield Message("warning", text, f"those that wait: {_ranks(living)}")
+    for row in living:
+        if row.life.silent:
+            text = f"{row.worker.name} may be gone: {row.life.words}"
+            yield Message("warning", text, "how far it is was not counted")
+    turns = _turns(living)
+    if turns and min(turns) < max(turns):
+        yield Message("note", f"the workers are at {living[0].worker.turns}s {min(turns)} to {max(turns)}")
+
+
+def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: TriggerOptions) -> Iterator[Message]:
+    """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
+    file = folder.file(stage)
+    for one in found.skipped:
+        if one.file == file:
+            text = "what lies in the place of the request is none, and goes"
+            yield Message("warning", text, f"{file}: {one.why}")
+    if stage not in found.requests:
+        return
+    request = found.requests[stage].request
+    of_stage = [row for row in found.rows if row.worker.stage == stage]
+    pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
+    turns = "rollout" if kind_of(options.unit) is RolloutStage else "training step"
+    name = f"{request.window} of {turns} {request.at}"
+    if pending and not options.replace:
+        cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
+        hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
+        raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
+    if pending:
+        yield Message("warning", f"request {request.id} ({name}) goes unserved by {_names(pending)}")
+    elif all(row.outcome != progress.DONE for row in of_stage):
+        yield Message("note", f"the request before ({name}) was served by nobody")
+
+
+def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
+    try:
+        file = folder.write(stage, request)
+        return FiledRequest(request, os.lstat(file).st_mtime)
+    except OSError as error:
+        cause = f"the request cannot be written: {error.strerror or error}"
+        hint = "nothing was asked: make room for it, and the same again"
+        if isinstance(error, PermissionError):
+            hint = "ask as the user of the run, or let yours write there"
+        raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
+
+
+def _late_notes(folder: StateFolder, rows: Sequence[WorkerProgress], request: TriggerRequest) -> Iterator[Message]:
+    """Who began the requested rollout before the request was there: such a worker reads it no more."""
+    taking = {(row.worker.place, row.worker.pid) for row in rows}
+    present = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
+    late = [one for one in present if one.turn is not None and one.turn >= request.at and one.request != request.id]
+    if late:
+        names = ", ".join(one.name for one in late[: watching.MANY])
+        text = f"{late[0].turns} {request.at} began meanwhile on {names}"
+        detail = "who looked before the request was there leaves no trace: --replace asks for the next one"
+        yield Message("warning", text, detail)
+
+
+def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> list[str]:
+    worker = rows[0].worker
+    of = f"{worker.turns} {request.at}"
+    after = ", the one after the furthest that a worker is in" if options.at is None else ""
+    would = "would ask" if options.dry_run else "asked"
+    expires = f"which expires in {life.duration(options.expires)}"
+    return [
+        f"{would} for {options.words} in {of}{after}",
+        f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
+        f"  request {request.id}, {expires}; a worker looks for it where a {worker.turns} begins",
+    ]
+
+
+def _names(rows: Sequence[WorkerProgress]) -> str:
+    names = [row.worker.name for row in rows[: watching.MANY]]
+    more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
+    return ", ".join(names) + more
+
+
+def _workers(rows: Sequence[WorkerProgress]) -> str:
+    return "1 worker" if len(rows) == 1 else f"{len(rows)} workers"

@@ -1,0 +1,133 @@
+"""Every way in which rlpatch can fail: one table from the kind of a problem to its exit code and title."""
+
+from __future__ import annotations
+
+import enum
+import os
+from pathlib import Path
+from typing import Any
+
+from patcher.messages.notes import Note
+
+
+class Kind(enum.Enum):
+    """What went wrong, as (exit code, title); the exit codes are part of the command line's contract."""
+
+    UNEXPECTED = (1, "unexpected failure")
+    USAGE = (2, "wrong usage")
+    NO_TARGET = (3, "no such target")
+    VERSION = (3, "version mismatch")
+    NO_RECIPE = (3, "no recipe")
+    STRUCTURE = (4, "structure not recognised")
+    FOREIGN_EDIT = (4, "changed by someone else")
+    ENVIRONMENT = (5, "the environment refuses")
+    ROLLED_BACK = (6, "failed and rolled back")
+    ROLLBACK_INCOMPLETE = (7, "rollback incomplete")
+    TRACE = (4, "trace not recognised")
+    NO_TRACE = (3, "no trace")
+    NO_WORKER = (3, "no worker")
+    NOT_COMPARABLE = (4, "not comparable")
+    PROFILER_ON = (8, "another profiler is switched on")
+    NOT_EXECUTABLE = (126, "no command that can be run")
+    NO_COMMAND = (127, "no such command")
+    INTERRUPTED = (130, "interrupted, everything as before")
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the process, 1 to 130."""
+        return self.value[0]
+
+    @property
+    def title(self) -> str:
+        """A few words for the head of the message."""
+        return self.value[1]
+
+
+class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
+    """A failure that people can act on; it is not changed once it is made (`replace`).
+
+    ``cause`` says what happened, ``where`` names the file (with the line where there is one) or the folder, ``node``
+    the nodes of a cluster that have it; ``hint`` is the next command to type (a `CommandLine`) or the next thing to
+    look at. Where something was searched, ``looked_for`` and ``found`` say what and what was there instead.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        cause: str,
+        where: str = "",
+        hint: str = "",
+        notes: tuple[str, ...] = (),
+        *,
+        looked_for: str = "",
+        found: str = "",
+        node: str = "",
+    ) -> None:
+        super().__init__(kind, cause, where, hint, notes)
+        self.kind = kind
+        self.cause = cause
+        self.where = where
+        self.hint = hint
+        self.notes = notes
+        self.looked_for = looked_for
+        self.found = found
+        self.node = node
+
+    def replace(self, **fields: Any) -> Problem:
+        """The same problem with other ``fields``."""
+        return Problem(**{**vars(self), **fields})
+
+    def __str__(self) -> str:
+        """The whole message on as many lines as it needs."""
+        return "\n  ".join((f"{self.kind.title}: {self.cause}", *self._rest))
+
+    @property
+    def place(self) -> str:
+        """The nodes and where it is there."""
+        return ": ".join(filter(None, (self.node, self.where)))
+
+    @property
+    def note(self) -> Note:
+        """The same as a note, where the command goes on without."""
+        return Note(f"{self.kind.title}: {self.cause}", "\n".join(self._rest))
+
+    @property
+    def _rest(self) -> tuple[str, ...]:
+        where = (f"at {self.place}",) if self.place else ()
+        return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
+
+
+def failed(error: OSError) -> Problem:
+    """What the system has refused, and what the user can do about it."""
+    if isinstance(error, PermissionError):
+        return refused(error)
+    where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+    hint = f"look at {where or 'the folder that you are in'}, and type the same again"
+    return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
+
+
+def refused(error: PermissionError) -> Problem:
+    """What the user can do about a file or a folder that may not be read, searched or written."""
+    path = Path(os.fsdecode(error.filename)) if error.filename else Path()
+    above = [folder for folder in reversed(path.parents) if os.access(folder, os.F_OK) and not _searchable(folder)]
+    if above:
+        cause, where = f"the folder {above[0].name or above[0]} may not be searched", above[0]
+    else:
+        cause, where = f"{path.name} cannot be read: permission denied", path
+    hint = f"run rlpatch as the owner ({_owner(where)}), or let its user in"
+    return Problem(Kind.ENVIRONMENT, cause, str(where), hint)
+
+
+def _searchable(folder: Path) -> bool:
+    try:
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (a Path would drop the dot)
+    except OSError:
+        return False
+    return True
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except (OSError, KeyError):
+        return "another user"

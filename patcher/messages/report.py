@@ -1,0 +1,300 @@
+"""The result of a command: for people as lines, for programs as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
+
+from patcher import __version__
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import WIDEST, Message, Note, indented
+
+SCHEMA = 1
+"""Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
+
+
+OMIT_NONE = {"omit_none": True}
+"""Metadata of a field that is left out of the JSON where it is None."""
+
+
+class Detail(str):
+    """A line of a report that is shown with ``-v``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StepResult:
+    """What a step of a command adds to the result; steps are put together by ``+``.
+
+    ``lines`` are for people, ``notes`` and ``problems`` go to stderr, ``done`` says in a few words what was changed.
+    """
+
+    lines: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    done: tuple[str, ...] = ()
+
+    def __add__(self, other: StepResult) -> StepResult:
+        return StepResult(
+            self.lines + other.lines,
+            self.notes + other.notes,
+            self.problems + other.problems,
+            self.done + other.done,
+        )
+
+    @classmethod
+    def noted(cls, notes: Iterable[Note], level: str = "note") -> StepResult:
+        """Only ``notes``, each with the ``level``."""
+        return cls(notes=tuple(Message(level, *note) for note in notes))
+
+
+class CommandResult:
+    """The result of one command.
+
+    ``lines`` are for people and go to stdout, ``data`` (a dataclass, or a dict) is what ``--json`` prints there
+    instead; ``raw`` is output that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code
+    is that of the first problem. ``done`` says in a few words what was changed, if anything was: that is true also
+    where nobody can read the rest. A report that ``tells_all`` shows the details of its notes without being asked; one
+    that stands ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is
+    shown, unless it has problems: it gets what shows another report, and gives the exit code.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        step: StepResult = StepResult(),
+        *,
+        data: object = None,
+        raw: bytes | None = None,
+        problems: Sequence[Problem] = (),
+        tells_all: bool = False,
+        aside: bool = False,
+        then: Callable[[Callable[[CommandResult], int]], int] | None = None,
+    ) -> None:
+        self.command = command
+        self.lines: list[str] = []
+        self.data: Any = {} if data is None else data
+        self.raw = raw
+        self.notes: list[Message] = []
+        self.problems: list[Problem] = list(problems)
+        self.done: list[str] = []
+        self.tells_all, self.aside, self.then = tells_all, aside, then
+        self.add(step)
+
+    def add(self, step: StepResult) -> None:
+        """Put the result of a step behind what is there; a note that is there already is not repeated."""
+        self.lines += step.lines
+        self.problems += step.problems
+        self.done += step.done
+        for note in step.notes:
+            self._add_note(note)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the code of the first problem."""
+        return self.problems[0].kind.exit_code if self.problems else 0
+
+    @property
+    def messages(self) -> tuple[str, ...]:
+        """The notes, each on one line."""
+        return tuple(note.line for note in self.notes)
+
+    @property
+    def step(self) -> StepResult:
+        """What people get of it, as the result of a step of another command."""
+        return StepResult(tuple(self.lines), tuple(self.notes), tuple(self.problems), tuple(self.done))
+
+    def note(self, text: str, detail: str = "") -> None:
+        """Add what the reader should know; what is there already, of another target say, is not repeated."""
+        self._add_note(Message("note", text, detail))
+
+    def warn(self, text: str, detail: str = "") -> None:
+        """Add what may be wrong."""
+        self._add_note(Message("warning", text, detail))
+
+    def _add_note(self, note: Message) -> None:
+        same = next((at for at, known in enumerate(self.notes) if known[:2] == note[:2]), None)
+        if same is None:
+            self.notes.append(note)
+        elif note.detail not in self.notes[same].detail:
+            details = (self.notes[same].detail, note.detail)
+            self.notes[same] = note._replace(detail="\n".join(filter(None, details)))
+
+    def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
+        """Print everything, and give the exit code of the process.
+
+        ``color`` None means: on a terminal only, and not with NO_COLOR. Where the output cannot be written, what was
+        done stays done, so the code is that of the work; if there was none but to print, it is that of a failure.
+        A pipe that its reader has closed is no failure.
+        """
+        color, verbose = _color(color), verbose or self.tells_all
+        with _writing(sys.stderr):
+            self._show_messages(quiet=quiet, verbose=verbose, color=color)
+        with _writing(sys.stderr if self.aside else sys.stdout) as failed:
+            self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
+        with _writing(sys.stderr):
+            if self._has_details and not (quiet or verbose or as_json):
+                _say("details: -v", sys.stderr, color)
+        if not failed or isinstance(failed[0], BrokenPipeError):
+            return self.exit_code
+        reason = failed[0].strerror or type(failed[0]).__name__
+        done = f", but: {', '.join(self.done)}" if self.done else ""
+        with _writing(sys.stderr):
+            hint = "send it where there is room, with > FILE, or into a pipe"
+            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
+            _say(_error(problem), sys.stderr, color)
+        return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
+
+    @property
+    def _has_details(self) -> bool:
+        lines = () if self.raw is not None else self.lines
+        return any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
+
+    def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
+        for note in [] if quiet else [note.fitted for note in self.notes]:
+            _say(_tinted(note.line), sys.stderr, color)
+            for line in indented(note.detail.splitlines(), _width()) if verbose else ():
+                _say(line, sys.stderr, color)
+        for problem in self.problems:
+            _say(_error(problem), sys.stderr, color)
+
+    def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
+        stream = sys.stderr if self.aside else sys.stdout
+        if as_json:
+            _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
+        elif self.raw is not None:
+            self._show_raw(color)
+        elif not quiet:
+            for line in self.lines:
+                if not isinstance(line, Detail):
+                    _say(_tinted(line), stream, color)
+                elif verbose:
+                    indent = line[: len(line) - len(line.lstrip())]
+                    _say("\n".join(indented([line], _width(), indent)), stream, color)
+
+    def envelope(self) -> dict[str, object]:
+        """The versioned JSON document."""
+        problems = [
+            {
+                "kind": p.kind.name.lower(), "exit_code": p.kind.exit_code, "title": p.kind.title,
+                "cause": p.cause, "where": p.place, "next": p.hint, "notes": list(p.notes),
+            }
+            for p in self.problems
+        ]  # fmt: skip
+        return {
+            "schema": SCHEMA,
+            "rlpatch": __version__,
+            "command": self.command,
+            "exit_code": self.exit_code,
+            "result": json_of(self.data),
+            "messages": list(self.messages),
+            "notes": [note._asdict() for note in self.notes],
+            "problems": problems,
+        }
+
+    def _show_raw(self, color: bool | None) -> None:
+        data = self.raw or b""
+        if sys.stdout is None:  # the shell closed it
+            return
+        if (color is None and sys.stdout.isatty()) or color:
+            for line in data.decode("utf-8", "replace").splitlines():
+                tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+                _say(_style(line, tint, bold=line.startswith(("+++", "---", "diff"))), sys.stdout, True)
+        else:
+            # Bytes, because the context lines of a diff come in whatever encoding the file has.
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+
+
+def json_of(value: Any) -> Any:
+    """``value`` as JSON has it: dataclasses become objects of their fields."""
+    if dataclasses.is_dataclass(value):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
+        kept = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))
+        return {field.name: json_of(one) for field, one in kept}
+    if isinstance(value, Mapping):
+        return {key: json_of(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_of(one) for one in value]
+    return value
+
+
+@contextlib.contextmanager
+def _writing(stream: TextIO | None) -> Iterator[list[OSError]]:
+    """Write to ``stream``; why that failed stands in the list then, and Ctrl-C ends no more than the writing."""
+    failed: list[OSError] = []
+    try:
+        yield failed
+        if stream is not None:
+            stream.flush()
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        failed.append(error)
+        _discard(stream)
+
+
+def _discard(stream: TextIO | None) -> None:
+    """Let what is still in the buffer of ``stream`` go nowhere: Python would try again at its end, and complain."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # None, or a stand-in without a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
+
+
+def _error(problem: Problem) -> str:
+    return _style("Error: ", "red", bold=True) + str(problem)
+
+
+_COLORS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
+_STYLED = re.compile(r"\x1b\[[\d;]*m")
+
+
+def _style(text: str, color: str, *, bold: bool = False) -> str:
+    """``text`` as a terminal colours it; "" is the colour that it has."""
+    codes = [str(code) for code in (bold and 1, _COLORS.get(color)) if code]
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes else text
+
+
+def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
+    """Print a line, coloured on a terminal only, unless ``color`` says otherwise.
+
+    Nothing of click is needed for that: where a bundle runs, it is not there.
+    """
+    if stream is None:  # the shell closed it
+        return
+    if not (stream.isatty() if color is None else color):
+        text = _STYLED.sub("", text)
+    stream.write(f"{text}\n")
+    stream.flush()
+
+
+def _width() -> int:
+    return min(WIDEST, shutil.get_terminal_size().columns)
+
+
+def _color(wanted: bool | None) -> bool | None:
+    return False if wanted is None and os.environ.get("NO_COLOR") else wanted
+
+
+_TINTS = {
+    **dict.fromkeys(("patched", "reverted", "intact", "off"), "green"),
+    **dict.fromkeys(("warning", "edited", "lost", "missing", "armed", "unknown"), "yellow"),
+    **dict.fromkeys(("tampered", "on"), "red"),
+    **dict.fromkeys(("note", "next"), "cyan"),
+}
+
+
+def _tinted(line: str) -> str:
+    """``line`` with its first word coloured, if it is one of those that open a line of a report."""
+    bare = line.lstrip()
+    word = bare.partition(" ")[0].rstrip(":")
+    if word not in _TINTS:
+        return line
+    indent = line[: len(line) - len(bare)]
+    return indent + _style(word, _TINTS[word]) + bare[len(word) :]

@@ -1,0 +1,126 @@
+"""Tables, drawn by rich; kept apart because importing it takes longer than most commands."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def releases(listing: Any, width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.Listing`.
+
+    With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
+    """
+    rows = []
+    for row in listing.targets:
+        first, last = row.releases[0], row.releases[-1]
+        span = first if first == last else f"{first} … {last} ({len(row.releases)})"
+        recipe = f"{row.recipe} {row.structure}".rstrip()
+        rows.append((row.target, row.stage, recipe, row.file, span, " ".join(row.windows)))
+    return _drawn(("target", "stage", "recipe", "file", "releases", "windows"), rows, width)
+
+
+def captures(data: dict[str, Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch traces`` shows, from the data of its report; ``width`` as above."""
+    rows = []
+    for number, row in enumerate(data["captures"], 1):
+        target = " ".join(filter(None, (row["target"], row["release"]))) or ("?" if row["ours"] else "another tool")
+        stage = " ".join(filter(None, (row["stage"], row["role"])))
+        run = f"rollout {row['rollout']}" if row["rollout"] is not None else ""
+        run = run or (f"step {row['step']}" if row["step"] is not None else "")
+        size = _bytes(row["size"])
+        asked, got = row["asked"] or "?", row["got"] or "?"
+        rows.append(
+            (str(number), target, stage or "?", asked, got, run or "?", row["ranks"] or "?", row["state"], size)
+        )
+    return _drawn(("", "target", "stage", "asked", "got", "of", "ranks", "state", "size"), rows, width)
+
+
+def workers(found: Iterable[Any], width: int | None = None) -> list[str]:
+    """The lines of the table that ``rlpatch watch`` shows, from the workers of its report; ``width`` as above."""
+    rows = []
+    for number, row in enumerate(found, 1):
+        rank = f"{row.replica}/{row.rank}" if row.replica else str(row.rank)
+        step = "" if row.step is None else f"step {row.step}"
+        turn = "" if row.rollout is None else str(row.rollout)
+        rows.append(
+            (
+                str(number), " ".join(filter(None, (row.target, row.release))),
+                " ".join(filter(None, (row.stage, row.role, step, turn))), row.host, rank, row.state,
+                _window(row), row.life, _traces(row.traces),
+            )
+        )  # fmt: skip
+    heads = ("", "target", "stage", "host", "rank", "state", "unit", "seen", "trace")
+    return _drawn(heads, rows, width)
+
+
+def _window(row: Any) -> str:
+    """The unit that a worker is at, and the window that it records."""
+    unit = row.number if row.live is None else row.live
+    counted = "" if unit is None else str(unit)
+    # With a new request on its way the window is that of the one before.
+    window = row.window if row.outcome != "done" or row.state == "saved" else ""
+    return f"{counted} of {window}" if counted and window else counted or window
+
+
+def _traces(traces: Sequence[Any]) -> str:
+    """How many traces there are, and their size."""
+    sizes = [trace.size for trace in traces if trace.size is not None]
+    many = f"{len(sizes)}: " if len(sizes) > 1 else ""
+    return f"{many}{_bytes(sum(sizes))}" if sizes else "moved" if traces else ""
+
+
+def nodes(data: dict[str, Any]) -> list[str]:
+    """The lines of the table that ``rlpatch status --ray`` shows, from the data of its report."""
+    rows = []
+    for row in data["nodes"]:
+        targets = ", ".join(f"{name} {version}".rstrip() for name, version in row["targets"].items())
+        patches = ", ".join(" ".join(filter(None, (p["target"], p["stage"], p["role"]))) for p in row["patches"])
+        free = "" if row["free"] is None else _bytes(row["free"])
+        engines = str(len(row["running"])) if row["running"] else ""
+        rows.append((row["node"], row["state"], targets, patches, engines, free))
+    return _drawn(("node", "state", "there", "patched", "engines", "free"), rows, None)
+
+
+def _bytes(count: int) -> str:
+    """A size as people read it, with at most three figures before its unit."""
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+
+
+def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    padding = (0, 1, 0, 0) if width else (0, 1)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=not width, padding=padding)
+    cells = list(rows)
+    for name, wide in zip(heads, _widths([heads, *cells], (width or 1000) - 2 * len(heads) + 2), strict=True):
+        table.add_column(name, overflow="fold", width=wide)
+    for row in cells:
+        table.add_row(*map(Text, row))  # a name is no markup
+    drawn = io.StringIO()  # a console of its own choice flushes stdout, which may be full
+    Console(file=drawn, width=width or 1000).print(table)  # 1000: every column as wide as its widest cell
+    return [line.rstrip() for line in drawn.getvalue().splitlines()]
+
+
+def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int | None]:
+    """How wide each column is so that no word of it is broken; None where they would not fit into ``room``.
+
+    What is left over lets the column whose lines lack least of it be whole.
+    """
+    columns = [*zip(*rows, strict=True)]
+    widths = [max(len(word) for cell in column for word in [*cell.split(), ""]) for column in columns]
+    if sum(widths) > room:
+        return [None] * len(columns)
+    whole = [max(map(len, column)) for column in columns]
+    for at in sorted(range(len(columns)), key=lambda at: whole[at] - widths[at]):
+        widths[at] = min(whole[at], widths[at] + room - sum(widths))
+    return [*widths]

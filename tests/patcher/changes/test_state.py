@@ -1,0 +1,34 @@
+"""What `rlpatch status` says of a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from patcher.changes.state import file_state
+from tests.patcher.marked import BODY, ONE, TWO, marked
+
+PRISTINE = BODY.encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "pristine", "left", "state", "detail"),
+    [
+        (marked(BODY), PRISTINE, True, "intact", ""),
+        (marked(BODY), None, True, "intact", ""),
+        (marked(BODY), None, None, "intact", "as far as marks tell"),
+        (marked(BODY), PRISTINE, False, "tampered", "not where rlpatch put them"),
+        (marked(BODY), None, False, "edited", "not as rlpatch left it"),
+        (marked(marked(BODY).decode(), TWO), PRISTINE, True, "intact", ""),
+        (b"import os\n" + marked(BODY), PRISTINE, False, "edited", "a revert leaves them"),
+        (marked(BODY).replace(b"y = 2", b"y = 3"), PRISTINE, False, "tampered", "line 5: our lines were edited"),
+        (marked(BODY).replace(b"# <<<", b"# <<"), PRISTINE, False, "tampered", "line 5: a mark of rlpatch begins"),
+        (BODY.replace("X = 1", f"g()  # rlpatch: {ONE}").encode(), PRISTINE, False, "tampered", "line 6: a mark of"),
+        (marked(BODY, TWO), PRISTINE, True, "lost", "rlpatch revert forgets it"),
+        (PRISTINE, PRISTINE, False, "lost", "was replaced"),
+        (None, None, None, "missing", "was the package uninstalled?"),
+    ],
+)
+def test_states(data: bytes | None, pristine: bytes | None, left: bool | None, state: str, detail: str) -> None:
+    found = file_state(data, pristine, ONE, "worker.py", "", left)
+    assert (found.path, found.state) == ("worker.py", state)
+    assert detail in found.detail

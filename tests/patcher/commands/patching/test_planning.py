@@ -1,0 +1,37 @@
+"""Words to plans, step by step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import pytest
+
+from patcher.commands.finding import Search
+from patcher.commands.patching.planning import Attempted
+from patcher.messages.errors import Kind, Problem
+
+
+class Nodes(NamedTuple):
+    """A search of which only the nodes are asked."""
+
+    nodes: tuple[str, ...] = ()
+
+
+def halved(text: str) -> int:
+    if text == "secret":
+        raise PermissionError(13, "Permission denied", "/secret")
+    if not text.isdigit():
+        raise Problem(Kind.USAGE, f"{text} is no number", "/numbers" if text == "x" else "")
+    return int(text) // 2
+
+
+@pytest.mark.parametrize(("nodes", "node"), [((), ""), (("n1", "n2"), "n1, n2")])
+def test_every_problem_is_kept_and_names_its_nodes_where_it_has_a_place(nodes: tuple[str, ...], node: str) -> None:
+    words = dict.fromkeys(("4", "x", "y", "secret"))
+    halves = Attempted(cast("Search", Nodes(nodes)), {word: word for word in words}).then(halved).then(lambda n: n + 1)
+    assert halves.values == [3]
+    assert [(one.kind, one.node) for one in halves.problems] == [
+        (Kind.USAGE, node),
+        (Kind.USAGE, ""),
+        (Kind.ENVIRONMENT, ""),
+    ]
