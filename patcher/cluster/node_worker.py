@@ -135,9 +135,7 @@ class NodeWorker:
         with self._unlocked():
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
-            if (root / STORE).is_dir():  # made for nothing, perhaps: whoever lets go of it last removes it
-                with contextlib.suppress(Problem), store.locked([root], wait=0):
-                    pass
+            store.withdraw(root, transaction)
         return ended
 
     def pending(self) -> tuple[PendingTransaction, ...]:

@@ -147,6 +147,11 @@ class StoreFolder:
                     folder.make_link(name, link)
                 return folder.link(link)
 
+    def withdraw(self, transaction: str) -> None:
+        """Take back what `elect` has left; no other transaction has that name, so no lock is needed. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self.remove(f"{TREE}{transaction}")
+
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
         path = self.path / name

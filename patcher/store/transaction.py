@@ -225,6 +225,16 @@ def elect(root: Path, transaction: str, name: str) -> str:
     return StoreFolder(root).elect(transaction, name)
 
 
+def withdraw(root: Path, transaction: str) -> None:
+    """Take back an election in ``root`` that nothing came of, also while others hold its lock; a rest harms nobody."""
+    store = StoreFolder(root)
+    with contextlib.suppress(OSError, Problem):
+        store.withdraw(transaction)
+        if store.exists():  # made for the election, perhaps: whoever lets go of it last removes it
+            with locked([root], wait=0):
+                pass
+
+
 def pending(root: Path) -> bool:
     """Whether an interrupted run, or one that is still on its way, has left something below ``root``."""
     return StoreFolder(root).unfinished()

@@ -466,3 +466,18 @@ def test_who_comes_first_is_elected_and_all_get_the_same_answer(machines: list[P
     assert store.pending(root)  # it was left by one that died, as far as anybody knows
     store.recover([root])
     assert picture(root) == before
+
+
+def test_an_election_that_nothing_came_of_leaves_nothing_while_others_hold_the_lock(machines: list[Path]) -> None:
+    """Else the root looks interrupted: whoever holds the lock may have tidied up before the election."""
+    root = machines[0]
+    store.commit([applying(root)])
+    with store.locked([root]):
+        child = os.fork()
+        if child == 0:
+            lock._kept.clear()  # what the parent keeps is not the child's
+            store.elect(root, "another", "two:a")
+            pending = store.pending(root)
+            store.withdraw(root, "another")
+            os._exit(0 if pending and not store.pending(root) else 1)
+        assert os.waitpid(child, 0)[1] == 0
