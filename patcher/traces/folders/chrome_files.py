@@ -21,7 +21,10 @@ def inspect(path: Path) -> RecordedTrace:
     found = RecordedTrace(path, "torch", EMPTY, size, "it has 0 bytes", ended=name.ended or written, **name.fields)
     if not size:
         return found
-    content = scan(path)
+    try:
+        content = scan(path)
+    except OSError as error:
+        return replace(found, state=CUT, why=f"it cannot be read: {error.strerror}")
     rank = content.distributed("rank") if found.rank is None else found.rank
     found = replace(found, steps=content.steps, rank=rank, world=content.distributed("world_size"))
     state, why = _state(content, found, name, written)
@@ -31,18 +34,12 @@ def inspect(path: Path) -> RecordedTrace:
 def _state(content: Scan, found: RecordedTrace, name: names.Name, written: float) -> tuple[str, str]:
     if not content.is_json:
         return EMPTY, "it holds no JSON"
-    if not content.whole:
+    if content.cut:
         recent = time.time() - written < _RECENT_S
         writes = found.pid and name.here and alive(found.pid, written)
         if (name.temporary and writes) or (recent and (writes or (found.pid and not name.here))):
             return WRITING, f"process {found.pid} writes it"
-        return CUT, _cut(content)
+        return CUT, content.cut
     if not content.events:
         return EMPTY, "it holds no event"
     return (WHOLE, "") if found.ours else (FOREIGN, "torch.profiler recorded it, and not by a probe of rlpatch")
-
-
-def _cut(content: Scan) -> str:
-    if isinstance(content.error, EOFError):
-        return "it is compressed, and ends in the middle"
-    return f"it is compressed, and cannot be read: {content.error}" if content.error else "its JSON ends in the middle"

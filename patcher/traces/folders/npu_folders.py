@@ -10,7 +10,7 @@ from patcher.processes import alive
 from patcher.traces import names
 from patcher.traces.folders import states
 from patcher.traces.formats import ascend, database
-from patcher.traces.formats.chrome import closed, steps_in
+from patcher.traces.formats.chrome import closed, scan
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import NEVER, Extent, UnitWindow
 
@@ -118,7 +118,7 @@ def steps_of(path: Path) -> tuple[int, ...] | None:
         return tuple(numbers)
     for file in (path / "FRAMEWORK" / "torch.op_range", output / "trace_view.json"):
         if file.is_file():
-            return steps_in(file)
+            return scan(file).steps
     return next(map(database.steps_in, database.parsed_into(output)), None)
 
 

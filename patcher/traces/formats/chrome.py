@@ -9,6 +9,7 @@ reported: a file that was cut, control characters and NaN, which profilers write
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shlex
@@ -16,14 +17,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, DecimalException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, get_type_hints
+from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 from patcher.messages.errors import Kind, Problem
-
-if TYPE_CHECKING:
-    from typing import TypeAlias
-
-    Decode: TypeAlias = Callable[[bytes], list["Event"]]
 
 BLOCK = 8 << 20
 """Bytes that are decoded at once."""
@@ -37,12 +33,14 @@ _SCAN = 1 << 20
 _ENDS = 1 << 16
 """Bytes within which a trace begins the list of its events, and at its end closes it."""
 
+_NEAR = 1 << 18
+"""Bytes at the end of a block in which the last event of it ends; of larger ones the end is found token by token."""
+
 _STEP = re.compile(rb"ProfilerStep#(\d{1,12})\b")
 _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
-_OPEN, _CLOSE, _COMMA = b"{", b"}", b","
 _TOKENS = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|[{}\[\]]')  # a text that is not closed ends with its line
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
@@ -50,18 +48,9 @@ _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
 """Control characters as spaces: between the tokens of JSON they mean the same, and in its texts they are forbidden."""
 
 _ARGS = {
-    "correlation": "correlation",
-    "stream": "stream",
-    "device": "device",
-    "connection": "connection_id",
-    "task": "Task Type",
-    "level": "level",
-    "forward": "Fwd thread id",
-    "domain": "domain",
-    "group": "Process Group Name",
-    "label": "name",
-}
-"""Field → its name in the ``args`` of an event."""
+    "connection": "connection_id", "task": "Task Type", "forward": "Fwd thread id", "group": "Process Group Name",
+}  # fmt: skip
+"""Field → its name in the ``args`` of an event, where that is another."""
 
 
 class Event:
@@ -81,7 +70,7 @@ class Event:
 class Args:
     """The fields that are read of the ``args`` of an event; None where one is missing, or not of its type."""
 
-    __slots__ = tuple(_ARGS)
+    __slots__ = ("connection", "correlation", "device", "domain", "forward", "group", "level", "stream", "task")
 
     correlation: int | None
     stream: int | str | None
@@ -92,11 +81,10 @@ class Args:
     forward: int | None
     domain: str | None
     group: str | None
-    label: str | None
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        for name, key in _ARGS.items():
-            value = fields.get(key)
+        for name in self.__slots__:
+            value = fields.get(_ARGS.get(name, name))
             if name in ("correlation", "connection", "forward") and not isinstance(value, int):
                 value = int(value) if isinstance(value, str) and value.isdigit() else None
             setattr(self, name, value)
@@ -133,8 +121,8 @@ class ChromeEvents:
     """The events of the trace at ``path``, a list for each block, and after the last one the state of the file.
 
     ``header`` holds the fields beside the events, ``cut`` the reason why the end is missing, ``lost`` the number of
-    events that could not be read, ``repaired`` is True if characters had to be replaced. Iterating raises Problem
-    (TRACE) if the file is no such trace, OSError if it cannot be read.
+    events that could not be read. Iterating raises Problem (TRACE) if the file is no such trace, OSError if it cannot
+    be read.
     """
 
     def __init__(self, path: Path, *, block: int = BLOCK) -> None:
@@ -142,8 +130,7 @@ class ChromeEvents:
         self.header: dict[str, Any] = {}
         self.cut = ""
         self.lost = 0
-        self.repaired = False
-        self.decode: Decode = _decoder()
+        self.decode = _decoder()
 
     def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
         """Hand all events to ``take``, in order; one at which it raises is lost, and the next call begins behind it."""
@@ -159,129 +146,72 @@ class ChromeEvents:
 
     def __iter__(self) -> Iterator[list[Event]]:
         with self.path.open("rb") as raw:
-            yield from self._events(_Stream(raw))
-
-    def _events(self, file: _Stream) -> Iterator[list[Event]]:
-        rest = self._begin(file)
-        while more := file.read(self.block):
-            events, at, ended = self._decoded(rest)
-            yield events
-            rest = rest[at:] + more
+            file = _Stream(raw)
+            rest, ended, goes_on = self._begin(file), False, True
+            while goes_on and not ended:
+                events, at, ended = self._decoded(rest)
+                yield events
+                more = file.read(self.block)
+                rest = rest[at:] + more
+                goes_on = bool(at or more)
             if ended:
-                rest += b"".join(iter(lambda: file.read(self.block), b""))
-                self._take_tail(rest)
-                return
-        self.cut = file.cut
-        yield self._last(rest)
+                rest = b"".join((rest, *iter(lambda: file.read(self.block), b""))).strip()
+                self.header.update(_loaded(b"{" + rest.removeprefix(b",").removesuffix(b"}") + b"}") or {})
+            self.cut = file.cut or ("" if ended else "the file ends before the list of its events does")
 
     def _begin(self, file: _Stream) -> bytes:
         """The text behind the opening of the list of events; the header is taken."""
-        rest = file.read(self.block)
-        rest = rest[3:] if rest.startswith(b"\xef\xbb\xbf") else rest
-        first = rest.lstrip()[:1]
-        if first == b"[":
-            return rest.lstrip()[1:]
-        if first != b"{":
-            what = "is empty" if not rest.strip() else "holds no JSON"
-            cause = f"{self.path.name} {what}{f': {file.cut}' if file.cut else ''}"
-            hint = f"rlpatch traces {shlex.quote(str(self.path.parent))} shows which traces are whole"
-            raise Problem(Kind.TRACE, cause, str(self.path), hint)
+        rest = file.read(self.block).lstrip(_BLANK)
+        if rest.startswith(b"["):
+            return rest[1:]
+        if not rest.startswith(b"{"):
+            raise self._problem("holds no JSON" if rest else "is empty", file)
         while True:
             for found in _HEAD.finditer(rest):
-                header = self._loaded(rest[: found.end()] + b"]}")
+                header = _loaded(rest[: found.end()] + b"]}")
                 if header is not None:
                     self.header = header
                     return rest[found.end() :]
             more = file.read(self.block)
             if not more:
-                cause = f"{self.path.name} holds no list traceEvents{f': {file.cut}' if file.cut else ''}"
-                raise Problem(Kind.TRACE, cause, str(self.path), hint="a trace is what the profiler exported, as JSON")
+                raise self._problem("holds no list traceEvents", file)
             rest += more
+
+    def _problem(self, what: str, file: _Stream) -> Problem:
+        cause = f"{self.path.name} {what}{f': {file.cut}' if file.cut else ''}"
+        hint = f"rlpatch traces {shlex.quote(str(self.path.parent))} shows which traces are whole"
+        return Problem(Kind.TRACE, cause, str(self.path), hint)
 
     def _decoded(self, rest: bytes) -> tuple[list[Event], int, bool]:
         """The events of ``rest`` up to its last one, where that ends, and whether the list ends there."""
-        at = len(rest)
-        for _ in range(2):  # a cut that the decoder takes is right; what looks like one can stand within an event
-            at = _last_cut(rest, at)
-            if at <= 0:
-                break
-            events = self._attempt(rest[:at])
+        cuts = list(_BETWEEN.finditer(rest, max(len(rest) - _NEAR, 0)))
+        for cut in reversed(cuts[-2:]):  # one that the decoder takes is right; what looks like one can lie in an event
+            events = self._attempt(rest[: cut.start() + 1])
             if events is not None:
-                return events, rest.index(_COMMA, at) + 1, False
-        whole, ended = _whole_events(rest)
-        if not whole and not ended and len(rest) > LARGEST and (found := _BETWEEN.search(rest)):
+                return events, cut.end(), False
+        whole, end = _whole_events(rest)
+        if not whole and not end and len(rest) > LARGEST and (found := _BETWEEN.search(rest)):
             self.lost += 1
             return [], found.end(), False
-        events = self._salvaged(rest, whole)
-        return events, ended or _behind(rest, whole), bool(ended)
+        return self._salvaged(rest, whole), end or (whole[-1][1] if whole else 0), bool(end)
 
     def _attempt(self, events: bytes) -> list[Event] | None:
-        try:
-            return self.decode(b"[" + (_repaired(events) if self.repaired else events) + b"]")
-        except ValueError:
-            if self.repaired:
-                return None
-        fixed = _repaired(events)
-        if fixed == events:
-            return None
-        try:
-            found = self.decode(b"[" + fixed + b"]")
-        except ValueError:
-            return None
-        self.repaired = True
-        return found
+        """The events of this text, repaired if it has to be; None where one of them cannot be read."""
+        for broken in (False, True):
+            try:
+                return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(b", \t\r\n") + b"]")
+            except ValueError:
+                continue
+        return None
 
     def _salvaged(self, rest: bytes, whole: list[tuple[int, int]]) -> list[Event]:
         """The events at the places ``whole``, without those that cannot be read."""
-        if not whole:
-            return []
-        together = self._attempt(rest[whole[0][0] : whole[-1][1]])
+        together = self._attempt(rest[whole[0][0] : whole[-1][1]]) if whole else []
         if together is not None:
             return together
-        events = []
-        for begin, end in whole:
-            fields = self._loaded(rest[begin:end])
-            try:
-                events.append(Event(fields or {}))
-                self.lost += fields is None
-            except (TypeError, ValueError):
-                self.lost += 1
-        return events
-
-    def _last(self, rest: bytes) -> list[Event]:
-        """The last events; the fields behind them are taken."""
-        end = len(rest)
-        for _ in range(8 if not self.cut else 0):  # other lists may stand behind that of the events
-            end = rest.rfind(b"]", 0, end)
-            if end < 0:
-                break
-            if self._is_tail(rest[end + 1 :]):
-                events = self._attempt(rest[:end].rstrip().removesuffix(_COMMA))
-                if events is not None:
-                    self._take_tail(rest[end + 1 :])
-                    return events
-        whole, ended = _whole_events(rest)
-        if ended:
-            self._take_tail(rest[ended:])
-        elif not self.cut:
-            self.cut = "the file ends before the list of its events does"
-        return self._salvaged(rest, whole)
-
-    def _is_tail(self, rest: bytes) -> bool:
-        return rest.strip() in (b"", b"}") or self._loaded(_object(rest)) is not None
-
-    def _take_tail(self, rest: bytes) -> None:
-        self.header.update(self._loaded(_object(rest)) or {})
-
-    def _loaded(self, data: bytes) -> dict[str, Any] | None:
-        """``data`` as an object, repaired if it has to be; None if it is none."""
-        for attempt in (data, _repaired(data)):
-            try:
-                found = json.loads(attempt.decode("utf-8", "replace"), parse_float=str, strict=False)
-            except (ValueError, RecursionError):
-                continue
-            return found if isinstance(found, dict) else None
-        return None
+        found = [self._attempt(rest[begin:end]) for begin, end in whole]
+        self.lost += found.count(None)
+        return [event for events in found for event in events or ()]
 
 
 def has_events(path: Path) -> bool:
@@ -298,54 +228,30 @@ def has_events(path: Path) -> bool:
 class _Stream:
     """The bytes of ``raw``, unpacked if it is gzip, which its content decides and not its name.
 
-    Of a gzip file that ends too early, or is damaged, everything before is read; ``error`` is the reason then.
+    Of a gzip file that ends too early, or is damaged, everything before is read; ``cut`` is the reason then.
     """
 
     def __init__(self, raw: BinaryIO) -> None:
-        self.raw = raw
-        self.error: EOFError | zlib.error | None = None
-        self.packed = raw.read(2) == b"\x1f\x8b"
+        packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        self.unpack: Any = _unpacker() if self.packed else None
-        self.pending = b""
-
-    @property
-    def cut(self) -> str:
-        """Why the end is missing; "" where it is not."""
-        damaged = f"the gzip file is damaged ({self.error})" if self.error else ""
-        return "the gzip file ends before its end" if isinstance(self.error, EOFError) else damaged
+        self.raw, self.unpacked = raw, gzip.GzipFile(fileobj=raw) if packed else None
+        self.cut = ""
 
     def read(self, size: int) -> bytes:
         """About ``size`` bytes, none at the end."""
-        if not self.packed:
+        if self.unpacked is None:
             return self.raw.read(size)
         parts: list[bytes] = []
         missing = size
-        while missing > 0 and self.unpack is not None:
-            try:
-                part = self._unpacked(missing)
-            except (EOFError, zlib.error) as error:
-                self.error, self.unpack = error, None
-                break
-            parts.append(part)
-            missing -= len(part)
+        try:
+            while missing > 0 and not self.cut and (part := self.unpacked.read1(missing)):
+                parts.append(part)
+                missing -= len(part)
+        except EOFError:
+            self.cut = "the gzip file ends before its end"
+        except (gzip.BadGzipFile, zlib.error) as error:
+            self.cut = f"the gzip file is damaged ({error})"
         return b"".join(parts)
-
-    def _unpacked(self, most: int) -> bytes:
-        """The next bytes, at most ``most``. Raises EOFError, zlib.error."""
-        if self.unpack.eof:  # several gzip files behind each other are one
-            self.pending = self.unpack.unused_data or self.raw.read(1 << 20)
-            self.unpack = _unpacker() if self.pending.strip(b"\0") else None
-            return b""
-        self.pending = self.pending or self.unpack.unconsumed_tail or self.raw.read(1 << 20)
-        if not self.pending:
-            raise EOFError
-        pending, self.pending = self.pending, b""
-        return bytes(self.unpack.decompress(pending, most))
-
-
-def _unpacker() -> Any:
-    return zlib.decompressobj(wbits=31)
 
 
 # ---------------------------------------------------------------- one pass that keeps no event
@@ -354,20 +260,13 @@ def _unpacker() -> Any:
 class Scan(NamedTuple):
     """One pass over a trace: the numbers of its ``ProfilerStep#n``, whether it has events, and how it begins and ends.
 
-    ``rank`` and ``world`` size are those that torch.profiler writes above the events of a distributed run. ``error``
-    says why the end could not be read.
+    ``cut`` says why the end is missing, "" where it is not.
     """
 
     steps: tuple[int, ...]
     events: bool
     head: bytes
-    tail: bytes
-    error: OSError | EOFError | zlib.error | None
-
-    @property
-    def whole(self) -> bool:
-        """Whether it ends as it should."""
-        return not self.error and ended(self.head, self.tail)
+    cut: str
 
     @property
     def is_json(self) -> bool:
@@ -375,55 +274,38 @@ class Scan(NamedTuple):
         return self.head.lstrip(_BLANK)[:1] in (b"", b"{", b"[")
 
     def distributed(self, name: str) -> int | None:
-        """The field ``name`` of the description of the distributed run."""
+        """The field ``name`` (rank, world_size) of torch.profiler's description of the distributed run."""
         found = re.search(rb'"distributedInfo"\s*:\s*\{[^}]*\}', self.head)
         value = found and re.search(rb'"%s"\s*:\s*(\d{1,9})\b' % name.encode(), found[0])
         return int(value[1]) if value else None
 
 
 def scan(path: Path) -> Scan:
-    """Read the whole of a file of any form in blocks, compressed or not."""
+    """Read the whole of a file of any form in blocks, compressed or not. Raises OSError."""
     steps: set[int] = set()
     head = tail = rest = b""
     events = False
-    error: OSError | EOFError | zlib.error | None
-    try:
-        with path.open("rb") as raw:
-            stream = _Stream(raw)
-            while block := stream.read(_SCAN):
-                head = head or block[:_ENDS]
-                events = events or b'"ph"' in block
-                tail = (tail + block)[-_ENDS:]
-                text = rest + block  # a number may lie across two blocks
-                steps.update(int(found[1]) for found in _STEP.finditer(text) if found.end() < len(text))
-                rest = text[-_LONGEST_STEP:]
-        error = stream.error
-    except OSError as failed:
-        error = failed
+    with path.open("rb") as raw:
+        stream = _Stream(raw)
+        while block := stream.read(_SCAN):
+            head = head or block[:_ENDS]
+            events = events or b'"ph"' in block
+            tail = (tail + block)[-_ENDS:]
+            text = rest + block  # a number may lie across two blocks
+            steps.update(int(found[1]) for found in _STEP.finditer(text) if found.end() < len(text))
+            rest = text[-_LONGEST_STEP:]
     steps.update(int(found[1]) for found in _STEP.finditer(rest))
-    return Scan(tuple(sorted(steps)), events, head, tail, error)
+    cut = stream.cut or ("" if _is_ended(head, tail) else "its JSON ends in the middle")
+    return Scan(tuple(sorted(steps)), events, head, cut)
 
 
-def steps_in(path: Path) -> tuple[int, ...]:
-    """The numbers of the ``ProfilerStep#n`` in a file of any form that has them as text. Raises OSError."""
-    found = scan(path)
-    if isinstance(found.error, OSError):
-        raise found.error
-    return found.steps
-
-
-def ended(head: bytes, tail: bytes) -> bool:
+def _is_ended(head: bytes, tail: bytes) -> bool:
     """Whether a trace ends as it should: behind the last event its list, and the fields that may follow."""
     text = tail.rstrip(b"\0 \t\r\n")
-    if not head.lstrip(_BLANK).startswith(_OPEN):
+    if not head.lstrip(_BLANK).startswith(b"{"):
         return text.endswith(b"]")
-    for match in reversed([*re.finditer(rb"[}\[]\s*\](?=\s*[,}])", text)]):
-        behind = text[match.end() :].strip().removeprefix(_COMMA)
-        try:
-            return isinstance(json.loads(_OPEN + behind), dict)
-        except (ValueError, RecursionError):
-            continue
-    return False
+    lists = [*re.finditer(rb"[}\[]\s*\](?=\s*[,}])\s*,?", text)]
+    return any(_loaded(b"{" + text[one.end() :]) is not None for one in reversed(lists))
 
 
 def closed(path: Path) -> bool:
@@ -431,34 +313,10 @@ def closed(path: Path) -> bool:
     with path.open("rb") as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
-        return ended(head, file.read())
+        return _is_ended(head, file.read())
 
 
 # ---------------------------------------------------------------- within the text of a trace
-
-
-def _object(tail: bytes) -> bytes:
-    """The fields behind a list within an object, as an object."""
-    return b"{" + tail.strip().removeprefix(_COMMA).strip().removesuffix(b"}") + b"}"
-
-
-def _behind(rest: bytes, whole: list[tuple[int, int]]) -> int:
-    """Where the next event may begin: behind the last whole one, and its comma."""
-    if not whole:
-        return 0
-    end = whole[-1][1]
-    return end + len(rest[end:]) - len(rest[end:].lstrip().removeprefix(_COMMA))
-
-
-def _last_cut(rest: bytes, before: int) -> int:
-    """Where the last ``}`` that is followed by ``, {`` ends, before the place ``before``; 0 without one."""
-    at = rest.rfind(_OPEN, 0, before)
-    while at > 0:
-        between = rest[max(at - 64, 0) : at].rstrip()
-        if between.endswith(_COMMA) and between[:-1].rstrip().endswith(_CLOSE):
-            return max(at - 64, 0) + len(between[:-1].rstrip())
-        at = rest.rfind(_OPEN, 0, at)
-    return 0
 
 
 def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
@@ -489,11 +347,20 @@ def _repaired(data: bytes) -> bytes:
     return data
 
 
+def _loaded(data: bytes) -> dict[str, Any] | None:
+    """``data`` as an object, repaired if it has to be; None if it is none."""
+    try:
+        found = json.loads(_NO_NUMBER.sub(rb"\1null", data).decode("utf-8", "replace"), parse_float=str, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _decoder() -> Decode:
+def _decoder() -> Callable[[bytes], list[Event]]:
     """The decoder of a list of events; it raises ValueError for what is none."""
     try:
         import msgspec
