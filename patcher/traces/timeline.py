@@ -14,9 +14,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
-from patcher.traces.model import COMMUNICATION, COMPUTE, KINDS
+from patcher.messages.errors import Kind, Problem
+from patcher.traces.model import KINDS
 from patcher.traces.sidecar import Metadata
 
 UNKNOWN = -1
@@ -33,18 +35,6 @@ Thread = tuple[object, object]
 
 Row = tuple[int, int, int]
 """A range on the host: begin, end, and the number of its name."""
-
-_COLLECTIVE = re.compile(
-    r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
-    re.IGNORECASE,
-)
-
-
-@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
-def kind_of(name: str) -> str:
-    """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
-    return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
-
 
 NN_MODULE = "nn.Module: "
 """What torch's profilers put before the name of a module that calls."""
@@ -98,20 +88,17 @@ The groups are fields of ``Mark``; those that differ in a digit are summed.
 """
 
 
-class StringTable:
-    """Interned texts: a trace repeats a few thousand of them millions of times."""
+class StringTable(dict[str, int]):
+    """Text → its number in ``texts``: a trace repeats a few thousand of them millions of times."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.texts: list[str] = []
-        self.numbers: dict[str, int] = {}
 
-    def __call__(self, text: str) -> int:
-        """The number of ``text``."""
-        number = self.numbers.get(text)
-        if number is None:
-            number = self.numbers[text] = len(self.texts)
-            self.texts.append(text)
-        return number
+    def __missing__(self, text: str) -> int:
+        self.texts.append(text)
+        self[text] = len(self.texts) - 1
+        return self[text]
 
 
 @dataclass(slots=True)
@@ -129,26 +116,22 @@ class RangeColumns:
         self.name.append(name)
 
     def in_order(self) -> Iterator[Row]:
-        """The ranges in the order of their begin, the outer before the inner one."""
-        self.sort()
-        return zip(self.begin, self.end, self.name, strict=True)
-
-    def sort(self) -> None:
-        """Bring them into the order of their begin, the outer before the inner one.
+        """The ranges in the order of their begin, the outer before the inner one.
 
         Profilers write them nearly in order, so stretches of them are sorted, and all together only if that will not
         do: it would take more memory than the timeline itself.
         """
-        if not self._in_order():
+        for size in (STRETCH, len(self.begin)):
+            if self._is_in_order():
+                break
             first = 0
             while first < len(self.begin):
-                first = self._sort(first, STRETCH)
-            if not self._in_order():
-                self._sort(0, len(self.begin))
+                first = self._sort(first, size)
+        return zip(self.begin, self.end, self.name, strict=True)
 
-    def _in_order(self) -> bool:
+    def _is_in_order(self) -> bool:
         begin, end = self.begin, self.end
-        return all(map(_in_order, begin, islice(begin, 1, None), end, islice(end, 1, None)))
+        return all(map(nests, begin, end, islice(begin, 1, None), islice(end, 1, None)))
 
     def _sort(self, first: int, count: int) -> int:
         """Sort ``count`` from ``first`` on, and what belongs among them; returns where the next stretch begins."""
@@ -178,19 +161,15 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.begin)
 
-    def add(
-        self, begin: int, end: int, kind: str, name: int, stream: int,
-        enqueued: int = UNKNOWN, launched: int = UNKNOWN, thread: int = UNKNOWN,
-    ) -> None:  # fmt: skip
-        """One more task."""
+    def add(self, begin: int, end: int, kind: str, name: int, stream: int) -> None:
+        """One more task, without a link."""
         self.begin.append(begin)
         self.end.append(max(end, begin))
         self.kind.append(KINDS.index(kind))
         self.name.append(name)
         self.stream.append(stream)
-        self.enqueued.append(enqueued)
-        self.launched.append(launched)
-        self.thread.append(thread)
+        for unknown in (self.enqueued, self.launched, self.thread):
+            unknown.append(UNKNOWN)
 
 
 class Timeline:
@@ -223,7 +202,6 @@ class Timeline:
         self.lost = 0
         self.unknown: set[str] = set()
         self._threads: dict[Thread, int] = {}
-        self._families: dict[str, tuple[str, Mapping[str, int | None]] | None] = {}
 
     def thread(self, process: object, thread: object) -> int:
         """The number of a thread of the host."""
@@ -236,19 +214,12 @@ class Timeline:
             self.modules.append(RangeColumns())
         return number
 
-    def family(self, name: str) -> tuple[str, Mapping[str, int | None]] | None:
-        """The family of marks that a range of this name is of, with the fields read from it; None if it is no mark."""
-        if name not in self._families:
-            self._families[name] = _family(name)
-        return self._families[name]
-
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""
-        found = self.family(name)
-        if found is None:
-            return False
-        self.marks.append((thread, Mark(found[0], name, begin, end, **found[1])))
-        return True
+        family, fields = _family(name)
+        if family:
+            self.marks.append((thread, Mark(family, name, begin, end, **fields)))
+        return bool(family)
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
         """The operators of each thread in the order of their begin; a reader may give those of a thread in pieces."""
@@ -274,6 +245,12 @@ class Timeline:
         return array("i", heapq.merge(*(in_order(own, begin) for own in streams.values()), key=begin.__getitem__))
 
 
+def several(path: Path, what: str, values: Iterable[object]) -> Problem:
+    """That a file or folder is of several ranks or devices, where a timeline is of one."""
+    cause = f"{path.name} holds several {what}: {', '.join(sorted(map(str, values)))}"
+    return Problem(Kind.TRACE, cause, str(path), "record, export or parse each rank by itself, in a folder of its own")
+
+
 def in_order(places: array[int], times: array[int]) -> array[int]:
     """``places`` in the order of their times; as they are, if they are in order.
 
@@ -290,22 +267,21 @@ def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[
     """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
     order = in_order(array("i", range(len(keys))), keys)
     ordered = array("q", map(keys.__getitem__, order))
-    last = len(ordered) - 1
     for at, key in enumerate(wanted):
-        place = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
-        if place <= last and ordered[place] == key:
-            if place == last or ordered[place + 1] != key:
-                yield at, order[place]
-            else:
-                same = range(place, bisect_right(ordered, key, place, min(place + MANY, len(ordered))))
-                yield at, min((order[other] for other in same), key=times.__getitem__)
+        first = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
+        last = bisect_right(ordered, key, first, min(first + MANY, len(ordered)))
+        if first < last:
+            yield at, min(order[first:last], key=times.__getitem__)
 
 
-def _in_order(begin: int, following: int, end: int, following_end: int) -> bool:
+def nests(begin: int, end: int, following: int, following_end: int) -> bool:
+    """Whether a range follows another in order: it begins later, or with it and lies within."""
     return begin < following or (begin == following and end >= following_end)
 
 
-def _family(name: str) -> tuple[str, Mapping[str, int | None]] | None:
+@functools.lru_cache(maxsize=1 << 16)
+def _family(name: str) -> tuple[str, Mapping[str, int | None]]:
+    """The family of marks that a range of this name is of, with the fields read from it; "" if it is no mark."""
     for family, pattern in FAMILIES.items():
         if found := re.fullmatch(pattern, name):
             fields: dict[str, int | None] = {}
@@ -316,4 +292,4 @@ def _family(name: str) -> tuple[str, Mapping[str, int | None]] | None:
             if name.startswith("step[DECODE ") and fields["tokens"] is None:  # a token for each request
                 fields["tokens"] = fields["requests"]
             return family, fields
-    return None
+    return "", {}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.model import COMPUTE, COPY
+from patcher.traces.timeline import several
 
 _COLUMNS = {
     "Computing": "computing_ns",
@@ -36,6 +37,7 @@ _COPIES = re.compile(r"MEMCPY|MEMSET_ASYNC|PCIE_DMA|SDMA_SQE|^D2D|^H2D|^D2H|P2P_
 _WORKING = re.compile(r"AI_?C|AI_?V|MIX|DSA|DVPP|JPEG|VPC|KERNEL|FFTS|FUSION|VECTOR|CUBE|DPU", re.IGNORECASE)
 
 
+@functools.cache
 def kind_of(task_type: str) -> str | None:
     """Classify a type of tasks; None if it only orders others: an event, a notification, a placeholder.
 
@@ -46,6 +48,7 @@ def kind_of(task_type: str) -> str | None:
     return None if _SILENT.search(task_type) else COMPUTE
 
 
+@functools.cache
 def is_known(task_type: str) -> bool:
     """Whether a type of tasks is in one of the tables."""
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
@@ -61,9 +64,7 @@ def rank_of(folder: Path) -> int | None:
     """The rank in the ``profiler_info`` of a folder; Problem (TRACE) where two ranks share it."""
     files = sorted(folder.glob("profiler_info*.json"))
     if len(files) > 1:
-        several = ", ".join(file.name for file in files)
-        hint = "give each rank a folder of its own, and parse them again"
-        raise Problem(Kind.TRACE, f"{folder.name} holds several ranks: {several}", str(folder), hint)
+        raise several(folder, "ranks", [file.name for file in files])
     if not files:
         return None
     rank = mapping(loaded(files[0])).get("rank_id")

@@ -7,7 +7,6 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, in_order, module_class
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, joined, module_class, nests, several
 
 if TYPE_CHECKING:
     import sqlite3
@@ -31,6 +30,12 @@ _PIECE = 1 << 10
 """Operators that are walked at once."""
 
 _OPERATOR, _TRACE = 50001, 50003  # of ENUM_API_TYPE: op, and functions of Python
+_LAUNCHES = """SELECT connectionId, MIN(startNs), globalTid FROM CANN_API
+ WHERE connectionId IN ({}) GROUP BY connectionId"""
+_OPERATORS = f"""SELECT c.connectionId, MIN(CAST(p.startNs AS INTEGER)), p.globalTid
+ FROM PYTORCH_API p JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = {_OPERATOR}
+ AND p.startNs IS NOT NULL AND c.connectionId IN ({{}}) GROUP BY c.connectionId"""  # noqa: S608
+"""The calls of tasks: there are many more that no task is connected with, and those are not to be loaded."""
 _HOST = f"""FROM PYTORCH_API WHERE startNs IS NOT NULL AND endNs IS NOT NULL AND (type = {_OPERATOR}
  OR (type = {_TRACE} AND name IN (SELECT id FROM STRING_IDS WHERE value GLOB '{NN_MODULE}*')))"""  # noqa: S608
 
@@ -39,7 +44,7 @@ def read(file: Path) -> Timeline:
     """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
     found = DatabaseTimeline(file)
     with found.opened() as db:
-        _Filler(db, file, found).fill()
+        _Filler(db, found).fill()
     return found
 
 
@@ -80,16 +85,16 @@ class DatabaseTimeline(Timeline):
             if text is None:
                 continue
             if kind == _TRACE:
-                self.modules[thread].add(begin, end, self.names(module_class(text)))
+                self.modules[thread].add(begin, end, self.names[module_class(text)])
                 continue
             if self.mark(text, begin, end, thread):
                 continue
             if name not in self.numbers:
-                self.numbers[name] = self.names(text)
+                self.numbers[name] = self.names[text]
             if forward:
                 self.backward.add(thread)
-            before = latest.get(thread_id, (begin, end))
-            self.ordered &= before[0] < begin or (before[0] == begin and before[1] >= end)
+            last_begin, last_end = latest.get(thread_id, (begin, end))
+            self.ordered &= nests(last_begin, last_end, begin, end)
             latest[thread_id] = begin, end
             low, high = self.span or (begin, end)
             self.span = (min(low, begin), max(high, end))
@@ -133,20 +138,15 @@ def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
 class _Filler:
     """Fills a timeline from its tables; ``connections`` is the ``connectionId`` of each task."""
 
-    def __init__(self, db: sqlite3.Connection, file: Path, found: DatabaseTimeline) -> None:
-        self.db, self.file, self.found = db, file, found
+    def __init__(self, db: sqlite3.Connection, found: DatabaseTimeline) -> None:
+        self.db, self.file, self.found = db, found.file, found
         self.connections = array("q")
-        names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
-        self.tables = {
-            name: set(self._column("""PRAGMA table_info("{}")""".format(name.replace('"', '""')), 1)) for name in names
-        }
+        self.tables: dict[str, set[str]] = {}
+        for table, column in db.execute("SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"):
+            self.tables.setdefault(table, set()).add(column)
 
-    def _column(self, query: str, at: int = 0) -> list[Any]:
-        return [row[at] for row in self.db.execute(query)]
-
-    def _several(self, what: str, values: Iterable[object]) -> Problem:
-        cause = f"{self.file.name} holds {what}: {values}"
-        return Problem(Kind.TRACE, cause, str(self.file), "parse each rank into a folder of its own")
+    def _column(self, query: str) -> list[Any]:
+        return [value for (value,) in self.db.execute(query)]
 
     def fill(self) -> None:
         """Read everything but the operators, which stay where they are."""
@@ -155,7 +155,7 @@ class _Filler:
         found.rank = self._rank()
         names = self._column("SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         found.device = str(names[0]) if names else "Ascend NPU"
-        found.vendor = _vendor(output / "analysis.db") or ascend.vendor_steps(output)
+        found.vendor = _vendor(self.file) or ascend.vendor_steps(output)
         if "TASK" in self.tables:
             self._add_tasks()
             if "COMMUNICATION_OP" in self.tables:
@@ -186,28 +186,27 @@ class _Filler:
         table = "RANK_DEVICE_MAP" in self.tables
         ranks = self._column("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
         if len(ranks) > 1:
-            raise self._several("several ranks", ranks)
+            raise several(self.file, "ranks", ranks)
         own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
         return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
 
     def _add(self, begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(begin, end, kind, self.found.names(name), self.found.names(stream))
+        self.found.tasks.add(begin, end, kind, self.found.names[name], self.found.names[stream])
         self.connections.append(UNKNOWN if connection is None else connection)
 
     def _add_tasks(self) -> None:
         db, found = self.db, self.found
         devices = self._column("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
-            raise self._several("the tasks of several devices", ", ".join(sorted(map(str, devices))))
-        table = "COMPUTE_TASK_INFO" in self.tables
-        computing = bool(self._column("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")) if table else False
-        columns, joins = ("i.opType, i.globalTaskId", _COMPUTING) if computing else ("NULL, NULL", "")
-        rows = db.execute(
-            f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {joins}"  # noqa: S608
-        )
-        operators = " UNION SELECT opType FROM COMPUTE_TASK_INFO" if computing else ""
-        texts = _texts(db, f"SELECT taskType FROM TASK{operators}")  # noqa: S608
-        for begin, end, stream, connection, type_id, operator_id, computed in rows:
+            raise several(self.file, "devices", devices)
+        columns, join, types = "NULL, NULL", "", "SELECT taskType FROM TASK"
+        computing = "COMPUTE_TASK_INFO" in self.tables and self._column("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
+        if computing:
+            columns, join = "i.opType, i.globalTaskId", _COMPUTING
+            types += " UNION SELECT opType FROM COMPUTE_TASK_INFO"
+        texts = _texts(db, types)
+        query = f"SELECT t.startNs, t.endNs, t.streamId, t.connectionId, t.taskType, {columns} FROM TASK t {join}"  # noqa: S608
+        for begin, end, stream, connection, type_id, operator_id, computed in db.execute(query):
             task_type, operator = texts.get(type_id, ""), texts.get(operator_id)
             kind = COMPUTE if computed is not None else ascend.kind_of(task_type)
             if kind is None or (kind == COMPUTE and computed is None and computing):  # the vendor counts neither
@@ -217,7 +216,7 @@ class _Filler:
             self._add(begin, end, kind, operator or task_type, f"stream {stream}", connection)
 
     def _add_collectives(self) -> None:
-        found, transits = self.found, _transits(self.file.parent / "analysis.db")
+        found, transits = self.found, _transits(self.file)
         rows = self.db.execute(
             "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
             " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
@@ -227,8 +226,7 @@ class _Filler:
             at = len(found.tasks)
             self._add(begin, end, COMMUNICATION, operator, f"group {short or group}", connection)
             found.groups[at] = str(group or short)
-            known = transits.get(str(name), [])
-            if known:
+            if known := transits.get(str(name)):
                 found.transits[at] = known.pop(0)
 
     def _add_ranges(self) -> None:
@@ -241,72 +239,46 @@ class _Filler:
         for begin, end, thread_id, name, domain in rows:
             thread = found.thread(0, thread_id)
             if not found.mark(name, begin, end, thread) and domain == "Module":
-                found.modules[thread].add(begin, end, found.names(name))
+                found.modules[thread].add(begin, end, found.names[name])
 
     def _link(self) -> None:
         """Give each task the call of CANN that launched it, and the operator that called for it."""
-        found, tasks = self.found, self.found.tasks
+        tasks = self.found.tasks
         if "CANN_API" in self.tables:
-            calls = self.db.execute(
-                "SELECT connectionId, startNs, globalTid FROM CANN_API WHERE connectionId IS NOT NULL"
-            )
-            for task, time, thread in _earliest(self.connections, calls):
+            for task, time, thread in self._earliest(_LAUNCHES):
                 tasks.launched[task] = tasks.enqueued[task] = time
-                tasks.thread[task] = found.thread(0, thread)
+                tasks.thread[task] = thread
         if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
-            calls = self.db.execute(
-                "SELECT c.connectionId, CAST(p.startNs AS INTEGER), p.globalTid FROM PYTORCH_API p"
-                " JOIN CONNECTION_IDS c ON c.id = p.connectionId WHERE p.type = ? AND p.startNs IS NOT NULL",
-                (_OPERATOR,),
-            )
-            for task, time, thread in _earliest(self.connections, calls):
-                tasks.enqueued[task], tasks.thread[task] = time, found.thread(0, thread)
+            for task, time, thread in self._earliest(_OPERATORS):
+                tasks.enqueued[task], tasks.thread[task] = time, thread
                 if tasks.launched[task] == UNKNOWN:
                     tasks.launched[task] = time
 
-
-def _earliest(wanted: array[int], calls: Iterable[tuple[int, int, object]]) -> Iterator[tuple[int, int, object]]:
-    """The places of ``wanted`` with time and thread of the earliest of the calls (key, time, thread) of their key.
-
-    There are more calls than tasks: none is kept but the earliest.
-    """
-    order = in_order(array("i", range(len(wanted))), wanted)
-    keys = array("q", map(wanted.__getitem__, order))
-    times = array("q", [UNKNOWN]) * len(keys)
-    known: dict[object, int] = {}  # whatever stands there for a thread
-    threads = array("q", times)
-    for key, time, thread in calls:
-        place = bisect_left(keys, key)
-        if place < len(keys) and keys[place] == key and (times[place] == UNKNOWN or time < times[place]):
-            times[place], threads[place] = time, known.setdefault(thread, len(known))
-    first, numbered = 0, list(known)
-    for place, key in enumerate(keys):
-        first = first if keys[first] == key else place
-        if key != UNKNOWN and times[first] != UNKNOWN:
-            yield order[place], times[first], numbered[threads[first]]
+    def _earliest(self, calls: str) -> Iterator[tuple[int, int, int]]:
+        """The tasks with time and thread of the earliest of the calls that a query gives for their connection."""
+        tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
+        wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
+        keys, times, threads = array("q"), array("q"), array("i")
+        for key, time, thread in self.db.execute(calls.format(wanted)):
+            keys.append(key)
+            times.append(time)
+            threads.append(self.found.thread(0, thread))
+        for task, call in joined(self.connections, keys, times):
+            yield task, times[call], threads[call]
 
 
 def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of ``query`` in the vendor's own analysis; none where it is not there, or has not got them."""
-    import sqlite3
-
-    if not file.is_file():
-        return []
-    try:
-        with database.opened(file) as db:
-            return db.execute(query).fetchall()
-    except sqlite3.Error:
-        return []
+    """The rows of ``query`` in the vendor's own analysis beside a database; none where it has not got them."""
+    return database.rows(file.with_name("analysis.db"), query) or []
 
 
 def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
     columns = ascend.vendor_columns()
-    rows = _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
     steps = {
         str(step): {
             name: round(value * 1000) for name, value in zip(columns.values(), values, strict=True) if value is not None
         }
-        for step, *values in rows
+        for step, *values in _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
     }
     return steps or None
 
@@ -314,12 +286,8 @@ def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
 def _transits(file: Path) -> dict[str, list[tuple[int, int, int]]]:
     """Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
     found: dict[str, list[tuple[int, int, int]]] = {}
-    rows = _analysis(
-        file,
-        "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
-        " ORDER BY start_timestamp",
-    )
-    for name, *values in rows:
+    query = "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
+    for name, *values in _analysis(file, f"{query} ORDER BY start_timestamp"):
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
             found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))

@@ -8,16 +8,14 @@ of the framework that called for it, which with the task queue lies earlier, on 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, StringTable, Timeline, joined, module_class
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, StringTable, Timeline, joined, module_class, several
 
 
 def read(file: Path) -> Timeline:
@@ -40,14 +38,12 @@ class _Reader:
         self.found.vendor = ascend.vendor_steps(output)
         self.types = ascend.types(output)
         self.transits = ascend.transits(output)
-        self.kinds: dict[str, str | None] = {}
         self.connections, self.calls, self.callers = array("q"), array("q"), array("i")  # of CANN
         self.task_connections = array("q")
         self.begins, self.flows = array("q"), array("q")  # where a flow ends on the device
         self.flow_ids, self.enqueued, self.enqueuers = array("q"), array("q"), array("i")  # where it begins on the host
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
-        self.met: Counter[str] = Counter()
 
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
@@ -58,10 +54,8 @@ class _Reader:
                     self._operator(event)
                 elif event.cat == "python_function":
                     if event.name.startswith(NN_MODULE):
-                        begin, end = times(event)
-                        found.modules[found.thread(event.pid, event.tid)].add(
-                            begin, end, found.names(module_class(event.name))
-                        )
+                        thread, name = found.thread(event.pid, event.tid), module_class(event.name)
+                        found.modules[thread].add(*times(event), found.names[name])
                 elif event.args is not None:
                     self._other(event, event.args)
             elif event.cat == "async_npu":
@@ -80,7 +74,7 @@ class _Reader:
         thread = found.thread(event.pid, event.tid)
         if found.mark(event.name, begin, end, thread):
             return
-        found.operators[thread].add(begin, end, found.names(event.name))
+        found.operators[thread].add(begin, end, found.names[event.name])
         if event.args is not None and event.args.forward:
             found.backward.add(thread)
 
@@ -88,30 +82,25 @@ class _Reader:
         """Add a task of the device, a collective, a call of CANN, or a range of mstx."""
         found = self.found
         if args.task is not None:
-            kind = self._kind(args.task)
+            kind = ascend.kind_of(args.task)
             if kind is not None:
                 name = self.types.get(event.name) or _type(event.name)
                 self.devices.add(event.pid)
+                if not ascend.is_known(args.task):
+                    found.unknown.add(args.task)
                 self._task(event, kind, name, f"stream {event.tid}", args.connection)
         elif args.level is not None:
             if args.connection is not None:
                 self.calls.append(nanoseconds(event.ts))
                 self.connections.append(args.connection)
-                self.callers.append(self.cann_threads(str(event.tid)))
+                self.callers.append(self.cann_threads[str(event.tid)])
         elif args.connection is not None:
             self._collective(event, args.connection)
         elif args.domain is not None:
             begin, end = times(event)
             thread = found.thread(event.pid, event.tid)
             if not found.mark(event.name, begin, end, thread) and args.domain == "Module":
-                found.modules[thread].add(begin, end, found.names(event.name))
-
-    def _kind(self, task_type: str) -> str | None:
-        if task_type not in self.kinds:
-            self.kinds[task_type] = ascend.kind_of(task_type)
-            if not ascend.is_known(task_type):
-                self.found.unknown.add(task_type)
-        return self.kinds[task_type]
+                found.modules[thread].add(begin, end, found.names[event.name])
 
     def _collective(self, event: Event, connection: int) -> None:
         found, at = self.found, len(self.found.tasks)
@@ -119,28 +108,23 @@ class _Reader:
         self._task(event, COMMUNICATION, name, f"group {group}", connection)
         if group:
             found.groups[at] = group
-        known = self.transits.get(event.name, [])
-        if self.met[event.name] < len(known):
-            found.transits[at] = known[self.met[event.name]]
-        self.met[event.name] += 1
+        if known := self.transits.get(event.name):
+            found.transits[at] = known.pop(0)
 
     def _task(self, event: Event, kind: str, name: str, stream: str, connection: int | None) -> None:
-        found = self.found
-        begin, end = times(event)
-        found.tasks.add(begin, end, kind, found.names(name), found.names(stream))
+        self.found.tasks.add(*times(event), kind, self.found.names[name], self.found.names[stream])
         self.task_connections.append(UNKNOWN if connection is None else connection)
 
     def _id(self, value: int | str) -> int:
         if isinstance(value, str):
-            return int(value) if value.isdigit() else -2 - self.ids(value)
+            return int(value) if value.isdigit() else -2 - self.ids[value]
         return value
 
     def timeline(self) -> Timeline:
         """The timeline, when all events have been added."""
         found, tasks = self.found, self.found.tasks
         if len(self.devices) > 1:
-            cause = f"{self.source.path.name} holds the tasks of {len(self.devices)} devices"
-            raise Problem(Kind.TRACE, cause, found.source, "parse each rank into a folder of its own")
+            raise several(self.source.path, "devices", self.devices)
         found.cut, found.lost = self.source.cut, self.source.lost
         numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]

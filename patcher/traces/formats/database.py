@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import sqlite3
@@ -46,13 +46,18 @@ def broken(file: Path) -> bool:
     return pages * (65536 if page == 1 else page) > file.stat().st_size
 
 
-def steps_in(file: Path) -> tuple[int, ...] | None:
-    """The numbers of the steps in a database; None where it has none, or is none."""
+def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
+    """The rows of ``query``; None where the file is no database, or has no such table."""
     import sqlite3
 
     try:
         with opened(file) as connection:
-            rows = connection.execute("SELECT id FROM STEP_TIME").fetchall()
+            return connection.execute(query).fetchall()
     except sqlite3.Error:
         return None
-    return tuple(sorted(int(row[0]) for row in rows if str(row[0]).isdigit()))
+
+
+def steps_in(file: Path) -> tuple[int, ...] | None:
+    """The numbers of the steps in a database; None where it has none, or is none."""
+    found = rows(file, "SELECT id FROM STEP_TIME")
+    return None if found is None else tuple(sorted(int(step) for (step,) in found if str(step).isdigit()))

@@ -7,16 +7,16 @@ they launched: all kernels of a replayed graph with the one call.
 
 from __future__ import annotations
 
+import functools
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from patcher.messages.errors import Kind, Problem
-from patcher.traces.formats.chrome import ChromeEvents, Event, nanoseconds, times
-from patcher.traces.model import COPY
-from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, kind_of, module_class
+from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
+from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
+from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, module_class, several
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append]
@@ -37,6 +37,11 @@ _CATEGORIES = {
     "runtime": _LAUNCH,
 }
 _LAUNCHES = re.compile(r"launch|memcpy|memset|prefetch|graph|enqueue|exec", re.IGNORECASE)
+_COLLECTIVE = re.compile(
+    r"nccl|rccl|hccl|hcom|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|cross_device_reduce|nvshmem|deep_?ep|mscclpp",
+    re.IGNORECASE,
+)
+_NO_ARGS = Args({})
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9_]*")
 
 
@@ -61,15 +66,12 @@ class _Reader:
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
             _MODULE: self._annotate,
         }  # fmt: skip
-        self.kinds: dict[tuple[int, str], tuple[str, int]] = {}
-        self.streams: dict[object, int] = {}
         self.ranges: dict[Thread, _Columns] = {}
 
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        categories, ranges, backward = self.categories, self.ranges, self.found.backward
-        numbers, number_of = self.found.names.numbers, self.found.names
+        categories, ranges, backward, numbers = self.categories, self.ranges, self.found.backward, self.found.names
         for event in events:
             if event.ph != "X":
                 continue
@@ -81,8 +83,7 @@ class _Reader:
                 begin = int(whole + decimals) if exact else nanoseconds(event.ts)
                 end = begin + round(event.dur * 1000)
                 thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
-                number = numbers.get(name)
-                add_name(number_of(name) if number is None else number)
+                add_name(numbers[name])
                 add_begin(begin)
                 add_end(end)
                 if event.args is not None and event.args.forward:
@@ -107,51 +108,49 @@ class _Reader:
 
     def _add_task(self, event: Event, category: int) -> None:
         begin, end = times(event)
-        found, args, key = self.found, event.args, (category, event.name)
-        known = self.kinds.get(key)
-        if known is None:
-            kind = COPY if category == _COPY else kind_of(event.name)
-            known = self.kinds[key] = kind, found.names(event.name)
-        number = event.tid if args is None or args.stream is None else args.stream
-        stream = self.streams.get(number)
-        if stream is None:
-            stream = self.streams[number] = found.names(f"stream {number}")
-        found.tasks.add(begin, end, *known, stream)
-        self.kernels.append(UNKNOWN if args is None or args.correlation is None else args.correlation)
-        if args is not None and args.group is not None:
+        found, args = self.found, event.args or _NO_ARGS
+        kind = COPY if category == _COPY else _kind_of(event.name)
+        stream = event.tid if args.stream is None else args.stream
+        found.tasks.add(begin, end, kind, found.names[event.name], found.names[f"stream {stream}"])
+        self.kernels.append(UNKNOWN if args.correlation is None else args.correlation)
+        if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
         if category == _KERNEL:
-            self.devices.add(event.pid if args is None or args.device is None else args.device)
+            self.devices.add(event.pid if args.device is None else args.device)
 
     def _annotate(self, event: Event, category: int) -> None:
         begin, end = times(event)
         found = self.found
         thread = found.thread(event.pid, event.tid)
         if category == _MODULE:
-            found.modules[thread].add(begin, end, found.names(module_class(event.name)))
+            found.modules[thread].add(begin, end, found.names[module_class(event.name)])
         elif found.mark(event.name, begin, end, thread):
             return
         elif event.name.startswith(OPTIMIZER):
-            found.operators[thread].add(begin, end, found.names(event.name))
+            found.operators[thread].add(begin, end, found.names[event.name])
         elif _CLASS.fullmatch(event.name):  # what --module-ranges leaves in a trace of torch.profiler
-            found.modules[thread].add(begin, end, found.names(event.name))
+            found.modules[thread].add(begin, end, found.names[event.name])
 
     def timeline(self) -> Timeline:
         """The timeline, when all events have been added."""
         found, header = self.found, self.source.header
         if len(self.devices) > 1:
-            several = ", ".join(sorted(map(str, self.devices)))
-            cause = f"{self.source.path.name} holds the kernels of several devices: {several}"
-            hint = "record or export each rank by itself: times of several devices cannot be one unit"
-            raise Problem(Kind.TRACE, cause, found.source, hint)
+            raise several(self.source.path, "devices", self.devices)
         found.cut, found.lost = self.source.cut, self.source.lost
-        rank = _mapping(header.get("distributedInfo")).get("rank")
+        distributed = header.get("distributedInfo")
+        rank = distributed.get("rank") if isinstance(distributed, Mapping) else None
         found.rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else None
         found.device = _device(header, next(iter(self.devices), None))
         for task, launch in joined(self.kernels, self.correlations, self.launches):
             found.tasks.enqueued[task] = found.tasks.launched[task] = self.launches[launch]
             found.tasks.thread[task] = self.threads[launch]
         return found
+
+
+@functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
+def _kind_of(name: str) -> str:
+    """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
+    return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
 
 
 class _Categories(dict[tuple[str, str], int]):
@@ -165,10 +164,6 @@ class _Categories(dict[tuple[str, str], int]):
         )
         self[key] = UNKNOWN if unread else found
         return self[key]
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from patcher.traces.model import FREE, RecordedUnit
-from patcher.traces.timeline import UNKNOWN, Timeline
+from patcher.traces.timeline import Timeline
 
 SHARED = Path(os.environ.get("RLPATCH_TEST_SHARED") or Path(__file__).resolve().parents[4] / "shared") / "traces"
 """Real traces of real devices, where they are there: no part of the repository."""
@@ -279,14 +279,13 @@ def timeline(run: Run) -> Timeline:
     for one in run.marks:
         found.mark(one.name, one.begin, one.end, found.thread(1, one.thread))
     for one in run.operators:
-        found.operators[found.thread(1, one.thread)].add(one.begin, one.end, found.names(one.name))
+        found.operators[found.thread(1, one.thread)].add(one.begin, one.end, found.names[one.name])
     for task in run.tasks:
-        enqueued = UNKNOWN if task.asked is None else task.asked
-        launch = UNKNOWN if task.launch is None else task.launch
-        name, stream = found.names(task.name), found.names(f"stream {task.stream}")
-        found.tasks.add(
-            task.begin, task.end, task.kind, name, stream, enqueued, launch, UNKNOWN if enqueued == UNKNOWN else 0
-        )
+        found.tasks.add(task.begin, task.end, task.kind, found.names[task.name], found.names[f"stream {task.stream}"])
+        if task.launch is not None:
+            found.tasks.launched[-1] = task.launch
+        if task.asked is not None:
+            found.tasks.enqueued[-1], found.tasks.thread[-1] = task.asked, 0
     return found
 
 

@@ -311,7 +311,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "a folder of folders that were not parsed": (lambda place: unparsed(place).parent, 3, "next: rlpatch analyse"),
     "tables without a trace": (tables_alone, 3, "neither trace_view.json nor a database"),
     "two devices": (two_devices, 4, "several devices: 0, 1"),
-    "two NPUs": (two_npus, 4, "holds the tasks of 2 devices"),
+    "two NPUs": (two_npus, 4, "holds several devices"),
     "two ranks": (two_ranks, 4, "holds several ranks"),
     "two databases": (two_databases, 4, "holds several ranks"),
     "text that is not there yet": (content("trace_view.json", b"["), 3, "holds no kernel"),

@@ -289,7 +289,7 @@ def test_without_a_table_of_computing_tasks_their_type_tells(tmp_path: Path) -> 
 
 TWO = {
     "ranks": ("INSERT INTO RANK_DEVICE_MAP VALUES (1, 1)", "holds several ranks"),
-    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "tasks of several devices: 0, 1"),
+    "devices": (f"INSERT INTO TASK VALUES ({START}, {START}, 1, NULL, 98, 1, 7)", "holds several devices: 0, 1"),
     "a column less": ("ALTER TABLE TASK RENAME COLUMN streamId TO stream", "it lacks streamId in the table TASK"),
 }
 
