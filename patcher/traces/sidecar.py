@@ -5,6 +5,7 @@ It may be missing, of a later release, or of another trace. A value of the wrong
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ CONTENTS = ("requests", "tokens", "drafts", "longest", "context", "sequences")
 
 _IDENTITY = ("host", "stage", "role", "step", "rank", "pid", "replica")
 _CONDITIONS = ("load", "tail", "context")
-_BACKENDS = ("npu", "torch")
+_WINDOW = re.compile(r"(?<![^,])(\d{1,9}):(\d{0,9})(?![^,])", re.ASCII)
 _LARGEST = 1 << 28
 
 Extent = tuple[int, "int | None"]
@@ -123,11 +124,12 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     """The metadata in the content of a file."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
-    units, extent = _units(raw), _extent(raw)
-    typed, conditions = _text(raw.get("window")) or "", _conditions(raw)
+    units, typed = _units(raw), _text(raw.get("window")) or ""
+    conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
+    extent = _extent(raw, [] if conditions else _WINDOW.findall(typed), min(units, default=None))
     window = UnitWindow(extent) if extent and not conditions else UnitWindow(None, typed, conditions)
     closed = _text(raw.get("closed"))
-    if closed is None:  # as earlier releases wrote it
+    if closed is None:  # the reason stands before what was recorded
         closed = (_text(raw.get("why")) or "").partition(", recorded")[0]
     replica = raw.get("replica")
     own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
@@ -156,37 +158,15 @@ def _shape(value: object) -> tuple[int, ...] | None:
     return sizes if len(sizes) == len(value) else None
 
 
-def _conditions(raw: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """The conditions behind which the window counts."""
-    return tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
-
-
-def _extent(raw: Mapping[str, Any]) -> Extent | None:
-    """Where the window lies; without ``first`` and ``end`` the window that was typed, of several that of the units."""
+def _extent(raw: Mapping[str, Any], typed: Sequence[tuple[str, str]], recorded: int | None) -> Extent | None:
+    """Where the window lies: what was typed, where nothing else is written; of several windows that of the units."""
     first, end = _number(raw.get("first")), _number(raw.get("end"))
     if first is not None and end is not None:
         return first, None if end >= NEVER else end
-    if _conditions(raw):
-        return None
-    typed = [_typed(one) for one in (_text(raw.get("window")) or "").split(",")]
-    recorded = min(_listed(raw), default=None)
-    fitting = (one for one in typed if one and (len(typed) == 1 or _holds(one, recorded)))
-    return next(fitting, None)
-
-
-def _typed(window: str) -> Extent | None:
-    found = re.fullmatch(r"(\d{1,9}):(\d{0,9})", window, re.ASCII)
-    return (int(found[1]), int(found[2]) if found[2] else None) if found else None
-
-
-def _holds(window: Extent, unit: int | None) -> bool:
-    return unit is not None and window[0] <= unit < (window[1] or NEVER)
-
-
-def _listed(raw: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    listed = raw.get("units")
-    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
-    return {number: one for one in known if (number := _number(one.get("number"))) is not None}
+    windows = [(int(begin), int(end) if end else None) for begin, end in typed]
+    if len(windows) > 1:
+        windows = [one for one in windows if recorded is not None and one[0] <= recorded < (one[1] or NEVER)]
+    return windows[0] if windows else None
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
@@ -195,7 +175,10 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
     A probe writes the uncounted iterations between two units, or all since the window was opened. The two differ in
     their sum, which stands beside the units; where it does not, it is the second.
     """
-    found = dict(sorted(_listed(raw).items()))
+    listed = raw.get("units")
+    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    found = {number: one for one in known if (number := _number(one.get("number"))) is not None}
+    found = dict(sorted(found.items()))
     written = [_number(one.get("uncounted")) for one in found.values()]
     counts = [count or 0 for count in written]
     if sum(counts) != _number(raw.get("uncounted")):
@@ -234,18 +217,15 @@ def trace_of(path: Path) -> Path:
 
 def read(file: Path) -> Sidecar:
     """The metadata in a file; empty, and with the reason, where it is not understood."""
-    nothing = Metadata({})
-    try:
-        if file.stat().st_size > _LARGEST:
-            return Sidecar(file, nothing, f"the facts beside it are larger than {_LARGEST >> 20} MB")
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return Sidecar(file, nothing, "the facts beside it are no JSON, or not all of it")
+    content = None
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(file.read_bytes()) if file.stat().st_size <= _LARGEST else None
     if not isinstance(content, dict):
-        return Sidecar(file, nothing, "the facts beside it are no JSON object")
+        return Sidecar(file, Metadata({}), "the facts beside it are no JSON object, or not all of it")
     if (version := content.get("format")) != FORMAT:
         shown = version if isinstance(version, int | float) else "none"
-        return Sidecar(file, nothing, f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+        error = f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}"
+        return Sidecar(file, Metadata({}), error)
     return Sidecar(file, parsed(content))
 
 
@@ -280,8 +260,12 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     named = metadata.raw.get("trace")
     if isinstance(named, str) and Path(named).name.removesuffix(".gz") != trace.name.removesuffix(".gz"):
         yield "its facts name another trace"
-    yield from _of_name(metadata, names.of(trace).fields)
-    if metadata.backend in _BACKENDS and form in _BACKENDS and metadata.backend != form:
+    own = names.of(trace).fields
+    for name in _IDENTITY if own["ours"] else ():
+        value, expected = getattr(metadata, name), own.get(name)
+        if value not in (None, "") and expected not in (None, "") and value != expected:
+            yield f"its name says {name} {expected}, its facts say {value}"
+    if {metadata.backend, form} == {"npu", "torch"}:
         yield f"its facts say that {metadata.backend} recorded it"
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
@@ -289,16 +273,6 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     begin, end = metadata.extent or (0, None)
     if metadata.closed == "complete" and "units" in metadata.raw and end is not None and len(recorded) < end - begin:
         yield f"its facts call it complete, with {len(recorded)} of {end - begin} units"
-
-
-def _of_name(metadata: Metadata, own: Mapping[str, Any]) -> Iterator[str]:
-    """Identity fields that differ from those in the name that a probe gave the trace."""
-    raw = {**metadata.raw, "replica": metadata.replica}
-    for name in _IDENTITY if own["ours"] else ():
-        value = raw.get(name)
-        if value not in (None, "") and own.get(name) not in (None, "") and value != own[name]:
-            shown = _number(value) if isinstance(value, int) else _text(value)
-            yield f"its name says {name} {own[name]}, its facts say {'another' if shown is None else shown}"
 
 
 def _range(units: Sequence[int]) -> str:

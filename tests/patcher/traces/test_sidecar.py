@@ -206,10 +206,10 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "the facts beside it are no JSON, or not all of it"),
-        ('{"format": 1, "units": [', "the facts beside it are no JSON, or not all of it"),
-        ("[" * 100_000, "the facts beside it are no JSON, or not all of it"),
-        ("[1]", "the facts beside it are no JSON object"),
+        ("", "the facts beside it are no JSON object, or not all of it"),
+        ('{"format": 1, "units": [', "the facts beside it are no JSON object, or not all of it"),
+        ("[" * 100_000, "the facts beside it are no JSON object, or not all of it"),
+        ("[1]", "the facts beside it are no JSON object, or not all of it"),
         ('{"format": 7}', "the format of the facts beside it is 7, and this rlpatch reads 1"),
         ('{"format": "\\u001b[2J"}', "the format of the facts beside it is none, and this rlpatch reads 1"),
     ],
