@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> s
 
 def ranks(group: TraceGroup) -> str:
     """The ranks that left a trace, and how many there should be where that was written down."""
-    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in _runs(group.ranks))
+    runs = [[rank for _, rank in run] for _, run in groupby(enumerate(group.ranks), lambda one: one[1] - one[0])]
+    text = ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
     wanted, world = group.first.ranks, group.first.world
     expected = wanted if wanted != "all" else ""
     if expected:
@@ -123,16 +125,6 @@ def ranks(group: TraceGroup) -> str:
     else:
         expected, complete = str(world), not world or world <= len(group.ranks)
     return text if complete else f"{text or 'none'} of {expected}"
-
-
-def _runs(numbers: Iterable[int]) -> list[list[int]]:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
 
 
 def common(paths: Iterable[Path]) -> Path:

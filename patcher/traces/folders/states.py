@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,9 +45,7 @@ class RecordedTrace(Payload):
     down is None or "".
     """
 
-    KEYS = (
-        "path", "state", "why", "size", "host", "replica", "rank", "pid", "exports", "ended", "facts", "doubts",
-    )  # fmt: skip
+    KEYS = ("path", "state", "why", "size", "host", "replica", "rank", "pid", "exports", "ended", "facts", "doubts")
 
     path: Path
     form: str
@@ -86,23 +85,19 @@ class RecordedTrace(Payload):
         return self.metadata.raw if self.metadata else {}
 
 
+def files_below(folder: Path) -> Iterator[os.stat_result]:
+    """The sizes and times of all files in a folder and below."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            with contextlib.suppress(OSError):  # gone meanwhile: the parser tidies up
+                yield os.lstat(os.path.join(place, name))  # noqa: PTH118  (a Path for each costs more)
+
+
 def size(path: Path) -> int:
     """Bytes of a file, or of all that lie in a folder."""
-    if not path.is_dir():
-        return path.stat().st_size
-    total = 0
-    for place, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118  (a Path for each costs more)
-            except OSError:  # gone meanwhile: the parser tidies up
-                continue
-    return total
+    return sum(file.st_size for file in files_below(path)) if path.is_dir() else path.stat().st_size
 
 
 def changed(path: Path) -> float:
     """When the youngest file of a trace was written, or the trace itself."""
-    times = [path.stat().st_mtime]
-    if path.is_dir():
-        times += [file.stat().st_mtime for file in path.glob("*")]
-    return max(times)
+    return max(file.stat().st_mtime for file in (path, *path.glob("*")))

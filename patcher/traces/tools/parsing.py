@@ -21,7 +21,7 @@ from typing import IO
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
-from patcher.traces.folders import npu_folders
+from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
 from patcher.traces.model import Payload
 from patcher.traces.names import OUTPUT
@@ -33,6 +33,7 @@ _GONE_S = 10.0  # a process that waits for a file system that hangs does not eve
 _GONE_PAUSE_S = 0.005
 _BUSY_S = 0.05  # of CPU between two looks: one that waits for a file in a loop takes less
 
+IDLE = "neither computed nor wrote anything for {:g} s, and was ended"
 DONE, KEPT, BACK = "parsed", "not whole", "as before"
 
 
@@ -64,18 +65,13 @@ class ToolProcess:
         self.seen: tuple[object, float] = ((), 0.0)
         self.worked = self.looked = self.began
 
-    @property
-    def seconds(self) -> float:
-        """How long it has been there."""
-        return time.monotonic() - self.began
-
     def idles(self, watched: Path, patience: float) -> bool:
         """Whether it has neither computed, nor written anything below ``watched``, for ``patience`` s."""
         now = time.monotonic()
         if now - self.looked < min(_LOOK_S, patience / 2):
             return False
         self.looked = now
-        before, self.seen = self.seen, (_files(watched), _cpu(self.process.pid))
+        before, self.seen = self.seen, (_written(watched), _cpu(self.process.pid))
         if self.seen[0] != before[0] or self.seen[1] - before[1] > _BUSY_S:
             self.worked = now
         return now - self.worked > patience
@@ -87,29 +83,18 @@ class ToolProcess:
         self.process.wait()
         # The others end when the kernel comes to it: until then they may write, and hold the locks of the folder.
         end = time.monotonic() + _GONE_S
-        while (left := _session(self.process.pid)) and time.monotonic() < end:
+        while (left := _alive(self.process.pid)) and time.monotonic() < end:
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(_GONE_PAUSE_S)
 
-    def output(self, words: tuple[str, ...] = ("[ERROR]", "Error:")) -> tuple[str, ...]:
-        """The last lines of its output with one of ``words`` in them, or the last ones of all."""
-        return self.errors(words) or _last(self._lines())
-
-    def errors(self, words: tuple[str, ...] = ("[ERROR]",)) -> tuple[str, ...]:
-        """The last lines of its output with one of ``words`` in them."""
-        return _last([line for line in self._lines() if any(word in line for word in words)])
-
-    def _lines(self) -> list[str]:
+    def last_lines(self, *words: str) -> tuple[str, ...]:
+        """The last lines of its output with one of ``words`` in them, or of all without words."""
         self.log.seek(0)
         text = self.log.read().decode("utf-8", "replace")
         lines = ("".join(c if c.isprintable() else " " for c in line).strip() for line in text.splitlines())
-        return [line for line in lines if line]
-
-
-def _last(lines: Sequence[str]) -> tuple[str, ...]:
-    return tuple(line[:300] for line in lines[-3:])
+        return tuple(line[:300] for line in lines if line and any(word in line for word in words or ("",)))[-3:]
 
 
 class Parser:
@@ -134,9 +119,7 @@ class Parser:
             if not self.child.idles(self.path, patience):
                 return None
             self.stop()
-            return self._result(
-                BACK, f"the parser neither computed nor wrote anything for {patience:g} s, and was ended"
-            )
+            return self._result(BACK, f"the parser {IDLE.format(patience)}")
         self.child.stop()
         why = npu_folders.missing(self.path)
         if not why:
@@ -149,8 +132,9 @@ class Parser:
         return self._result(BACK, died or why)
 
     def _result(self, ended: str, why: str) -> ParseResult:
-        output = self.child.output() if why else self.child.errors()
-        return ParseResult(self.path, ended, why, output, self.child.seconds, npu_folders.exported(self.path))
+        lines, seconds = self.child.last_lines, time.monotonic() - self.child.began
+        output = lines("[ERROR]", "Error:") or lines() if why else lines("[ERROR]")
+        return ParseResult(self.path, ended, why, output, seconds, npu_folders.exported(self.path))
 
     def stop(self) -> None:
         """End it with all its children, and put the folder back."""
@@ -235,21 +219,15 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
         yield tuple(descriptors)
 
 
-def _files(path: Path) -> tuple[int, int, int]:
-    """How many files there are, how large they are together, and when the youngest was written."""
-    count = total = youngest = 0
-    for place, _, files in os.walk(path):
-        for name in files:
-            with contextlib.suppress(OSError):
-                found = os.lstat(os.path.join(place, name))  # noqa: PTH118  (a Path for each costs more)
-                count, total = count + 1, total + found.st_size
-                youngest = max(youngest, found.st_mtime_ns)
-    return count, total, youngest
+def _written(path: Path) -> object:
+    """What is another value when a file was written below ``path``: how many there are, their bytes and times."""
+    files = [(file.st_size, file.st_mtime_ns) for file in states.files_below(path)]
+    return len(files), *map(sum, zip(*files, strict=True))
 
 
-def _session(leader: int) -> list[int]:
+def _alive(session: int) -> list[int]:
     """The processes of a session that have not ended, whether or not their parent has waited for them."""
-    return [pid for pid, state, _ in _stats(leader) if state not in "ZX"]
+    return [pid for pid, state, _ in _stats(session) if state not in "ZX"]
 
 
 def _cpu(session: int) -> float:

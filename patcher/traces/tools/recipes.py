@@ -16,7 +16,7 @@ from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.model import Payload
 from patcher.traces.names import is_npu
-from patcher.traces.tools.parsing import ToolProcess
+from patcher.traces.tools.parsing import IDLE, ToolProcess
 
 PROGRAM = "msprof-analyze"
 FOLDER = "msprof_analyze"
@@ -107,7 +107,7 @@ def _waited(child: ToolProcess, output: Path, patience: float) -> str:
         while child.process.poll() is None:
             interrupts.look()
             if child.idles(output, patience):
-                return f"it neither computed nor wrote anything for {patience:g} s, and was ended"
+                return f"it {IDLE.format(patience)}"
             time.sleep(_PAUSE_S)
     except BaseException:
         child.stop()
@@ -120,6 +120,6 @@ def _waited(child: ToolProcess, output: Path, patience: float) -> str:
 
 def _reason(child: ToolProcess) -> str:
     """Why it left nothing, from its output: an error, or the line before "finished"."""
-    lines = [line for line in child.output(("[ERROR]", "Error", "skip", " No ", "no data")) if "finished" not in line]
-    last = lines[-1] if lines else ""
-    return last.rpartition("]")[2].strip() or "it said nothing"
+    found = child.last_lines("[ERROR]", "Error", "skip", " No ", "no data") or child.last_lines()
+    lines = ["", *(line for line in found if "finished" not in line)]
+    return lines[-1].rpartition("]")[2].strip() or "it said nothing"

@@ -164,7 +164,7 @@ def test_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[int],
     """Looked at each 2 s, for 16 s, with a patience of 13 s."""
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(parsing, "_files", lambda _path: (files[int(clock[0] / 2)],))
+    monkeypatch.setattr(parsing, "_written", lambda _path: files[int(clock[0] / 2)])
     monkeypatch.setattr(parsing, "_cpu", lambda _session: cpu[int(clock[0] / 2)])
     with (tmp_path / "log").open("w+b") as log:
         child = parsing.ToolProcess(["true"], tmp_path, log)
