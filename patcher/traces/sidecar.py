@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -229,27 +229,13 @@ def read(file: Path) -> Sidecar:
     return Sidecar(file, parsed(content))
 
 
-def below(folder: Path) -> dict[Path, list[Sidecar]]:
-    """The metadata below a folder, or beside a trace, by the folder in which the files lie."""
-    found: dict[Path, list[Sidecar]] = {}
-    alone = not folder.is_dir() or names.is_npu(folder)
-    for file in sorted(folder.parent.glob(f"*{SUFFIX}") if alone else folder.rglob(f"*{SUFFIX}")):
-        found.setdefault(file.parent, []).append(read(file))
-    return found
-
-
-def beside(trace: Path, known: Iterable[Sidecar] | None = None) -> Sidecar | None:
-    """The metadata of a trace, a file of its name before others that name it; None where there is none.
-
-    ``known`` are the files of its folder, if they were read already.
-    """
-    if known is None:
-        own = trace.with_name(f"{trace.name}{SUFFIX}")
-        known = [read(own)] if own.is_file() else below(trace).get(trace.parent, [])
-    return min(
-        (one for one in known if one.belongs_to(trace)),
-        key=lambda one: not one.file.name.startswith(trace.name), default=None,
-    )  # fmt: skip
+def beside(trace: Path) -> Sidecar | None:
+    """The metadata of a trace: the file of its name, else one that names it and is of no other; None without one."""
+    own = trace.with_name(f"{trace.name}{SUFFIX}")
+    if own.is_file():
+        return read(own)
+    alone = (file for file in sorted(trace.parent.glob(f"*{SUFFIX}")) if trace_of(file) == file)
+    return next((one for one in map(read, alone) if one.belongs_to(trace)), None)
 
 
 # ---------------------------------------------------------------- contradictions

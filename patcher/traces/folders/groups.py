@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from patcher.traces import sidecar
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
 from patcher.traces.model import Payload
@@ -129,23 +128,13 @@ def ranks(group: TraceGroup) -> str:
 
 def common(paths: Iterable[Path]) -> Path:
     """The one path, or the folder in which all of them lie."""
-    every = list(paths)
-    return every[0] if len(every) == 1 else Path(os.path.commonpath(every))
+    return Path(os.path.commonpath(list(paths)))
 
 
-def trace_groups(folder: Path, begun: Callable[[Path], None] = lambda _path: None) -> list[TraceGroup]:
-    """The groups of traces below ``folder``, or the one that it is itself, oldest first.
-
-    ``begun`` is called with each trace before it is read. Raises OSError where the folder cannot be read.
-    """
-    known = sidecar.below(folder)
-
-    def inspected(path: Path) -> RecordedTrace:
-        begun(path)
-        return walk.inspect(path, known.get(path.parent, ()))
-
+def trace_groups(folder: Path) -> list[TraceGroup]:
+    """The groups of traces below ``folder``, or the one that it is itself, oldest first. Raises OSError."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # zlib, which does most of the work, lets the others run
-        return grouped(pool.map(inspected, walk.recorded(folder)))
+        return grouped(pool.map(walk.inspect, walk.recorded(folder)))
 
 
 def grouped(traces: Iterable[RecordedTrace]) -> list[TraceGroup]:

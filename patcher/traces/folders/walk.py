@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces import names, sidecar
@@ -18,6 +18,7 @@ from patcher.traces.formats import database
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
 from patcher.traces.sidecar import SUFFIX, Sidecar
+from patcher.traces.timeline import several
 
 OTHER_TOOLS = {
     ".nsys-rep": "Nsight Systems", ".qdrep": "Nsight Systems", ".ncu-rep": "Nsight Compute",
@@ -26,26 +27,18 @@ OTHER_TOOLS = {
 """End of the name → the profiler, of those whose files rlpatch does not read."""
 
 NPU, CANN, CHROME, DATABASE, OTHER = "npu", "cann", "chrome", "database", "other"
-_REPORTED = (NPU, CHROME, DATABASE)
-_LISTED = (NPU, CANN, CHROME, OTHER)
 
 
-class Located(NamedTuple):
-    """What the walk meets: the path of a trace, and its kind."""
+def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[tuple[Path, str]]:
+    """Every trace below the folder ``top`` with its kind, and nothing inside another one.
 
-    path: Path
-    kind: str
-
-
-def walk(top: Path, failed: Callable[[OSError], None]) -> Iterator[Located]:
-    """Every trace below the folder ``top``, and nothing inside another one; ``failed`` hears of closed folders."""
+    ``failed`` hears of closed folders.
+    """
     for place, folders, files in os.walk(top, onerror=failed):
         kinds = {name: _folder_kind(Path(place, name)) for name in folders}
-        yield from (Located(Path(place, name), kind) for name, kind in kinds.items() if kind)
         folders[:] = [name for name in folders if not kinds[name] and name != STORE]
-        for name in files:
-            if kind := _file_kind(Path(place, name)):
-                yield Located(Path(place, name), kind)
+        kinds |= {name: _file_kind(Path(place, name)) for name in files}
+        yield from ((Path(place, name), kind) for name, kind in kinds.items() if kind)
 
 
 def _folder_kind(folder: Path) -> str:
@@ -76,23 +69,22 @@ def recorded(folder: Path) -> list[Path]:
         return [folder]
 
     def failed(error: OSError) -> None:
-        if error.filename and os.path.realpath(error.filename) == os.path.realpath(folder):
+        if error.filename == str(folder):
             raise error
 
-    return sorted(entry.path for entry in walk(folder, failed) if entry.kind in _LISTED)
+    return sorted(path for path, kind in walk(folder, failed) if kind != DATABASE)
 
 
-def inspect(path: Path, known: Iterable[Sidecar] | None = None) -> RecordedTrace:
-    """The state of one trace; ``known`` is the metadata that lies in its folder, if it was read already."""
+def inspect(path: Path) -> RecordedTrace:
+    """The state of one trace, with the metadata beside it."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path)
     elif _tool(path) or path.is_dir():
-        trace = RecordedTrace(
-            path, "other", FOREIGN, size(path), f"a trace of {_tool(path) or 'CANN, without torch_npu'}"
-        )
+        why = f"a trace of {_tool(path) or 'CANN, without torch_npu'}"
+        trace = RecordedTrace(path, "other", FOREIGN, size(path), why)
     else:
         trace = chrome_files.inspect(path)
-    own = sidecar.beside(path, known)
+    own = sidecar.beside(path)
     return _with(trace, own) if own else trace
 
 
@@ -126,14 +118,19 @@ def readable(path: Path) -> list[Path]:
         return [path] if trace == path else readable(trace)
     if own := _export(path):
         return [own]
-    entries = sorted(entry for entry in walk(path, _raised) if entry.kind in _REPORTED)
-    exports = {entry.path: _export(entry.path) if entry.kind == NPU else entry.path for entry in entries}
+    entries = sorted(entry for entry in walk(path, _raised) if entry[1] in (NPU, CHROME, DATABASE))
+    exports = {place: _export(place) if kind == NPU else place for place, kind in entries}
     if found := list(filter(None, exports.values())):
         return found
-    if exports or _is_raw(path) or (path / OUTPUT).is_dir():
-        raise _not_parsed(next(iter(exports), path), path)
-    hint = "rlpatch traces shows what was recorded, and where"
-    raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
+    first = next(iter(exports), path)
+    if (first / OUTPUT).is_dir():
+        cause = f"{first.name} holds tables of torch_npu, but neither trace_view.json nor a database"
+    elif exports or path.name.startswith("PROF_") or npu_folders.has_raw(path):
+        cause = f"{first.name} has not been parsed"
+    else:
+        hint = "rlpatch traces shows what was recorded, and where"
+        raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
+    raise Problem(Kind.NO_TRACE, cause, str(first), f"rlpatch analyse {shlex.quote(str(path))}")
 
 
 def _raised(error: OSError) -> None:
@@ -145,27 +142,9 @@ def _export(folder: Path) -> Path | None:
     for output in (folder / OUTPUT, folder):
         databases = database.parsed_into(output) if output.name == OUTPUT else []
         if len(databases) > 1:
-            several = ", ".join(file.name for file in databases)
-            hint = "give each rank a folder of its own, or name the one database that is meant"
-            raise Problem(Kind.TRACE, f"{output.parent.name} holds several ranks: {several}", str(output), hint)
+            raise several(output.parent, "ranks", [file.name for file in databases])
         if databases:
             return databases[0]
         if output.name == OUTPUT and (output / "trace_view.json").is_file():
             return output / "trace_view.json"
     return None
-
-
-def _is_raw(folder: Path) -> bool:
-    return folder.name.startswith("PROF_") or npu_folders.has_raw(folder)
-
-
-def _not_parsed(folder: Path, named: Path) -> Problem:
-    next_command = f"rlpatch analyse {shlex.quote(str(named))}"
-    if (folder / OUTPUT).is_dir():
-        cause = f"{folder.name} holds tables of torch_npu, but neither trace_view.json nor a database"
-    elif _is_raw(folder):
-        cause = f"{folder.name} has not been parsed"
-    else:
-        cause = f"{folder.name} holds nothing that torch_npu recorded"
-        next_command = f"rlpatch traces {shlex.quote(str(named))}"
-    return Problem(Kind.NO_TRACE, cause, str(folder), next_command)
