@@ -272,8 +272,8 @@ class RankProfile(Payload):
     @property
     def stage(self) -> str:
         """The stage in its metadata, else in the name that our probe gives; "" where neither has one."""
-        own = self.metadata.stage if self.metadata else None
-        return names.stage_of(Path(self.source).name) if own is None else own
+        own = self.metadata.stage if self.metadata else ""
+        return own or names.of(Path(self.source)).fields.get("stage", "")
 
     @property
     def rank_name(self) -> str:

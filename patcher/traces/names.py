@@ -18,16 +18,17 @@ STAGES = ("compute_log_prob", "update_policy", "compute_values", "update_critic"
 """Of training, as names of traces have them."""
 
 _ROLLOUT = re.compile(
-    r"(?P<host>\w+?)(?P<capture>_graph_capture)?(_replica(?P<engine>\d+))?_dp(?P<replica>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
+    r"(?P<host>\w+?)(_(?P<stage>graph_capture))?(_replica(?P<replica>\d+))?_dp(?P<dp>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
     re.ASCII,
 )
 _TRAINING = re.compile(
-    rf"(?P<host>\w+)_(?P<stage>{'|'.join(STAGES)})_(?P<role>[a-z]+)_step(?P<step>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)",
+    rf"(?P<host>\w+)_(?P<stage>{'|'.join(STAGES)})_(?P<role>[a-z]+)_step(?P<step>\d+)_rank(?P<rank>\d+)_(?P<pid>\d+)(_\d+)?",
     re.ASCII,
 )
-_STAGE = re.compile(rf"_({'|'.join(STAGES)})_|_dp\d+_rank\d+_|_(graph_capture)")
-_NPU = re.compile(r"(?P<worker>.+?)(_(?P<pid>\d+))?_(?P<time>\d{14,17})_ascend_pt")
-_TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(?P<gz>\.gz)?(?P<tmp>\.tmp)?")
+"""Behind the process that a probe of ours writes stands that of torch_npu, but for its release 2.1."""
+
+_NPU = re.compile(r"(?P<worker>.+?)_(?P<time>\d{14,17})_ascend_pt")
+_TORCH = re.compile(r"(?P<worker>.+?)(\.(?P<time>\d+))?\.pt\.trace\.json(\.gz)?(?P<tmp>\.tmp)?")
 
 
 class Name(NamedTuple):
@@ -56,42 +57,24 @@ def is_npu(path: Path) -> bool:
 
 def of(path: Path) -> Name:
     """The fields in the name of a trace, of whichever of the two profilers."""
-    torch, npu = _TORCH.fullmatch(path.name), _NPU.fullmatch(path.name)
-    if is_npu(path) and npu:
-        worker, pid = npu["worker"], npu["pid"]
-        found = _fields(worker, pid)
-        if pid and not found["ours"]:  # 2.1 writes no process of its own behind the name
-            whole = _fields(f"{worker}_{pid}", pid)
-            found = whole if whole["ours"] else found
-        return Name(found, _seconds(npu["time"]))
-    if torch and not is_npu(path):
-        return Name(_fields(torch["worker"], None), _seconds(torch["time"] or ""), bool(torch["tmp"]))
-    return Name(_fields(path.name, None))
+    if found := _NPU.fullmatch(path.name):
+        return Name(_fields(found["worker"]), _seconds(found["time"]))
+    if found := _TORCH.fullmatch(path.name):
+        return Name(_fields(found["worker"]), _seconds(found["time"] or ""), bool(found["tmp"]))
+    return Name(_fields(path.name.partition(".")[0]))
 
 
-def stage_of(name: str) -> str:
-    """The stage in a name that a probe of ours gives; "" where there is none."""
-    found = _STAGE.search(name)
-    return (found[1] or found[2] or "rollout").replace("_", "-") if found else ""
-
-
-def _fields(worker: str, pid: str | None) -> dict[str, Any]:
+def _fields(worker: str) -> dict[str, Any]:
     """The fields that a probe of ours writes into a name, or those that torch does: ``HOST_PID``."""
-    match = _TRAINING.fullmatch(worker) or _ROLLOUT.fullmatch(worker)
-    if match:
+    if match := _TRAINING.fullmatch(worker) or _ROLLOUT.fullmatch(worker):
         words = match.groupdict()
-        stage = "graph-capture" if words.get("capture") else (words.get("stage") or "rollout").replace("_", "-")
         # The number that verl gives the engine is more exact than its place in a data-parallel group.
-        replica = words.get("engine") or words.get("replica")
-        return {
-            "ours": True, "host": words["host"], "stage": stage, "role": words.get("role", ""),
-            "rank": int(words["rank"]), "pid": int(words["pid"]),
-            "replica": None if replica is None else int(replica),
-            "step": int(words["step"]) if "step" in words else None,
-        }  # fmt: skip
-    host, _, number = worker.rpartition("_")
-    known = pid or (number if number.isdigit() else "")
-    return {"ours": False, "host": worker if pid else host, "pid": int(known) if known else None}
+        words["replica"] = words.get("replica") or words.get("dp")
+        numbers = {key: int(words[key]) for key in ("replica", "rank", "pid", "step") if words.get(key)}
+        stage = (words["stage"] or "rollout").replace("_", "-")
+        return {"ours": True, "host": words["host"], "stage": stage, "role": words.get("role", ""), **numbers}
+    host, _, pid = worker.rpartition("_")
+    return {"ours": False, "host": host, "pid": int(pid) if pid.isdigit() else None}
 
 
 def _seconds(text: str) -> float:

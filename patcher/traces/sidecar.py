@@ -64,32 +64,40 @@ class UnitMetadata(NamedTuple):
     uncounted: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """The metadata of one trace; None where a value is missing, or not of its type. ``raw`` is all that the file holds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOrigin:
+    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does.
 
-    ``extent`` is where the window came to lie, ``window`` what was requested. ``closed`` is "complete", or the reason
-    why the window was closed before its end.
+    ``window`` is what was requested, ``extent`` where that came to lie.
     """
 
-    raw: Mapping[str, Any]
-    target: str | None = None
-    release: str | None = None
-    stage: str | None = None
-    role: str | None = None
-    host: str | None = None
-    ranks: str | None = None
-    unit: str | None = None
-    backend: str | None = None
+    target: str = ""
+    release: str = ""
+    stage: str = ""
+    role: str = ""
+    host: str = ""
+    ranks: str = ""
     rollout: int | None = None
     step: int | None = None
     rank: int | None = None
     pid: int | None = None
     world: int | None = None
     replica: int | None = None
-    closed: str = ""
-    extent: Extent | None = None
     window: UnitWindow | None = None
+    extent: Extent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata(TraceOrigin):
+    """The metadata of one trace, without what is not of its type. ``raw`` is all that the file holds.
+
+    ``closed`` is "complete", or the reason why the window was closed before its end.
+    """
+
+    raw: Mapping[str, Any]
+    unit: str = ""
+    backend: str = ""
+    closed: str = ""
     units: Mapping[int, UnitMetadata] = field(default_factory=dict)
 
     @property
@@ -113,7 +121,7 @@ class Metadata:
             yield " ".join(filter(None, group))
         numbers = {"rollout": self.rollout, "step": self.step}
         yield from (f"{name} {value}" for name, value in numbers.items() if value is not None)
-        yield self.host or ""
+        yield self.host
 
 
 _TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backend")
@@ -124,13 +132,12 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     """The metadata in the content of a file."""
     texts = {name: _text(raw.get(name)) for name in _TEXTS}
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
-    units, typed = _units(raw), _text(raw.get("window")) or ""
+    units, typed = _units(raw), _text(raw.get("window"))
     conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
     extent = _extent(raw, [] if conditions else _WINDOW.findall(typed), min(units, default=None))
     window = UnitWindow(extent) if extent and not conditions else UnitWindow(None, typed, conditions)
-    closed = _text(raw.get("closed"))
-    if closed is None:  # the reason stands before what was recorded
-        closed = (_text(raw.get("why")) or "").partition(", recorded")[0]
+    # In ``why`` the reason stands before what was recorded.
+    closed = _text(raw.get("closed")) or _text(raw.get("why")).partition(", recorded")[0]
     replica = raw.get("replica")
     own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
     return Metadata(
@@ -139,11 +146,11 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     )  # fmt: skip
 
 
-def _text(value: object) -> str | None:
-    """A text that can be shown as it is, of a list its words with commas between them; None where there is none."""
+def _text(value: object) -> str:
+    """A text that can be shown as it is, of a list its words with commas between them; "" where there is none."""
     if isinstance(value, list) and len(value) < 10_000:
         value = ",".join(map(str, value))
-    return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else None
+    return value if isinstance(value, str) and len(value) <= 100_000 and value.isprintable() else ""
 
 
 def _number(value: object) -> int | None:
@@ -152,10 +159,10 @@ def _number(value: object) -> int | None:
 
 
 def _shape(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not 0 < len(value) <= 8:
+    if not isinstance(value, list):
         return None
-    sizes = tuple(size for one in value if (size := _number(one)) is not None)
-    return sizes if len(sizes) == len(value) else None
+    sizes = [size for one in value if (size := _number(one)) is not None]
+    return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
 
 
 def _extent(raw: Mapping[str, Any], typed: Sequence[tuple[str, str]], recorded: int | None) -> Extent | None:
@@ -196,17 +203,10 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 
 
 class Sidecar(NamedTuple):
-    """One file of metadata; ``error`` says why it is not understood, if so."""
+    """The metadata in one file; ``error`` says why it is not understood, if so."""
 
-    file: Path
     metadata: Metadata
     error: str = ""
-
-    def belongs_to(self, trace: Path) -> bool:
-        """Whether it is of this trace: by the name of the file, or by the name that stands in it."""
-        beside = self.file.name.removesuffix(SUFFIX).removesuffix(".gz")
-        named = self.metadata.raw.get("trace")
-        return trace.name.removesuffix(".gz") == beside or (isinstance(named, str) and Path(named).name == trace.name)
 
 
 def trace_of(path: Path) -> Path:
@@ -221,12 +221,11 @@ def read(file: Path) -> Sidecar:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads(file.read_bytes()) if file.stat().st_size <= _LARGEST else None
     if not isinstance(content, dict):
-        return Sidecar(file, Metadata({}), "the facts beside it are no JSON object, or not all of it")
+        return Sidecar(Metadata({}), "the facts beside it are no JSON object, or not all of it")
     if (version := content.get("format")) != FORMAT:
         shown = version if isinstance(version, int | float) else "none"
-        error = f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}"
-        return Sidecar(file, Metadata({}), error)
-    return Sidecar(file, parsed(content))
+        return Sidecar(Metadata({}), f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+    return Sidecar(parsed(content))
 
 
 def beside(trace: Path) -> Sidecar | None:
@@ -234,8 +233,14 @@ def beside(trace: Path) -> Sidecar | None:
     own = trace.with_name(f"{trace.name}{SUFFIX}")
     if own.is_file():
         return read(own)
-    alone = (file for file in sorted(trace.parent.glob(f"*{SUFFIX}")) if trace_of(file) == file)
-    return next((one for one in map(read, alone) if one.belongs_to(trace)), None)
+    for file in sorted(trace.parent.glob(f"*{SUFFIX}")):
+        if trace_of(file) == file:
+            found = read(file)
+            named = found.metadata.raw.get("trace")
+            packed = file.name.removesuffix(SUFFIX).removesuffix(".gz") == trace.name.removesuffix(".gz")
+            if packed or (isinstance(named, str) and Path(named).name == trace.name):
+                return found
+    return None
 
 
 # ---------------------------------------------------------------- contradictions

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.traces.model import Payload
-from patcher.traces.sidecar import Extent, Metadata, UnitWindow
+from patcher.traces.sidecar import Metadata, TraceOrigin
 
 WHOLE = "whole"
 CUT = "cut off"
@@ -36,13 +36,12 @@ WORST = (CUT, KILLED, HALF_PARSED, EMPTY, WRITING, NOT_PARSED, FOREIGN, WHOLE)
 
 
 @dataclass(frozen=True)
-class RecordedTrace(Payload):
+class RecordedTrace(TraceOrigin, Payload):
     """One trace of one process. ``why`` says what is wrong with it, in words, if anything is.
 
     ``form`` is npu, torch or other; ``steps`` are the numbers of the units in it, None where they are not known.
-    ``window`` is what was requested, ``extent`` where that lies; ``raw`` says whether what torch_npu recorded is there,
-    to be parsed. ``metadata`` is what a probe wrote beside it, ``doubts`` are what that contradicts. What nobody wrote
-    down is None or "".
+    ``raw`` says whether what torch_npu recorded is there, to be parsed. ``metadata`` is what a probe of ours wrote
+    beside it, ``doubts`` are what that contradicts.
     """
 
     KEYS = ("path", "state", "why", "size", "host", "replica", "rank", "pid", "exports", "ended", "facts", "doubts")
@@ -53,24 +52,10 @@ class RecordedTrace(Payload):
     size: int
     why: str = ""
     ours: bool = False
-    host: str = ""
-    replica: int | None = None
-    rank: int | None = None
-    pid: int | None = None
-    stage: str = ""
-    role: str = ""
-    rollout: int | None = None
-    step: int | None = None
-    target: str = ""
-    release: str = ""
-    ranks: str = ""
-    world: int | None = None
     steps: tuple[int, ...] | None = None
     ended: float = 0.0
     exports: tuple[str, ...] = ()
     raw: bool = False
-    window: UnitWindow | None = None
-    extent: Extent | None = None
     metadata: Metadata | None = field(default=None, compare=False)
     doubts: tuple[str, ...] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
 from patcher.traces.formats import database
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
-from patcher.traces.sidecar import SUFFIX, Sidecar
+from patcher.traces.sidecar import SUFFIX, Sidecar, TraceOrigin
 from patcher.traces.timeline import several
 
 OTHER_TOOLS = {
@@ -93,13 +93,11 @@ def _with(trace: RecordedTrace, own: Sidecar) -> RecordedTrace:
     if own.error:
         return replace(trace, doubts=(own.error,))
     found = own.metadata
-    keys = ("target", "release", "stage", "role", "host", "ranks", "rollout", "step", "rank", "pid", "world", "replica")
-    fields: dict[str, Any] = {key: value for key in keys if (value := getattr(found, key)) is not None}
-    return replace(
-        trace, ours=True, metadata=found, window=found.window or trace.window, extent=found.extent or trace.extent,
-        steps=tuple(found.units) if trace.steps is None and found.units else trace.steps,
-        doubts=tuple(sidecar.contradictions(found, trace.path, trace.form, trace.steps)), **fields,
-    )  # fmt: skip
+    origin = {one.name: getattr(found, one.name) for one in fields(TraceOrigin)}
+    known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
+    steps = tuple(found.units) if trace.steps is None and found.units else trace.steps
+    doubts = tuple(sidecar.contradictions(found, trace.path, trace.form, trace.steps))
+    return replace(trace, ours=True, metadata=found, steps=steps, doubts=doubts, **known)
 
 
 # ---------------------------------------------------------------- what a report reads
