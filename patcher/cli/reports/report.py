@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import click
-
-from patcher.cli.command import Command
-from patcher.cli.reports import reporting
-from patcher.commands.reports import reporting as work
-
-if TYPE_CHECKING:
-    from patcher.commands.reports.reporting import ReadOptions
-    from patcher.messages.report import CommandResult
+from patcher.cli import options
+from patcher.cli.reports.reporting import READING, paths
+from patcher.commands.reports import reporting
+from patcher.commands.reports.reporting import ReadOptions
+from patcher.messages.report import CommandResult
 
 
-@click.command(
-    "report",
-    cls=Command,
-    params=[reporting.paths("PATH...")],
-    groups=(reporting.READING,),
-)
+@options.command("report", paths("PATH..."), groups=(READING,))
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Say where the time of the recorded units went, and what there is to gain.
 
@@ -34,4 +24,4 @@ def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
       rlpatch report rlpatch_traces -o report.html
       rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
     """
-    return work.report(paths, options)
+    return reporting.report(paths, options)
