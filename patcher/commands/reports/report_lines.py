@@ -11,29 +11,70 @@ from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import in_ms, millis, percent, short, spread, uncounted_between
 
 SHOWN = 10
-"""Rows of a table in the terminal; the page and --json have all."""
+"""Rows of a table of names in the terminal; the page and --json have all."""
 
 MANY = 4
 """Profiles up to which each is described, and not the slowest alone."""
 
+WORDS = ("name", "kind", "what changed", "part of a unit", "part of the median unit")
+"""Heads of the columns that hold no numbers."""
 
-def report(found: model.TraceReport) -> Iterator[str]:
+
+def report(found: model.TraceReport) -> list[str]:
     """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
-    slowest = max(found.captures, key=lambda one: (one.median_ns, one.host_median_ns))
-    yield from _verdict(found.verdict)
-    for profile in found.captures if len(found.captures) <= MANY else (slowest,):
-        yield ""
-        yield from _described(profile)
-    for one in found.findings:
-        yield ""
-        yield from _diagnosis(one)
-    if found.ranks:
-        yield ""
-        yield from _rank_table(found.ranks)
-    yield from _tables(slowest, many=len(found.captures) > 1)
-    if len(found.captures) > 1:
-        yield ""
-        yield from wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too")
+    profiles = found.captures
+    slowest = max(profiles, key=lambda one: (one.median_ns, one.host_median_ns))
+    rest = f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"
+    return _separated(
+        _verdict(found.verdict),
+        *map(_described, profiles if len(profiles) <= MANY else [slowest]),
+        *map(_diagnosis, found.findings),
+        _ranks(found.ranks),
+        *_tables(slowest, f" of {slowest.label}" if len(profiles) > 1 else ""),
+        wrapped(rest) if len(profiles) > 1 else (),
+    )
+
+
+def comparison(found: model.Comparison) -> list[str]:
+    """How much changed, how sure that is, and where it comes from."""
+    parts = [part for part in found.parts if part.before_ns or part.after_ns]
+    return _separated(
+        _change(found),
+        _table(
+            ("part of the median unit", "before ms", "after ms", "change ms"),
+            [
+                (model.PARTS[part.name], millis(part.before_ns), millis(part.after_ns), _signed(part.change_ns))
+                for part in parts
+            ],
+        ),
+        *(_changes(title, rows) for title, rows in (("kernels", found.kernels), ("modules", found.modules))),
+    )
+
+
+def _separated(*sections: Iterable[str]) -> list[str]:
+    """The lines of the sections that have some, with an empty line before each but the first."""
+    lines = [line for section in map(list, sections) if section for line in ("", *section)]
+    return lines[1:]
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows below their heads, none without rows; a name stands last, takes what is left of the line, and is cut."""
+    if not rows:
+        return
+    named = heads[-1] == "name"
+    shown = rows[:SHOWN] if named else rows
+    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    if named:
+        widths[-1] = WIDTH - sum(widths[:-1]) - 2 * len(widths)
+    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+    for row in (heads, *shown):
+        cells = (
+            f"{short(cell, width):{'<' if head in WORDS else '>'}{width}}"
+            for head, cell, width in zip(heads, row, widths, strict=True)
+        )
+        yield f"  {gap.join(cells)}".rstrip()
+    if len(shown) < len(rows):
+        yield f"  … {len(rows) - len(shown):,} more: -o FILE.html and --json have all"
 
 
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
@@ -57,8 +98,9 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
         yield from _parts(profile)
     else:
         yield f"  nothing ran on a device; median on the host {in_ms(profile.host_median_ns)}"
-    yield from _units(profile)
-    yield from _checks(profile)
+    yield from map(Detail, _units(profile))
+    for check in profile.checks:
+        yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
 def _times(profile: model.RankProfile) -> str:
@@ -72,22 +114,6 @@ def _times(profile: model.RankProfile) -> str:
         text += f", 95th percentile {in_ms(profile.percentile95_ns)}"
         text += f", slowest #{slowest.number} with {ratio:.2f} times that"
     return text
-
-
-def _parts(profile: model.RankProfile) -> Iterator[str]:
-    yield f"  {'part of a unit':38}{'ms per unit':>14}{'share':>9}"
-    for part, label in model.PARTS.items():
-        if ns := profile.sum_ns(part):
-            yield f"  {label:38}{ns / len(profile.units) / 1e6:14,.3f}{percent(ns / profile.total_ns):>9}"
-    whole = sum(profile.phases.values())
-    if whole:
-        shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
-        yield from wrapped(f"kernel time: {shares}", "  ")
-
-
-def _checks(profile: model.RankProfile) -> Iterator[Detail]:
-    for check in profile.checks:
-        yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
 def _metadata(profile: model.RankProfile) -> Iterator[str]:
@@ -104,23 +130,25 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
         yield from wrapped(uncounted_between(profile.uncounted), "  ")
 
 
-def _units(profile: model.RankProfile) -> Iterator[Detail]:
-    """Each unit on a line, with columns of what not every one of them counts alike."""
+def _parts(profile: model.RankProfile) -> Iterator[str]:
+    sums = {label: profile.sum_ns(part) for part, label in model.PARTS.items()}
+    count, total = len(profile.units), profile.total_ns
+    rows = [(label, millis(ns / count), percent(ns / total)) for label, ns in sums.items() if ns]
+    yield from _table(("part of a unit", "ms per unit", "share"), rows)
+    whole = sum(profile.phases.values())
+    if whole:
+        shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
+        yield from wrapped(f"kernel time: {shares}", "  ")
+
+
+def _units(profile: model.RankProfile) -> Iterator[str]:
+    """Each unit, with columns of what not every one of them counts alike."""
     names = [name for name in (*CONTENTS, "uncounted") if len({getattr(unit, name) for unit in profile.units}) > 1]
-    if not names:
-        for unit in profile.units:
-            yield Detail(
-                f"  #{unit.number} {in_ms(unit.device_ns)}, host {in_ms(unit.host_ns)}, {unit.kernels:,} kernels"
-            )
-        return
-    rows = [("unit", "ms", "host ms", "kernels", *names)]
+    rows = []
     for unit in profile.units:
         counts = ("" if (value := getattr(unit, name)) is None else f"{value:,}" for name in names)
         rows.append((f"#{unit.number}", millis(unit.device_ns), millis(unit.host_ns), f"{unit.kernels:,}", *counts))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    for row in rows:
-        yield Detail("  " + gap.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    return _table(("unit", "ms", "host ms", "kernels", *names), rows)
 
 
 def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
@@ -133,61 +161,37 @@ def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
     yield from wrapped(f"certainty: {one.certainty}", "  ")
 
 
-def _rank_table(ranks: Sequence[model.Rank]) -> Iterator[str]:
+def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
     """Who waits for whom."""
-    yield f"{'rank':>6}{'median ms':>13}{'collectives':>13}{'waits ms/unit':>15}{'awaited ms/unit':>17}{'last':>7}"
-    for row in ranks:
-        units = max(row.units, 1)
-        number = "?" if row.rank is None else row.rank
-        yield (
-            f"{number:>6}{row.median_ns / 1e6:13,.3f}{row.collectives:13,}{row.waits_ns / units / 1e6:15,.3f}"
-            f"{row.awaited_ns / units / 1e6:17,.3f}{row.last:7,}"
-        )
+    rows = []
+    for one in ranks:
+        waits, awaited = (millis(ns / max(one.units, 1)) for ns in (one.waits_ns, one.awaited_ns))
+        rank = "?" if one.rank is None else str(one.rank)
+        rows.append((rank, millis(one.median_ns), f"{one.collectives:,}", waits, awaited, f"{one.last:,}"))
+    return _table(("rank", "median ms", "collectives", "waits ms/unit", "awaited ms/unit", "last"), rows)
 
 
-def _tables(profile: model.RankProfile, *, many: bool) -> Iterator[str]:
+def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
     """The kernels, operators and modules that take longest."""
-    of = f" of {profile.label}" if many else ""
     count = len(profile.units)
     if profile.kernels:
-        yield from ("", f"kernels{of}", f"{'ms/unit':>11}{'calls/unit':>12}  {'kind':14} name")
-        yield from _rows(
-            (f"{one.ns / count / 1e6:11,.3f}{one.calls / count:12,.1f}  {one.kind:14} ", one.name)
-            for one in profile.kernels
-        )
+        kernels = [(millis(one.ns / count), f"{one.calls / count:,.1f}", one.kind, one.name) for one in profile.kernels]
+        yield [f"kernels{of}", *_table(("ms/unit", "calls/unit", "kind", "name"), kernels)]
     by = "by the kernels that they launched" if profile.total_ns else "by their own time on the host"
-    left = 0 if profile.total_ns else 11  # without a device the first column is empty
-    callers: Sequence[tuple[str, Sequence[model.CallSums]]] = (
-        ("operators", profile.operators),
-        ("modules", profile.modules),
-    )
-    for title, sums in callers:
-        if sums:
-            yield ""
-            yield from wrapped(f"{title}{of}, {by}")
-            yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"[left:]
-            yield from _rows(
-                (
-                    f"{one.ns / count / 1e6:11,.3f}{one.host_ns / count / 1e6:14,.3f}{one.calls / count:12,.1f}  "[
-                        left:
-                    ],
-                    one.name,
-                )
-                for one in sums
-            )
+    first = 0 if profile.total_ns else 1  # without a device the first column is empty
+    callers: dict[str, Sequence[model.CallSums]] = {"operators": profile.operators, "modules": profile.modules}
+    for title, sums in callers.items():
+        rows = [
+            (millis(one.ns / count), millis(one.host_ns / count), f"{one.calls / count:,.1f}", one.name)[first:]
+            for one in sums
+        ]
+        if rows:
+            heads = ("ms/unit", "host ms/unit", "calls/unit", "name")[first:]
+            yield [*wrapped(f"{title}{of}, {by}"), *_table(heads, rows)]
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The first rows of a table, numbers and name, and how many more there are."""
-    every = list(rows)
-    for numbers, name in every[:SHOWN]:
-        yield numbers + short(name, WIDTH - len(numbers))
-    if len(every) > SHOWN:
-        yield f"  … {len(every) - SHOWN:,} more: -o FILE.html and --json have all"
-
-
-def comparison(found: model.Comparison) -> Iterator[str]:
-    """How much changed, how sure that is, and where it comes from."""
+def _change(found: model.Comparison) -> Iterator[str]:
+    """By how much the median unit changed, and what has to be known of that."""
     for reason in found.refused:
         yield from wrapped(f"warning: {reason}")
     before, after = found.median_ns
@@ -200,25 +204,14 @@ def comparison(found: model.Comparison) -> Iterator[str]:
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{share}: {sure}"
     for note in found.notes:
         yield from wrapped(f"note: {note}")
-    yield from _changed_parts([part for part in found.parts if part.before_ns or part.after_ns])
-    for title, rows in (("kernels", found.kernels), ("modules", found.modules)):
-        if rows:
-            yield from ("", f"{title}, per unit")
-            yield f"{'change ms':>11}{'before ms':>12}{'after ms':>11}  {'':11} name"
-            yield from _rows((_change(row), row.name) for row in rows)
 
 
-def _changed_parts(parts: Sequence[model.PartChange]) -> Iterator[str]:
-    if parts:
-        yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
-    for part in parts:
-        times = f"{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}{_signed(part.change_ns):>13}"
-        yield f"{model.PARTS[part.name]:38}{times}"
-
-
-def _change(row: model.TimeChange) -> str:
-    times = f"{_signed(row.change_ns):>11}{row.before_ns / 1e6:12,.3f}{row.after_ns / 1e6:11,.3f}"
-    return f"{times}  {row.state:11} "
+def _changes(title: str, changes: Sequence[model.TimeChange]) -> list[str]:
+    rows = [
+        (_signed(one.change_ns), millis(one.before_ns), millis(one.after_ns), one.state, one.name) for one in changes
+    ]
+    heads = ("change ms", "before ms", "after ms", "what changed", "name")
+    return [f"{title}, per unit", *_table(heads, rows)] if rows else []
 
 
 def _signed(ns: float) -> str:
