@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import svg
-from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed
@@ -31,10 +31,8 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
         about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
-    return tag(
-        "section", tag("h2", "Each unit"), _legend(part for part in PARTS if profile.sum_ns(part)),
-        tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about)),
-    )  # fmt: skip
+    legend = _legend(part for part in PARTS if profile.sum_ns(part))
+    return section("Each unit", legend, tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about)))
 
 
 def _legend(parts: Iterable[str]) -> Content:
@@ -104,9 +102,8 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     for lanes in profile.lanes:
         caption = f"The {lanes.why} unit, #{lanes.number}: {duration(lanes.device_ns)}"
         drawn.append(tag("figure", tag("figcaption", caption), _lanes(lanes, limits)))
-    faint = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
-    about = faint and tag("p", "Paler: what another unit launched.", class_="faint")
-    return tag("section", tag("h2", "On the device"), drawn, about)
+    others = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
+    return section("On the device", drawn, others and faint("Paler: what another unit launched."))
 
 
 def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
@@ -159,7 +156,7 @@ def load_charts(profile: RankProfile) -> Content:
             times = [unit.device_ns if on_device else unit.host_ns for unit in known]
             points = list(zip(values, times, (unit.number for unit in known), strict=True))
             drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(points, about)))
-    return tag("section", tag("h2", "What the units held"), drawn) if drawn else None
+    return section("What the units held", drawn) if drawn else None
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
@@ -206,6 +203,4 @@ def waterfall(comparison: Comparison) -> Content:
     about = "The parts of the unit, from before to after; they add up to the difference."
     about += f" The axis begins at {duration(low)}." if low > 0 else ""
     figure = svg.drawing(drawn, len(bars) * height + 4, "Waterfall")
-    return tag(
-        "section", tag("h2", "Where the difference comes from"), tag("figure", figure, tag("figcaption", about))
-    )  # fmt: skip
+    return section("Where the difference comes from", tag("figure", figure, tag("figcaption", about)))

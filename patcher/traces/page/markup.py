@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 VOID = frozenset(("meta", "input", "br"))
 _UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -46,6 +46,22 @@ def joined(content: Content) -> Markup:
     if isinstance(content, Iterable) and not isinstance(content, str):
         return Markup("".join(joined(one) for one in content))
     return Markup(text(content))
+
+
+def section(title: str, *content: Content) -> Markup:
+    """A part of a page below its heading."""
+    return tag("section", tag("h2", title), *content)
+
+
+def faint(content: Content) -> Markup:
+    """A paragraph of what matters less."""
+    return tag("p", content, class_="faint")
+
+
+def alert(head: str, lines: Sequence[str]) -> Content:
+    """What a reader must not miss; nothing without lines."""
+    items = tag("ul", [tag("li", line) for line in lines])
+    return lines and tag("div", tag("strong", head), items, class_="withdrawn", role="alert")
 
 
 def literal(name: str, source: str) -> Markup:
