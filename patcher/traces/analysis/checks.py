@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
+from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Check, RankProfile, RecordedUnit
 from patcher.traces.timeline import Timeline
 from patcher.traces.words import in_ms, percent, short
@@ -41,9 +43,9 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)
-    yield _alone_check(units, made)
+    yield _alone_check(made)
     yield _exposed_check(profile)
-    yield _overlap_check(made)
+    yield _overlap_check(made.segments)
     if profile.facts or found.doubts:
         yield Check("facts", not found.doubts, "; ".join(found.doubts) or "they agree with the trace")
     if found.unknown:
@@ -94,10 +96,10 @@ def _count_check(units: Sequence[RecordedUnit]) -> Check:
     return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
 
 
-def _alone_check(units: Sequence[RecordedUnit], made: Attribution) -> Check:
+def _alone_check(made: Attribution) -> Check:
     alone = [
-        (unit.number, window.longest) for unit, window in zip(units, made.windows, strict=True)
-        if unit.device_ns and window.longest_ns > ALONE * unit.device_ns
+        (unit.number, segment.longest) for unit, segment in zip(made.profile.units, made.segments, strict=True)
+        if unit.device_ns and segment.longest_ns > ALONE * unit.device_ns
     ]  # fmt: skip
     evidence = "no kernel takes most of its unit"
     if alone:
@@ -116,13 +118,11 @@ def _exposed_check(profile: RankProfile) -> Check:
     return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
 
 
-def _overlap_check(made: Attribution) -> Check:
+def _overlap_check(segments: Sequence[Segment]) -> Check:
     marks = device = 0
-    for one, following in zip(made.windows, made.windows[1:], strict=False):
-        mark = one.segment.mark
-        marks += mark is not None and mark.end > following.segment.begin
-        if one.first is not None and following.first is not None:
-            device += following.first < one.first
+    for one, following in itertools.pairwise(segments):
+        marks += one.mark is not None and one.mark.end > following.begin
+        device += bool(one.tasks and following.tasks) and following.first < one.first
     evidence = f"{marks} marks overlap on the host" if marks else ""
     if device:
         evidence = f"{device} units begin on the device before the one in front of them"

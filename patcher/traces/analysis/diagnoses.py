@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
@@ -29,10 +29,10 @@ TITLES = {
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 _FASTER_LAUNCH = {
-    "torch": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
-    "ascend-text": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
+    "torch.profiler": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
+    "torch_npu.profiler": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
 }
-_FASTER_LAUNCH["ascend-db"] = _FASTER_LAUNCH["ascend-text"]
+_EXACT = "exact; the saving is an upper bound"
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
@@ -44,8 +44,8 @@ def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
         found.append(slow)
     ordered = _ordered(found)
     if len(profiles) > 1:
-        labels = {profile.source: profile.label or profile.source for profile in profiles}
-        ordered = [_of_rank(one, labels) for one in ordered]
+        labels = {profile.source: f"{profile.label or profile.source}: " for profile in profiles}
+        ordered = [dataclasses.replace(one, evidence=labels.get(one.source, "") + one.evidence) for one in ordered]
     return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
 
 
@@ -61,79 +61,69 @@ def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
     found = (
-        _communication(profile, ranks), _dispatch(profile), _waiting(profile), _copies(profile), _outlier(profile),
+        _of_part("communication", profile, "communication_ns", *_communication(profile, ranks), _EXACT),
+        _of_part("dispatch", profile, "free_host_late_ns", *_dispatch(profile)),
+        _of_part(
+            "waiting", profile, "free_waiting_ns",
+            "For {} of the time the device was free although its next kernel had been launched.",
+            "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
+            "upper bound",
+        ),
+        _of_part(
+            "copies", profile, "copy_ns",
+            "{} of the time is copies that neither computing nor communication hides.",
+            "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host",
+            _EXACT, COPIES,
+        ),
+        _outlier(profile),
         _compute(profile),
     )  # fmt: skip
     return (one for one in found if one is not None and one.id not in profile.withdrawn)
 
 
 def _of_part(
-    name: str, profile: model.RankProfile, evidence: str, part: str, certainty: str, advice: str
-) -> model.Diagnosis:
-    """A diagnosis whose saving is the time of one part."""
+    name: str, profile: model.RankProfile, part: str, evidence: str, advice: str, certainty: str,
+    least: float = NOTABLE,
+) -> model.Diagnosis | None:  # fmt: skip
+    """A diagnosis whose saving is the time of one part, from the share ``least`` on, which ``evidence`` has as {}."""
+    share = profile.share(part)
+    if share < least:
+        return None
     saving = profile.sum_ns(part) // max(len(profile.units), 1)
+    evidence = evidence.format(percent(share))
     return model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
 
 
-def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> model.Diagnosis | None:
-    share = profile.share("communication_ns")
-    if share < NOTABLE:
-        return None
+def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:
+    """Evidence and advice: transit, waiting and idle times come before the network is blamed."""
     hidden = percent(profile.share("overlap_ns"))
-    evidence = f"{percent(share)} of the time is communication that nothing hides, {hidden} is hidden behind computing."
+    evidence = f"{{}} of the time is communication that nothing hides, {hidden} is hidden behind computing."
+    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
     timed = [one for one in profile.collectives if one.transit_ns is not None]
-    own = next((rank for rank in ranks if rank.source == profile.source), None)
-    transit, wait, idle = _vendor_shares(timed)
     if timed:
+        whole = sum(one.ns for one in timed) or 1
+        columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
+        transit, wait, idle = (sum(column) / whole for column in columns)
         shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
         evidence += f" Within the collectives {shares}, says the vendor."
-    if own is not None and own.collectives:
+        if wait + idle > 0.5:
+            advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
+    own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
+    if own is not None:
         whole = sum(one.ns for one in profile.collectives) or 1
         evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
     elif not timed:
         evidence += " Waiting for a slow rank counts as communication: report all ranks before you blame the network."
-    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
-    if wait + idle > 0.5:
-        advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
-    certainty = "exact; the saving is an upper bound"
-    return _of_part("communication", profile, evidence, "communication_ns", certainty, advice)
+    return evidence, advice
 
 
-def _vendor_shares(timed: Sequence[model.Collective]) -> tuple[float, float, float]:
-    """The vendor's shares of the time of collectives: transit, waiting and idle."""
-    whole = sum(one.ns for one in timed) or 1
-    times = ((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed)
-    transit, wait, idle = map(sum, zip(*times, strict=True)) if timed else (0, 0, 0)
-    return transit / whole, wait / whole, idle / whole
-
-
-def _dispatch(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("free_host_late_ns")
-    if share < NOTABLE:
-        return None
-    evidence = f"For {percent(share)} of the time the device was free and its next kernel had not been launched."
+def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
+    """Evidence, advice and certainty."""
+    evidence = "For {} of the time the device was free and its next kernel had not been launched."
     if profile.prompt_share is not None:
         evidence += f" {percent(profile.prompt_share, 0)} of the kernels start within 20 µs of their launch."
-    certainty = "upper bound; the profiler's own cost is in it"
-    return _of_part("dispatch", profile, evidence, "free_host_late_ns", certainty, _FASTER_LAUNCH.get(profile.form, ""))
-
-
-def _waiting(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("free_waiting_ns")
-    if share < NOTABLE:
-        return None
-    evidence = f"For {percent(share)} of the time the device was free although its next kernel had been launched."
-    advice = "look at what streams wait for: events between them, copies, the start of a graph, synchronisation"
-    return _of_part("waiting", profile, evidence, "free_waiting_ns", "upper bound", advice)
-
-
-def _copies(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("copy_ns")
-    if share < COPIES:
-        return None
-    evidence = f"{percent(share)} of the time is copies that neither computing nor communication hides."
-    advice = "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"
-    return _of_part("copies", profile, evidence, "copy_ns", "exact; the saving is an upper bound", advice)
+    advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+    return evidence, advice, "upper bound; the profiler's own cost is in it"
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -152,8 +142,8 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
         evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
     late = [unit.device_ns - usual.device_ns for unit in profile.units if unit.device_ns > SLOW * usual.device_ns]
     advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
-    certainty, saving = "exact; the saving is an upper bound", sum(late) // len(profile.units)
-    return model.Diagnosis("outlier", "warning", evidence, saving, certainty, TITLES["outlier"], advice, profile.source)
+    saving = sum(late) // len(profile.units)
+    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -187,11 +177,6 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
 
 def _rank(rank: model.Rank) -> str:
     return f"Rank {rank.rank}" if rank.rank is not None else rank.source
-
-
-def _of_rank(diagnosis: model.Diagnosis, labels: Mapping[str, str]) -> model.Diagnosis:
-    label = labels.get(diagnosis.source)
-    return diagnosis if label is None else dataclasses.replace(diagnosis, evidence=f"{label}: {diagnosis.evidence}")
 
 
 # ---------------------------------------------------------------- the verdict

@@ -7,6 +7,7 @@ hand them over piece by piece, so of an operator only the sums of its name are k
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import itemgetter, sub
@@ -19,13 +20,22 @@ from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Tasks, Ti
 PHASES = ("forward", "backward", "optimizer")
 """Where operators of several phases are around a task, the last of these counts."""
 
-Sums = dict[int, list[int]]
-"""Name → its calls, the kernels launched within, the time of these, and the time on the host."""
-
 Calls = TypeVar("Calls", Operator, Module)
 
 _NEVER = 1 << 63
 _NONE = _NEVER, 0, UNKNOWN
+
+
+class CallTable(defaultdict[int, list[int]]):
+    """Name → its calls, the kernels launched within, the time of these, and the time on the host."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [0, 0, 0, 0])
+
+    def rows(self, kind: type[Calls], texts: Sequence[str]) -> tuple[Calls, ...]:
+        """The names that were called, that with the longest time on the device first."""
+        rows = [kind(texts[name], *values) for name, values in self.items() if values[0]]
+        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
 
 
 class HostSums:
@@ -34,17 +44,14 @@ class HostSums:
     def __init__(
         self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int]
     ) -> None:
-        texts = found.names.texts
-        self.texts = texts
         self.phases = {at: [0] * len(PHASES) for at in chosen}
         # Whether the host counts, and until when, from the beginning of time to its end.
         self.counted = [(False, segments[0].begin if segments else _NEVER + 1)]
         self.counted += [(at in self.phases, segment.end) for at, segment in enumerate(segments)]
         self.counted.append((False, _NEVER + 1))
-        self.own: Sums = {}
-        self.whole: Sums = {}
+        self.own, self.whole = CallTable(), CallTable()
         main = {thread for thread, _ in found.marks}
-        named = _phases(texts)
+        named = _phases(found.names.texts)
         points = _points(found, owner, set(chosen))
         walks = [
             OperatorWalk(self, found.tasks, owner, points.get(thread, ()), named, thread in found.backward - main)
@@ -53,27 +60,17 @@ class HostSums:
         for thread, rows in found.operators_in_order():
             walks[thread].take(rows)
         for walk in walks:
-            walk.end()
+            walk.assign(_NEVER)
         for thread, ranges in enumerate(found.modules):
             if ranges.begin:
                 self._walk_modules(ranges.in_order(), found.tasks, points.get(thread, ()))
+        self.operators = self.own.rows(Operator, found.names.texts)
+        self.modules = self.whole.rows(Module, found.names.texts)
 
     def phases_of(self, segment: int) -> dict[str, int]:
         """Phase → time of the kernels that it launched; nothing where no unit trains."""
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
         return dict(zip(PHASES, self.phases[segment], strict=True)) if trains else {}
-
-    def operators(self) -> tuple[Operator, ...]:
-        """The operators, that with the longest time on the device first."""
-        return self._rows(Operator, self.own)
-
-    def modules(self) -> tuple[Module, ...]:
-        """The modules, likewise."""
-        return self._rows(Module, self.whole)
-
-    def _rows(self, kind: type[Calls], sums: Sums) -> tuple[Calls, ...]:
-        rows = [kind(self.texts[name], *values) for name, values in sums.items() if values[0]]
-        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
 
     def _walk_modules(self, rows: Iterable[Row], tasks: Tasks, points: Sequence[int]) -> None:
         """Give each task to every module around the time at which it was enqueued, once to each name."""
@@ -86,18 +83,16 @@ class HostSums:
             while time < begin:
                 stack[:] = [entry for entry in stack if entry[0] > time]
                 for around in {name for _, name in stack}:
-                    row = sums.setdefault(around, [0, 0, 0, 0])
-                    row[1] += 1
-                    row[2] += tasks.end[task] - tasks.begin[task]
+                    sums[around][1] += 1
+                    sums[around][2] += tasks.end[task] - tasks.begin[task]
                 time, task = next(due, (_NEVER, UNKNOWN))
             stack[:] = [entry for entry in stack if entry[0] > begin]
             while begin >= until:
                 counts, until = next(counted)
             if counts:
-                row = sums.setdefault(name, [0, 0, 0, 0])
-                row[0] += 1
+                sums[name][0] += 1
                 if all(name != other for _, other in stack):
-                    row[3] += end - begin
+                    sums[name][3] += end - begin
             stack.append((end, name))
 
 
@@ -117,74 +112,56 @@ class OperatorWalk:
         )
         self.points = zip(enqueued, map(sub, end, begin), of, strict=True)
         self.due = next(self.points, _NONE)
-        # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts …
+        # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts.
         self.stack: list[tuple[int, int, int, list[int] | None]] = []
-        self.own: list[int] = []  # … and its time without that of the operators within
 
     def take(self, rows: Iterable[Row]) -> None:
         """The next operators, in the order of their begin, the outer before the inner one."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        sums, named, stack, own, base = self.sums, self.named, self.stack, self.own, self.phase
+        sums, named, stack, base = self.sums, self.named, self.stack, self.phase
         counts, until, due = self.counts, self.until, self.due[0]
-        push, pop, push_own, pop_own = stack.append, stack.pop, own.append, own.pop
+        push, pop = stack.append, stack.pop
         for begin, end, name in rows:
             if due < begin:
-                due = self._assign(begin)
+                due = self.assign(begin)
             while stack and stack[-1][0] <= begin:
-                row, left = pop()[3], pop_own()
-                if row is not None and left > 0:
-                    row[3] += left
+                pop()
             while begin >= until:
                 counts, until = next(self.counted)
-            took = end - begin
             phase = base
             if stack:
-                own[-1] -= took
-                phase = stack[-1][2]
+                outer_end, _, phase, outer = stack[-1]
+                if outer is not None:
+                    outer[3] -= min(end, outer_end) - begin
             if name in named and named[name] > phase:
                 phase = named[name]
             row = None
             if counts:
-                row = sums.get(name)
-                if row is None:
-                    row = sums[name] = [0, 0, 0, 0]
+                row = sums[name]
                 row[0] += 1
+                row[3] += end - begin
             push((end, name, phase, row))
-            push_own(took)
         self.counts, self.until = counts, until
 
-    def end(self) -> None:
-        """There are no more operators."""
-        self._assign(_NEVER)
-        self._leave(_NEVER)
-
-    def _assign(self, until: int) -> int:
+    def assign(self, until: int) -> int:
         """Give the tasks enqueued before ``until`` to the operators open then; returns the time of the next one."""
         stack, points, phases = self.stack, self.points, self.phases
         time, took, segment = self.due
         while time < until:
-            if stack and stack[-1][0] <= time:
-                self._leave(time)
+            while stack and stack[-1][0] <= time:
+                stack.pop()
+            phase = self.phase
             if stack:
                 _, name, phase, row = stack[-1]
                 if row is None:  # it began before the units, and counts where they have its kernels
-                    row = self.sums.setdefault(name, [0, 0, 0, 0])
+                    row = self.sums[name]
                     row[0] = row[0] or 1
                 row[1] += 1
                 row[2] += took
-                phases[segment][phase] += took
-            else:
-                phases[segment][self.phase] += took
+            phases[segment][phase] += took
             time, took, segment = next(points, _NONE)
         self.due = time, took, segment
         return time
-
-    def _leave(self, time: int) -> None:
-        """Close what ended by then."""
-        while self.stack and self.stack[-1][0] <= time:
-            row, left = self.stack.pop()[3], self.own.pop()
-            if row is not None and left > 0:
-                row[3] += left
 
 
 def _phases(texts: Sequence[str]) -> dict[int, int]:
