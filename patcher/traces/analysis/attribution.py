@@ -86,14 +86,12 @@ def _parts(found: Timeline, cuts: Split) -> list[list[int]]:
     _, end, own = next(following)
     for begin, until, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
         while now < begin:
-            if begin < end:
-                _add_step(own, now, begin, reach, launched)
-                now = begin
-            else:
-                _add_step(own, now, end, reach, launched)
-                now = end
-                if end == last:
-                    return parts
+            step = min(begin, end)
+            _add_step(own, now, step, reach, launched)
+            now = step
+            if now == last:
+                return parts
+            if now == end:
                 _, end, own = next(following)
         if until > reach[kind]:
             reach[kind] = until
@@ -121,10 +119,8 @@ def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], laun
     if busy < until:
         if launched == UNKNOWN:
             parts[6] += until - busy
-        elif launched <= busy:
-            parts[5] += until - busy
         else:
-            handed = min(launched, until)
+            handed = min(max(launched, busy), until)
             parts[4] += handed - busy
             parts[5] += until - handed
 

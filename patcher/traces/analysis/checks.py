@@ -26,20 +26,21 @@ EVERY = ("dispatch", "outlier", *DEVICE)
 
 
 def checked(found: Timeline, made: Attribution) -> RankProfile:
-    """The profile with its checks."""
+    """The profile, which has units, with its checks."""
     return dataclasses.replace(made.profile, checks=tuple(_checks(found, made)))
 
 
 def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     profile, units = made.profile, made.profile.units
-    lost = [found.cut] if found.cut else []
-    lost += [f"{found.lost:,} events could not be read"] if found.lost else []
-    evidence = f"{'; '.join(lost)}: what came before was read" if lost else "read to its end"
-    yield Check("whole", not lost, evidence, ("outlier",))
+    unread = f"{found.lost:,} events could not be read" if found.lost else ""
+    lost = "; ".join(filter(None, (found.cut, unread)))
+    yield Check("whole", not lost, f"{lost}: what came before was read" if lost else "read to its end", ("outlier",))
     missing = "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
     evidence = f"marked by {mark_name(profile.marks)}" if profile.marks else missing
     yield Check("marks", bool(profile.marks), evidence, ("outlier",))
-    yield _kernels_check(units)
+    idle = [unit.number for unit in units if not unit.kernels]
+    evidence = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
+    yield Check("kernels", not idle, evidence if idle else "every unit has some", EVERY)
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)
@@ -58,12 +59,13 @@ def mark_name(family: str) -> str:
     return family.rstrip("#_[")
 
 
-def _kernels_check(units: Sequence[RecordedUnit]) -> Check:
-    idle = [unit.number for unit in units if not unit.kernels]
-    evidence = "every unit has some" if units else "there is no unit"
-    if idle:
-        evidence = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    return Check("kernels", bool(units) and not idle, evidence, EVERY)
+def _count_check(units: Sequence[RecordedUnit]) -> Check:
+    median = statistics.median(unit.kernels for unit in units)
+    far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
+    evidence = f"the median unit launched {median:,.0f}"
+    if far:
+        evidence = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
+    return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
 
 
 def _launches_check(launches: Launches) -> Check:
@@ -84,16 +86,6 @@ def _clock_check(made: Attribution) -> Check:
         " of the time"
     )
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
-
-
-def _count_check(units: Sequence[RecordedUnit]) -> Check:
-    counts = [unit.kernels for unit in units]
-    median = statistics.median(counts) if counts else 0
-    far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
-    evidence = f"the median unit launched {median:,.0f}"
-    if far:
-        evidence = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
-    return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
 
 
 def _alone_check(made: Attribution) -> Check:

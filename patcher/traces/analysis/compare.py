@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import chain
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
@@ -22,6 +23,7 @@ LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
 Profiles = Sequence[model.RankProfile]
+Calls = model.Kernel | model.Module
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
@@ -34,21 +36,20 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     first, second = (
         model.median_unit([unit for profile in side for unit in profile.units]) for side in (before, after)
     )
-    median = (_time(first, clock) if first else 0, _time(second, clock) if second else 0)
-    refused, reports = tuple(_reasons(before, after)), (tuple(before), tuple(after))
-    if refused and not force:
-        return model.Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
-    return model.Comparison(
-        *sides, median, _change(before, after, clock), tuple(_parts(first, second)),
-        kernels=tuple(_changes([one.kernels for one in before], [one.kernels for one in after], sides)),
-        modules=tuple(_changes([one.modules for one in before], [one.modules for one in after], sides)),
-        refused=refused, notes=tuple(_notes(before, after)), clock=clock, reports=reports,
+    found = model.Comparison(
+        *sides, (_time(first, clock) if first else 0, _time(second, clock) if second else 0), None,
+        refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
-
-
-def _parts(before: model.RecordedUnit | None, after: model.RecordedUnit | None) -> Iterator[model.PartChange]:
-    if before and after:
-        yield from (model.PartChange(name, getattr(before, name), getattr(after, name)) for name in model.PARTS)
+    if found.refused and not force:
+        return found
+    parts = model.PARTS if first and second else ()
+    return dataclasses.replace(
+        found, change=_change(before, after, clock),
+        parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
+        kernels=_changes([one.kernels for one in before], [one.kernels for one in after], sides),
+        modules=_changes([one.modules for one in before], [one.modules for one in after], sides),
+        notes=tuple(_notes(before, after)),
+    )  # fmt: skip
 
 
 def _time(unit: model.RecordedUnit, clock: str) -> int:
@@ -72,18 +73,14 @@ def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
         failed = (check for profile in profiles for check in profile.failed)
         yield from (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
     stages = [{one.stage for one in side} - {""} for side in (before, after)]
-    if all(stages) and stages[0] != stages[1]:
-        yield f"other stage: {_joined(stages[0])} before, {_joined(stages[1])} after"
-    yield from _other_units(before, after)
-
-
-def _other_units(before: Profiles, after: Profiles) -> Iterator[str]:
     marks = [{mark_name(one.marks) or "nothing" for one in side} for side in (before, after)]
     windows = [{_window(one) for one in side} for side in (before, after)]
+    if all(stages) and stages[0] != stages[1]:
+        yield "other stage: {} before, {} after".format(*map(_joined, stages))
     if marks[0] != marks[1]:
-        yield f"other units: marked by {_joined(marks[0])} before, by {_joined(marks[1])} after"
+        yield "other units: marked by {} before, by {} after".format(*map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield f"other window: {_joined(windows[0])} before, {_joined(windows[1])} after"
+        yield "other window: {} before, {} after".format(*map(_joined, windows))
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -182,44 +179,37 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 # ---------------------------------------------------------------- where from
 
 
-class _Sum(NamedTuple):
-    calls: int = 0
-    ns: int = 0
-
-
 def _changes(
-    before: Sequence[Sequence[model.Kernel | model.Module]],
-    after: Sequence[Sequence[model.Kernel | model.Module]],
-    sides: tuple[model.Side, model.Side],
-) -> Iterator[model.TimeChange]:
+    before: Sequence[Sequence[Calls]], after: Sequence[Sequence[Calls]], sides: tuple[model.Side, model.Side]
+) -> tuple[model.TimeChange, ...]:
     """The calls and the time of each name per unit on both sides; what changed most comes first."""
     units = [max(side.units, 1) for side in sides]
     first, second = _sums(before), _sums(after)
     rows = []
     for name, kind in {**first, **second}:
-        one, other = first.get((name, kind), _Sum()), second.get((name, kind), _Sum())
-        calls, now = round(one.calls / units[0], 3), round(other.calls / units[1], 3)
-        state = _state(calls, now, one, other) if (name, kind) in first and (name, kind) in second else ""
-        state = state or ("new" if (name, kind) in second else "gone")
-        rows.append(model.TimeChange(name, one.ns // units[0], other.ns // units[1], kind, state, calls, now))
-    yield from sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind))
+        (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
+        rates = round(calls / units[0], 3), round(now / units[1], 3)
+        state = "new" if (name, kind) not in first else "gone"
+        if (name, kind) in first and (name, kind) in second:
+            state = _state(*rates, ns / max(calls, 1), then / max(now, 1))
+        rows.append(model.TimeChange(name, ns // units[0], then // units[1], kind, state, *rates))
+    return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(profiles: Sequence[Sequence[model.Kernel | model.Module]]) -> dict[tuple[str, str], _Sum]:
-    found: dict[tuple[str, str], _Sum] = {}
-    for rows in profiles:
-        for row in rows:
-            key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
-            known = found.get(key, _Sum())
-            found[key] = _Sum(known.calls + row.calls, known.ns + row.ns)
+def _sums(profiles: Sequence[Sequence[Calls]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Name and kind → the calls of all profiles, and their time."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in chain.from_iterable(profiles):
+        key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
+        calls, ns = found.get(key, (0, 0))
+        found[key] = calls + row.calls, ns + row.ns
     return found
 
 
-def _state(calls: float, now: float, one: _Sum, other: _Sum) -> str:
-    """How a name that both sides have changed."""
+def _state(calls: float, now: float, each: float, then: float) -> str:
+    """How a name that both sides have changed: its calls per unit, and the time of one of them."""
     if abs(now - calls) > ALIKE * calls:
         return "more often" if now > calls else "less often"
-    each, then = one.ns / max(one.calls, 1), other.ns / max(other.calls, 1)
     if abs(then - each) > ALIKE * each:
         return "slower" if then > each else "faster"
     return "alike"
