@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -18,14 +17,9 @@ from patcher.commands.reports.tracing import ParseOptions, WorkDisplay
 from patcher.messages.report import CommandResult
 from patcher.options.headings import PARSED
 
-
-def _options(values: Mapping[str, Any]) -> ParseOptions:
-    return options.build(ParseOptions, values, patience=values["patience"])
-
-
 PARSE = Group(
     "parse",
-    _options,
+    lambda values: options.build(ParseOptions, values, patience=values["patience"]),
     *options.click_options(ParseOptions),
     Option(
         ["--timeout", "patience"],

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,13 +24,9 @@ def _units(context: click.Context, parameter: click.Parameter, value: str | None
     return int(found[1]), int(found[2])
 
 
-def _reading(values: Mapping[str, Any]) -> ReadOptions:
-    return ReadOptions(**values)
-
-
 READING = Group(
     "options",
-    _reading,
+    lambda values: ReadOptions(**values),
     Option(
         ["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; B itself is not one of them."
     ),

@@ -109,10 +109,9 @@ def _times(profile: model.RankProfile) -> str:
     text = f"{count} unit{'s' * (count != 1)}, {profile.span}"
     if profile.total_ns:
         text += f": median {in_ms(profile.median_ns)}"
-    if slowest is not None and profile.median_ns and count > 1:
-        ratio = slowest.device_ns / profile.median_ns
-        text += f", 95th percentile {in_ms(profile.percentile95_ns)}"
-        text += f", slowest #{slowest.number} with {ratio:.2f} times that"
+    if slowest and profile.median_ns and count > 1:
+        times = f"{slowest.device_ns / profile.median_ns:.2f} times that"
+        text += f", 95th percentile {in_ms(profile.percentile95_ns)}, slowest #{slowest.number} with {times}"
     return text
 
 

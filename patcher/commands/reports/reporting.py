@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +43,7 @@ def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
         result.note("who waits for whom is not said: these are not ranks of one window", why)
     result.data = found.as_json()
     result.lines += lines.report(found)
-    _write_page(result, options.page, lambda: page.page(found))
+    _write_page(result, options.page, found)
     return result
 
 
@@ -65,7 +65,7 @@ def compare(
     result.lines += lines.comparison(found)
     if vendor:
         _compare_by_vendor(result, found)
-    _write_page(result, options.page, lambda: page.compared(found))
+    _write_page(result, options.page, found)
     return result
 
 
@@ -122,13 +122,13 @@ def _profile(path: Path, units: tuple[int, int] | None) -> model.RankProfile:
     raise Problem(Kind.NO_TRACE, cause, str(path), "rlpatch traces shows what was recorded")
 
 
-def _write_page(result: CommandResult, file: Path | None, made: Callable[[], str]) -> None:
+def _write_page(result: CommandResult, file: Path | None, found: model.TraceReport | model.Comparison) -> None:
     """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
     if file is None:
         return
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside.write_text(made(), encoding="utf-8")
+        beside.write_text(page.page(found), encoding="utf-8")
         beside.replace(file)
     except OSError as error:
         with contextlib.suppress(OSError):

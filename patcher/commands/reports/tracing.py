@@ -192,9 +192,8 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
 
 
 def _to_parse(trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    if trace.state in (states.NOT_PARSED, states.HALF_PARSED):
-        return trace.raw
-    return trace.state in (states.WHOLE, states.FOREIGN) and trace.raw and not set(exports) <= set(trace.exports)
+    lacking = trace.state in (states.WHOLE, states.FOREIGN) and not set(exports) <= set(trace.exports)
+    return trace.raw and (lacking or trace.state in (states.NOT_PARSED, states.HALF_PARSED))
 
 
 def _report_left_out(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> None:
@@ -262,9 +261,11 @@ def _work(report: CommandResult, display: WorkDisplay, what: str, total: int) ->
 def _parse(
     report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, display: WorkDisplay
 ) -> list[ParseResult]:
+    # A parser is one process that starts others for a while: half of the cores keep all of them busy.
+    jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
     with _work(report, display, "parsing", len(todo)) as add:
         ended = parsing.parse(
-            [trace.path for trace in todo], program, ",".join(options.export), jobs=options.jobs or _jobs(),
+            [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
             done=lambda one: add(
                 f"{one.ended}  {one.path.name}: {one.why or ', '.join(one.exports)} ({one.seconds:.0f} s)"
@@ -290,11 +291,6 @@ def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, 
     elif lacking:
         cause = f"torch_npu left no {lacking}: its analyse() exports what was recorded for"
         report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
-
-
-def _jobs() -> int:
-    """A parser is one process that starts others for a while: half of the cores keep all of them busy."""
-    return max((os.cpu_count() or 1) // 2, 1)
 
 
 def _run_recipes(

@@ -57,20 +57,10 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     if len(every) < 2:
         return every
     ranks = [profile.rank_name for profile in every]
-    labels = ranks
-    if not _distinct(labels):
-        labels = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
-    if not all(ranks) or not _distinct(labels):
-        labels = _tails([profile.source.rstrip("/").split("/") for profile in every])
+    paths = [profile.source.rstrip("/").split("/") for profile in every]
+    candidates = [["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1)]
+    if all(ranks):
+        spans = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
+        candidates = [ranks, spans, *candidates]
+    labels = next((labels for labels in candidates if len(set(labels)) == len(labels)), candidates[-1])
     return [dataclasses.replace(profile, label=label) for profile, label in zip(every, labels, strict=True)]
-
-
-def _tails(paths: Sequence[Sequence[str]]) -> list[str]:
-    """The last names of paths, as many as tell them apart, or all."""
-    longest = max(map(len, paths))
-    tails = [["/".join(path[-depth:]) for path in paths] for depth in range(1, longest + 1)]
-    return next(filter(_distinct, tails), tails[-1])
-
-
-def _distinct(labels: Sequence[str]) -> bool:
-    return len(set(labels)) == len(labels)

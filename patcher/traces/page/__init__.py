@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
 from patcher.traces.page.markup import Content, literal, tag
-from patcher.traces.page.tables import PAGE_LIMITS, PageLimits
+from patcher.traces.page.tables import PAGE_LIMITS
 
 LIMIT = 1_000_000
 """Bytes that no page reaches."""
 
 
-def page(report: TraceReport) -> str:
-    """The page of a report, below ``LIMIT`` bytes: details give way before it is reached."""
-    return _fitting(lambda limits: reports.content(report, limits))
-
-
-def compared(comparison: Comparison) -> str:
-    """The page of a comparison, likewise."""
-    return _fitting(lambda limits: comparisons.content(comparison, limits))
-
-
-def _fitting(content: Callable[[PageLimits], tuple[str, Content]]) -> str:
-    for limits in PAGE_LIMITS[:-1]:
-        text = _document(*content(limits))
+def page(found: TraceReport | Comparison) -> str:
+    """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
+    text = ""
+    for limits in PAGE_LIMITS:
+        if isinstance(found, Comparison):
+            text = _document(*comparisons.content(found, limits))
+        else:
+            text = _document(*reports.content(found, limits))
         if len(text.encode()) < LIMIT:
-            return text
-    return _document(*content(PAGE_LIMITS[-1]))
+            break
+    return text
 
 
 def _document(title: str, body: Content) -> str:
