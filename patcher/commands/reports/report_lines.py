@@ -11,13 +11,10 @@ from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import in_ms, millis, percent, short, spread, uncounted_between
 
 SHOWN = 10
-"""Rows of a table of names in the terminal; the page and --json have all."""
+"""Rows of a table in the terminal; the page and --json have all."""
 
 MANY = 4
 """Profiles up to which each is described, and not the slowest alone."""
-
-WORDS = ("name", "kind", "what changed", "part of a unit", "part of the median unit")
-"""Heads of the columns that hold no numbers."""
 
 
 def report(found: model.TraceReport) -> list[str]:
@@ -37,16 +34,14 @@ def report(found: model.TraceReport) -> list[str]:
 
 def comparison(found: model.Comparison) -> list[str]:
     """How much changed, how sure that is, and where it comes from."""
-    parts = [part for part in found.parts if part.before_ns or part.after_ns]
+    parts = [
+        (model.PARTS[part.name], millis(part.before_ns), millis(part.after_ns), _signed(part.change_ns))
+        for part in found.parts if part.before_ns or part.after_ns
+    ]  # fmt: skip
+    heads = ("part of the median unit", "before ms", "after ms", "change ms")
     return _separated(
         _change(found),
-        _table(
-            ("part of the median unit", "before ms", "after ms", "change ms"),
-            [
-                (model.PARTS[part.name], millis(part.before_ns), millis(part.after_ns), _signed(part.change_ns))
-                for part in parts
-            ],
-        ),
+        _table("{:38}{:>13}{:>13}{:>13}", heads, parts),
         *(_changes(title, rows) for title, rows in (("kernels", found.kernels), ("modules", found.modules))),
     )
 
@@ -57,22 +52,13 @@ def _separated(*sections: Iterable[str]) -> list[str]:
     return lines[1:]
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows below their heads, none without rows; a name stands last, takes what is left of the line, and is cut."""
-    if not rows:
-        return
+def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows below their heads, none without rows; a name stands last and is cut, and so is what follows many names."""
     named = heads[-1] == "name"
     shown = rows[:SHOWN] if named else rows
-    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
-    if named:
-        widths[-1] = WIDTH - sum(widths[:-1]) - 2 * len(widths)
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    for row in (heads, *shown):
-        cells = (
-            f"{short(cell, width):{'<' if head in WORDS else '>'}{width}}"
-            for head, cell, width in zip(heads, row, widths, strict=True)
-        )
-        yield f"  {gap.join(cells)}".rstrip()
+    for *cells, last in (heads, *shown) if rows else ():
+        room = WIDTH - len(row.format(*cells, ""))
+        yield row.format(*cells, short(last, room) if named else last)
     if len(shown) < len(rows):
         yield f"  … {len(rows) - len(shown):,} more: -o FILE.html and --json have all"
 
@@ -133,7 +119,7 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     sums = {label: profile.sum_ns(part) for part, label in model.PARTS.items()}
     count, total = len(profile.units), profile.total_ns
     rows = [(label, millis(ns / count), percent(ns / total)) for label, ns in sums.items() if ns]
-    yield from _table(("part of a unit", "ms per unit", "share"), rows)
+    yield from _table("  {:38}{:>14}{:>9}", ("part of a unit", "ms per unit", "share"), rows)
     whole = sum(profile.phases.values())
     if whole:
         shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
@@ -143,11 +129,16 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
 def _units(profile: model.RankProfile) -> Iterator[str]:
     """Each unit, with columns of what not every one of them counts alike."""
     names = [name for name in (*CONTENTS, "uncounted") if len({getattr(unit, name) for unit in profile.units}) > 1]
-    rows = []
+    heads, rows = ("unit", "ms", "host ms", "kernels", *names), []
     for unit in profile.units:
+        if not names:
+            yield f"  #{unit.number} {in_ms(unit.device_ns)}, host {in_ms(unit.host_ns)}, {unit.kernels:,} kernels"
+            continue
         counts = ("" if (value := getattr(unit, name)) is None else f"{value:,}" for name in names)
         rows.append((f"#{unit.number}", millis(unit.device_ns), millis(unit.host_ns), f"{unit.kernels:,}", *counts))
-    return _table(("unit", "ms", "host ms", "kernels", *names), rows)
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
+    yield from _table("  " + gap.join(f"{{:>{width}}}" for width in widths), heads, rows)
 
 
 def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
@@ -167,26 +158,29 @@ def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
         waits, awaited = (millis(ns / max(one.units, 1)) for ns in (one.waits_ns, one.awaited_ns))
         rank = "?" if one.rank is None else str(one.rank)
         rows.append((rank, millis(one.median_ns), f"{one.collectives:,}", waits, awaited, f"{one.last:,}"))
-    return _table(("rank", "median ms", "collectives", "waits ms/unit", "awaited ms/unit", "last"), rows)
+    heads = ("rank", "median ms", "collectives", "waits ms/unit", "awaited ms/unit", "last")
+    return _table("{:>6}{:>13}{:>13}{:>15}{:>17}{:>7}", heads, rows)
 
 
 def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
     """The kernels, operators and modules that take longest."""
     count = len(profile.units)
-    if profile.kernels:
-        kernels = [(millis(one.ns / count), f"{one.calls / count:,.1f}", one.kind, one.name) for one in profile.kernels]
-        yield [f"kernels{of}", *_table(("ms/unit", "calls/unit", "kind", "name"), kernels)]
-    by = "by the kernels that they launched" if profile.total_ns else "by their own time on the host"
-    first = 0 if profile.total_ns else 1  # without a device the first column is empty
+    kernels = [(millis(one.ns / count), f"{one.calls / count:,.1f}", one.kind, one.name) for one in profile.kernels]
+    if kernels:
+        heads = ("ms/unit", "calls/unit", "kind", "name")
+        yield [f"kernels{of}", *_table("{:>11}{:>12}  {:14} {}", heads, kernels)]
+    on_device = bool(profile.total_ns)  # without a device the first column is empty
+    row = "{:>11}{:>14}{:>12}  {}" if on_device else "{1:>14}{2:>12}  {3}"
+    by = "by the kernels that they launched" if on_device else "by their own time on the host"
     callers: dict[str, Sequence[model.CallSums]] = {"operators": profile.operators, "modules": profile.modules}
     for title, sums in callers.items():
-        rows = [
-            (millis(one.ns / count), millis(one.host_ns / count), f"{one.calls / count:,.1f}", one.name)[first:]
-            for one in sums
-        ]
-        if rows:
-            heads = ("ms/unit", "host ms/unit", "calls/unit", "name")[first:]
-            yield [*wrapped(f"{title}{of}, {by}"), *_table(heads, rows)]
+        if sums:
+            rows = [
+                (millis(one.ns / count), millis(one.host_ns / count), f"{one.calls / count:,.1f}", one.name)
+                for one in sums
+            ]
+            heads = ("ms/unit", "host ms/unit", "calls/unit", "name")
+            yield [*wrapped(f"{title}{of}, {by}"), *_table(row, heads, rows)]
 
 
 def _change(found: model.Comparison) -> Iterator[str]:
@@ -209,8 +203,8 @@ def _changes(title: str, changes: Sequence[model.TimeChange]) -> list[str]:
     rows = [
         (_signed(one.change_ns), millis(one.before_ns), millis(one.after_ns), one.state, one.name) for one in changes
     ]
-    heads = ("change ms", "before ms", "after ms", "what changed", "name")
-    return [f"{title}, per unit", *_table(heads, rows)] if rows else []
+    heads = ("change ms", "before ms", "after ms", "", "name")
+    return [f"{title}, per unit", *_table("{:>11}{:>12}{:>11}  {:11} {}", heads, rows)] if rows else []
 
 
 def _signed(ns: float) -> str:
