@@ -33,7 +33,7 @@ PARSE = Group(
 
 
 @contextlib.contextmanager
-def display() -> Iterator[WorkDisplay]:
+def display(what: str, total: int) -> Iterator[WorkDisplay]:
     """A bar on a terminal, elsewhere a line for each thing that is done, unless it is quiet; both on stderr."""
     from rich.console import Console
     from rich.markup import escape
@@ -45,23 +45,19 @@ def display() -> Iterator[WorkDisplay]:
     )  # fmt: skip
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     silent = not bar.disable or {"-q", "--quiet"} & set(options.typed_words())
+    task = bar.add_task(what, total=total, names="")
 
-    class Display:
-        def begin(self, what: str, total: int) -> None:
-            self.task = bar.add_task(what, total=total, names="")
+    def at_work(names: Sequence[str]) -> None:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        bar.update(task, names=escape(f"{names[0]}{more}" if names else ""))
 
-        def at_work(self, names: Sequence[str]) -> None:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            bar.update(self.task, names=escape(f"{names[0]}{more}" if names else ""))
-
-        def done(self, line: str) -> None:
-            bar.advance(self.task)
-            task = bar.tasks[self.task]
-            if not silent:
-                click.echo(f"{task.description} {task.completed:.0f} of {task.total:.0f}: {line}", err=True)
+    def done(line: str) -> None:
+        bar.advance(task)
+        if not silent:
+            click.echo(f"{what} {bar.tasks[0].completed:.0f} of {total}: {line}", err=True)
 
     with bar:
-        yield Display()
+        yield WorkDisplay(at_work, done)
 
 
 @options.command("analyse", traces_folder(), groups=(PARSE,))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from patcher.config import EXPORT_TYPES
 from patcher.messages.errors import Kind, Problem
@@ -106,17 +106,15 @@ class ParseOptions:
     patience: float = 600.0
 
 
-class WorkDisplay(Protocol):
-    """What the user sees of work that takes long."""
+class WorkDisplay(NamedTuple):
+    """What the user sees of work: ``at_work`` takes the names of what is being done, ``done`` a line for what is."""
 
-    def begin(self, what: str, total: int) -> None:
-        """So many things follow."""
+    at_work: Callable[[Sequence[str]], None]
+    done: Callable[[str], None]
 
-    def at_work(self, names: Sequence[str]) -> None:
-        """These are being done."""
 
-    def done(self, line: str) -> None:
-        """One is done."""
+Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
+"""Shows work: what is done, and on how many things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,25 +145,19 @@ class Analysed(Payload):
     held: tuple[UnitContents, ...]
 
 
-def analyse(
-    folder: Path, options: ParseOptions, shown: Callable[[], AbstractContextManager[WorkDisplay]]
-) -> CommandResult:
+def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
     """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
 
     Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
     report = CommandResult("analyse")
     every = [trace for group in _recorded(report, folder) for trace in group.traces]
-    todo = [trace for trace in every if _to_parse(trace, options.export)]
-    for trace in every:
-        if trace not in todo:
-            _report_left_out(report, trace, options.export)
+    todo = [trace for trace in every if _to_parse(report, trace, options.export)]
     program = _interpreter(options.python, todo)
-    with shown() as display:
-        parsed = _parse(report, todo, program, options, display) if todo else []
-        current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
-        ready = [trace for trace in current if trace.exports]
-        left = _run_recipes(report, ready, program, options, display) if ready and not report.problems else []
+    parsed = _parse(report, todo, program, options, shown) if todo else []
+    current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
+    ready = [trace for trace in current if trace.exports]
+    left = _run_recipes(report, ready, program, options, shown) if ready and not report.problems else []
     ready += [trace for trace in every if trace.form == "torch"]
     opened = tuple(viewers(ready))
     for viewer in opened:
@@ -191,13 +183,8 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     return UnitContents(trace.path, trace.asked, contents, uncounted, trace.doubts)
 
 
-def _to_parse(trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    lacking = trace.state in (states.WHOLE, states.FOREIGN) and not set(exports) <= set(trace.exports)
-    return trace.raw and (lacking or trace.state in (states.NOT_PARSED, states.HALF_PARSED))
-
-
-def _report_left_out(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> None:
-    """Report why one trace is not parsed."""
+def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
+    """Whether one trace is to be parsed; the reason why it is not is reported."""
     readable = trace.state in (states.WHOLE, states.FOREIGN)
     if trace.form == "torch":
         report.note("what torch.profiler recorded needs no parsing", str(trace.path))
@@ -205,10 +192,13 @@ def _report_left_out(report: CommandResult, trace: RecordedTrace, exports: tuple
         report.note(f"left alone: {trace.why}", str(trace.path))
     elif readable and set(exports) <= set(trace.exports):
         report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
+    elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
+        return True
     elif readable or trace.state == states.HALF_PARSED:
         report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
     else:
         report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
+    return False
 
 
 def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
@@ -241,36 +231,36 @@ def _with_torch_npu(python: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _work(report: CommandResult, display: WorkDisplay, what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Report and show a line for each of ``total`` things that is done; Problem (INTERRUPTED) with how many were."""
-    done: list[str] = []
+def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterator[WorkDisplay]:
+    """Show work, and report a line for each of ``total`` things when it is done. Raises: Problem (INTERRUPTED)."""
+    before = len(report.lines)
+    with shown(what, total) as display:
 
-    def add(line: str) -> None:
-        done.append(line)
-        report.lines.append(line)
-        display.done(line)
+        def done(line: str) -> None:
+            report.lines.append(line)
+            display.done(line)
 
-    display.begin(what, total)
-    try:
-        yield add
-    except KeyboardInterrupt:
-        cause = f"stopped ({what}: {len(done)} of {total} done)"
-        raise Problem(Kind.INTERRUPTED, cause, hint="the same command goes on: what is not done is as before") from None
+        try:
+            yield display._replace(done=done)
+        except KeyboardInterrupt:
+            cause = f"stopped ({what}: {len(report.lines) - before} of {total} done)"
+            hint = "the same command goes on: what is not done is as before"
+            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
 def _parse(
-    report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, display: WorkDisplay
+    report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, shown: Shown
 ) -> list[ParseResult]:
     # A parser is one process that starts others for a while: half of the cores keep all of them busy.
     jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
-    with _work(report, display, "parsing", len(todo)) as add:
+    with _work(report, shown, "parsing", len(todo)) as work:
         ended = parsing.parse(
             [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
             patience=options.patience,
-            done=lambda one: add(
+            done=lambda one: work.done(
                 f"{one.ended}  {one.path.name}: {one.why or ', '.join(one.exports)} ({one.seconds:.0f} s)"
             ),
-            at_work=lambda working: display.at_work([path.name for path in working]),
+            at_work=lambda paths: work.at_work([path.name for path in paths]),
         )  # fmt: skip
     for one in ended:
         _report_parsed(report, one, options.export)
@@ -294,7 +284,7 @@ def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, 
 
 
 def _run_recipes(
-    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, display: WorkDisplay
+    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, shown: Shown
 ) -> list[RecipeResult]:
     exe = recipes.program(options.msprof_analyze, python)
     if not exe:
@@ -313,10 +303,10 @@ def _run_recipes(
     if "db" not in exports:
         report.note("most recipes of msprof-analyze read a database: --export text,db")
     names = recipes.chosen(exports, modules=options.modules, advise=options.advise)
-    with _work(report, display, "msprof-analyze", len(names)) as add:
+    with _work(report, shown, "msprof-analyze", len(names)) as work:
         return recipes.run(
             exe, own.where, names, patience=options.patience,
-            done=lambda one: add(f"{one.recipe}: {', '.join(map(str, one.files)) or f'left nothing: {one.why}'}"),
+            done=lambda one: work.done(f"{one.recipe}: {', '.join(map(str, one.files)) or f'left nothing: {one.why}'}"),
         )  # fmt: skip
 
 

@@ -324,8 +324,7 @@ def test_progress_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch:
     """A bar on stderr, in which a name is no markup, and no line for what is done."""
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setenv("TERM", "xterm")
-    with cli.display() as display:
-        display.begin("parsing", 2)
+    with cli.display("parsing", 2) as display:
         display.at_work(["[red]one", "two"])
         time.sleep(0.3)  # it is drawn ten times a second
         display.done("parsed one")
