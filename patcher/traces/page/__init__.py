@@ -13,7 +13,7 @@ from pathlib import Path
 
 from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
-from patcher.traces.page.markup import Content, literal, tag
+from patcher.traces.page.markup import Content, Markup, tag
 from patcher.traces.page.tables import PAGE_LIMITS
 
 LIMIT = 1_000_000
@@ -44,7 +44,7 @@ def _document(title: str, body: Content) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("title", title),
-        literal("style", style),
+        Markup(f"<style>{style}</style>"),
     )
-    made = tag("html", head, tag("body", tag("main", body), literal("script", script)), lang="en")
+    made = tag("html", head, tag("body", tag("main", body), Markup(f"<script>{script}</script>")), lang="en")
     return f"<!doctype html>\n{made}\n"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from patcher.traces.model import FORMS, Comparison, Side, TimeChange
+from patcher.traces.model import Comparison, TimeChange
 from patcher.traces.page.drawings import waterfall
-from patcher.traces.page.markup import Content, Markup, alert, faint, tag
-from patcher.traces.page.profiles import described
+from patcher.traces.page.markup import Content, alert, faint, tag
+from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import cut, duration, percent, sign, signed
 
@@ -16,7 +16,11 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``comparison``."""
     sides = {"before": comparison.before, "after": comparison.after}
     body = (
-        tag("header", tag("h1", "rlpatch compare"), [_side(name, side) for name, side in sides.items()]),
+        tag(
+            "header",
+            tag("h1", "rlpatch compare"),
+            [faint(f"{name}: {origin(', '.join(one.sources), one)}") for name, one in sides.items()],
+        ),
         alert("These two cannot be compared as they are. What follows was forced:", comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
         [tag("p", note) for note in comparison.notes],
@@ -31,11 +35,6 @@ def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
         ],
     )
     return "rlpatch compare", body
-
-
-def _side(name: str, side: Side) -> Markup:
-    about = (", ".join(side.sources), FORMS.get(side.form, side.form), side.device)
-    return faint(f"{name}: {' · '.join(filter(None, about))}")
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -62,16 +61,14 @@ def _verdict(comparison: Comparison) -> str:
 
 def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:
     widest = max((abs(one.change_ns) for one in changes), default=1) or 1
-
-    def row(one: TimeChange) -> tuple[object, ...]:
+    rows = []
+    for one in changes:
         bar = (abs(one.change_ns) / widest, "slower" if one.change_ns > 0 else "faster")
-        return (
+        rows.append((
             cut(one.name), one.state, Cell(signed(one.change_ns), one.change_ns, bar),
             timed(one.before_ns), timed(one.after_ns),
             Cell(f"{one.before_calls:,.1f}", one.before_calls), Cell(f"{one.after_calls:,.1f}", one.after_calls),
             one.kind,
-        )  # fmt: skip
-
-    rows = [row(one) for one in sorted(changes, key=lambda one: -abs(one.change_ns))]
+        ))  # fmt: skip
     heads = ("name", "what changed", "change", "before", "after", "calls before", "calls after", "kind")
     return table(title, heads, rows, limits, about)

@@ -62,13 +62,3 @@ def alert(head: str, lines: Sequence[str]) -> Content:
     """What a reader must not miss; nothing without lines."""
     items = tag("ul", [tag("li", line) for line in lines])
     return lines and tag("div", tag("strong", head), items, class_="withdrawn", role="alert")
-
-
-def literal(name: str, source: str) -> Markup:
-    """An element for CSS or a script of ours, whose text browsers do not unescape.
-
-    Raises ValueError where it would end the element itself: then it is none of ours.
-    """
-    if "</" in source or "<!--" in source:
-        raise ValueError(f"the text of <{name}> holds markup")
-    return Markup(f"<{name}>{source}</{name}>")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcher.traces.model import KINDS, CallSums, Kernel, RankProfile, RecordedUnit
+from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
 from patcher.traces.page.markup import Content, section, tag
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
@@ -43,6 +43,11 @@ def named(profile: RankProfile) -> str:
     return profile.label or profile.rank_name
 
 
+def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
+    """Where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
+    return " · ".join(filter(None, (source, FORMS.get(recorded.form, recorded.form), recorded.device, *more)))
+
+
 def _phases(profile: RankProfile) -> Content:
     sums, count = profile.phases, len(profile.units)
     total = sum(sums.values())
@@ -58,19 +63,18 @@ def _phases(profile: RankProfile) -> Content:
 def _kernels(profile: RankProfile, limits: PageLimits) -> Content:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     widest = max((kernel.ns for kernel in profile.kernels), default=1) or 1
-
-    def row(one: Kernel) -> tuple[object, ...]:
+    rows = []
+    for one in profile.kernels:
         bar = (one.ns / widest, one.kind if one.kind in KINDS else "total")
         average = one.ns / (one.calls or 1)
-        return (
+        rows.append((
             cut(one.name), one.kind, Cell(millis(one.ns / count), one.ns), Cell(percent(one.ns / total), one.ns, bar),
             Cell(f"{one.calls / count:,.1f}", one.calls), Cell(micros(average), average),
             Cell(micros(one.longest_ns) if one.longest_ns else "", one.longest_ns),
-        )  # fmt: skip
-
+        ))  # fmt: skip
     heads = ("name", "kind", "ms per unit", "share of unit time", "calls per unit", "average µs", "longest µs")
     about = "Of the units that launched them. Kernels at the same time count each by itself."
-    return table("Kernels", heads, [row(one) for one in profile.kernels], limits, about)
+    return table("Kernels", heads, rows, limits, about)
 
 
 def _callers(title: str, found: Sequence[CallSums], profile: RankProfile, limits: PageLimits, about: str) -> Content:
@@ -99,16 +103,15 @@ def _units(profile: RankProfile, limits: PageLimits) -> Content:
     padded = ["padded to"] if any(unit.padded for unit in profile.units) else []
     if not profile.facts or not (names or padded):
         return None
-
-    def row(unit: RecordedUnit) -> list[object]:
+    rows: list[list[object]] = []
+    for unit in profile.units:
         counts = ["" if (value := getattr(unit, name)) is None else Cell(f"{value:,}", value) for name in names]
         shape = [" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())) for _ in padded]
         times = (timed(unit.device_ns), timed(unit.host_ns))
-        return [Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape]
-
+        rows.append([Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape])
     heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in names), *padded]
     about = f"{uncounted_between(profile.uncounted)}." if profile.uncounted else ""
-    return table("Units one by one", heads, [row(unit) for unit in profile.units], limits, about, names=0)
+    return table("Units one by one", heads, rows, limits, about, names=0)
 
 
 def _checks(profile: RankProfile) -> Content:

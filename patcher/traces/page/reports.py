@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcher.traces.model import FORMS, FREE, Diagnosis, Rank, RankProfile, TraceReport
+from patcher.traces.model import FREE, Diagnosis, Rank, RankProfile, TraceReport
 from patcher.traces.page.markup import Content, alert, faint, section, tag
-from patcher.traces.page.profiles import described, named
+from patcher.traces.page.profiles import described, named, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import duration, percent
 
@@ -39,14 +39,11 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
 
 def _head(profiles: Sequence[RankProfile]) -> Content:
     more = len(profiles) - 4
-    about = map(faint, map(_about, profiles[:4]))
-    return tag("header", tag("h1", "rlpatch report"), about, more > 0 and faint(f"and {more} more"))
-
-
-def _about(profile: RankProfile) -> str:
-    identity = profile.metadata.identity if profile.metadata else ()
-    words = (profile.source, FORMS.get(profile.form, profile.form), profile.device, profile.rank_name, *identity)
-    return " · ".join(filter(None, words))
+    shown = [
+        faint(origin(one.source, one, one.rank_name, *(one.metadata.identity if one.metadata else ())))
+        for one in profiles[:4]
+    ]
+    return tag("header", tag("h1", "rlpatch report"), shown, more > 0 and faint(f"and {more} more"))
 
 
 def _tiles(profile: RankProfile, many: bool) -> Content:

@@ -42,20 +42,21 @@ def timed(ns: float) -> Cell:
 
 
 def table(
-    title: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    limits: PageLimits,
-    about: str = "",
-    *,
-    names: int = 1,
-) -> Content:
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], limits: PageLimits, about: str = "",
+    *, names: int = 1,
+) -> Content:  # fmt: skip
     """A table of cells, texts and numbers that can be filtered and sorted; the first ``names`` columns hold names."""
     if not rows:
         return None
     left = len(rows) - limits.rows
     search = (tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ")
-    head = [_head(word, name=at < names) for at, word in enumerate(heads)]
+    head = [
+        tag(
+            "th", tag("button", word, type="button"), scope="col",
+            class_="name" if at < names else None, data_first="ascending" if at < names else None,
+        )
+        for at, word in enumerate(heads)
+    ]  # fmt: skip
     body = [tag("tr", [_cell(one, name=at < names) for at, one in enumerate(row)]) for row in rows[: limits.rows]]
     return section(
         title,
@@ -64,11 +65,6 @@ def table(
         tag("div", tag("table", tag("thead", tag("tr", head)), tag("tbody", body)), class_="table"),
         left > 0 and faint(f"{left:,} more rows are left out here: `--json` has them."),
     )
-
-
-def _head(word: str, *, name: bool) -> Markup:
-    attributes = {"class_": "name", "data_first": "ascending"} if name else {}
-    return tag("th", tag("button", word, type="button"), scope="col", **attributes)
 
 
 def _cell(content: object, *, name: bool) -> Markup:
@@ -82,13 +78,10 @@ def _cell(content: object, *, name: bool) -> Markup:
     return tag("td", bar, content.shown, class_="name" if name else None, data_value=content.value)
 
 
-_LONG = 14  # characters that one tile has no limits for
-
-
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    """Values in large type, each with what it is about."""
+    """Values in large type, each with what it is about; a long one takes the room of two."""
     made = [
-        tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > _LONG else None)
+        tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles
     ]
     return tag("dl", made, class_="tiles")
