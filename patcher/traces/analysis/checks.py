@@ -34,13 +34,14 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     profile, units = made.profile, made.profile.units
     unread = f"{found.lost:,} events could not be read" if found.lost else ""
     lost = "; ".join(filter(None, (found.cut, unread)))
-    yield Check("whole", not lost, f"{lost}: what came before was read" if lost else "read to its end", ("outlier",))
-    missing = "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
-    evidence = f"marked by {mark_name(profile.marks)}" if profile.marks else missing
-    yield Check("marks", bool(profile.marks), evidence, ("outlier",))
+    yield _check("whole", lost and f"{lost}: what came before was read", "read to its end", ("outlier",))
+    missing = (
+        "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
+    )
+    yield _check("marks", missing, f"marked by {mark_name(profile.marks)}", ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    evidence = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    yield Check("kernels", not idle, evidence if idle else "every unit has some", EVERY)
+    wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
+    yield _check("kernels", wrong if idle else "", "every unit has some", EVERY)
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)
@@ -48,10 +49,15 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     yield _exposed_check(profile)
     yield _overlap_check(made.segments)
     if profile.facts or found.doubts:
-        yield Check("facts", not found.doubts, "; ".join(found.doubts) or "they agree with the trace")
+        yield _check("facts", "; ".join(found.doubts), "they agree with the trace")
     if found.unknown:
         types = ", ".join(map(short, sorted(found.unknown)[:5]))
         yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
+
+
+def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
+    """A check that fails with what is ``wrong``, if anything is."""
+    return Check(name, not wrong, wrong or fine, withdraws)
 
 
 def mark_name(family: str) -> str:
@@ -62,10 +68,10 @@ def mark_name(family: str) -> str:
 def _count_check(units: Sequence[RecordedUnit]) -> Check:
     median = statistics.median(unit.kernels for unit in units)
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
-    evidence = f"the median unit launched {median:,.0f}"
-    if far:
-        evidence = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
-    return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
+    wrong = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
+    return _check(
+        "count", wrong if far and len(units) > 2 else "", f"the median unit launched {median:,.0f}", ("outlier",)
+    )
 
 
 def _launches_check(launches: Launches) -> Check:
@@ -89,15 +95,13 @@ def _clock_check(made: Attribution) -> Check:
 
 
 def _alone_check(made: Attribution) -> Check:
-    alone = [
-        (unit.number, segment.longest) for unit, segment in zip(made.profile.units, made.segments, strict=True)
+    alone = {
+        unit.number: segment.longest for unit, segment in zip(made.profile.units, made.segments, strict=True)
         if unit.device_ns and segment.longest_ns > ALONE * unit.device_ns
-    ]  # fmt: skip
-    evidence = "no kernel takes most of its unit"
-    if alone:
-        numbers = _numbers([number for number, _ in alone])
-        evidence = f"one kernel takes over {percent(ALONE, 0)} of its unit in {numbers}: {short(alone[0][1])}"
-    return Check("alone", not alone, evidence, DEVICE)
+    }  # fmt: skip
+    kernel = short(next(iter(alone.values()), ""))
+    wrong = f"one kernel takes over {percent(ALONE, 0)} of its unit in {_numbers([*alone])}: {kernel}"
+    return _check("alone", wrong if alone else "", "no kernel takes most of its unit", DEVICE)
 
 
 def _exposed_check(profile: RankProfile) -> Check:
@@ -115,10 +119,9 @@ def _overlap_check(segments: Sequence[Segment]) -> Check:
     for one, following in itertools.pairwise(segments):
         marks += one.mark is not None and one.mark.end > following.begin
         device += bool(one.tasks and following.tasks) and following.first < one.first
-    evidence = f"{marks} marks overlap on the host" if marks else ""
-    if device:
-        evidence = f"{device} units begin on the device before the one in front of them"
-    return Check("overlap", not evidence, evidence or "no unit overlaps another one", EVERY)
+    wrong = f"{marks} marks overlap on the host" if marks else ""
+    wrong = f"{device} units begin on the device before the one in front of them" if device else wrong
+    return _check("overlap", wrong, "no unit overlaps another one", EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

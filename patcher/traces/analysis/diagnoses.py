@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import DEVICE, EVERY, NOTABLE
@@ -28,6 +28,14 @@ TITLES = {
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
+_PARTS = {
+    "communication": "communication_ns",
+    "dispatch": "free_host_late_ns",
+    "waiting": "free_waiting_ns",
+    "copies": "copy_ns",
+}
+"""Id of a diagnosis → the part of the time that it is about, and that bounds what there is to gain."""
+
 _FASTER_LAUNCH = {
     "torch.profiler": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
     "torch_npu.profiler": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
@@ -38,15 +46,13 @@ _EXACT = "exact; the saving is an upper bound"
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
     ranks, exact = met(profiles)
-    found = [one for profile in profiles for one in _diagnoses(profile, ranks)]
+    found = [one for profile in profiles for one in _diagnoses(profile, ranks) if one.id not in profile.withdrawn]
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         found.append(slow)
-    ordered = _ordered(found)
-    if len(profiles) > 1:
-        labels = {profile.source: f"{profile.label or profile.source}: " for profile in profiles}
-        ordered = [dataclasses.replace(one, evidence=labels.get(one.source, "") + one.evidence) for one in ordered]
-    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
+    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
+    ordered = [dataclasses.replace(one, evidence=whose.get(one.source, "") + one.evidence) for one in _ordered(found)]
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
 
 
 def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
@@ -60,38 +66,27 @@ def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
-    found = (
-        _of_part("communication", profile, "communication_ns", *_communication(profile, ranks), _EXACT),
-        _of_part("dispatch", profile, "free_host_late_ns", *_dispatch(profile)),
-        _of_part(
-            "waiting", profile, "free_waiting_ns",
+    """The parts of the time that weigh, with {} for their share in the evidence; then the outlier, and computing."""
+    texts = {
+        "communication": (*_communication(profile, ranks), _EXACT),
+        "dispatch": _dispatch(profile),
+        "waiting": (
             "For {} of the time the device was free although its next kernel had been launched.",
             "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
             "upper bound",
         ),
-        _of_part(
-            "copies", profile, "copy_ns",
+        "copies": (
             "{} of the time is copies that neither computing nor communication hides.",
             "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host",
-            _EXACT, COPIES,
+            _EXACT,
         ),
-        _outlier(profile),
-        _compute(profile),
-    )  # fmt: skip
-    return (one for one in found if one is not None and one.id not in profile.withdrawn)
-
-
-def _of_part(
-    name: str, profile: model.RankProfile, part: str, evidence: str, advice: str, certainty: str,
-    least: float = NOTABLE,
-) -> model.Diagnosis | None:  # fmt: skip
-    """A diagnosis whose saving is the time of one part, from the share ``least`` on, which ``evidence`` has as {}."""
-    share = profile.share(part)
-    if share < least:
-        return None
-    saving = profile.sum_ns(part) // max(len(profile.units), 1)
-    evidence = evidence.format(percent(share))
-    return model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
+    }
+    for name, (evidence, advice, certainty) in texts.items():
+        share = profile.share(_PARTS[name])
+        if share >= (COPIES if name == "copies" else NOTABLE):
+            evidence, saving = evidence.format(percent(share)), profile.sum_ns(_PARTS[name]) // len(profile.units)
+            yield model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
+    yield from filter(None, (_outlier(profile), _compute(profile)))
 
 
 def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:
@@ -166,23 +161,22 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
     slow = max(ranks, key=lambda rank: rank.awaited_ns)
     if not slow.awaited_ns or per_unit < COPIES / 2 * waits.median_ns:
         return None
+    last, first = (one.source if one.rank is None else f"Rank {one.rank}" for one in (slow, waits))
     evidence = (
-        f"{_rank(slow)} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
-        f" {in_ms(slow.awaited_ns)} for it. {_rank(waits)} waits longest, {in_ms(per_unit)} per unit."
+        f"{last} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
+        f" {in_ms(slow.awaited_ns)} for it. {first} waits longest, {in_ms(per_unit)} per unit."
     )
-    advice = f"look at what {_rank(slow).lower()} does before: its load, its host, its cores"
+    advice = f"look at what {last.lower()} does before: its load, its host, its cores"
     certainty = "exact" if exact else "heuristic: the trace names no groups"
     return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
-
-
-def _rank(rank: model.Rank) -> str:
-    return f"Rank {rank.rank}" if rank.rank is not None else rank.source
 
 
 # ---------------------------------------------------------------- the verdict
 
 
-def _verdict(profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis]) -> model.Verdict:
+def _verdict(
+    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
+) -> model.Verdict:
     withdrawn = {diagnosis for profile in profiles for diagnosis in profile.withdrawn}
     first = next((one for one in diagnoses if one.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
@@ -190,7 +184,6 @@ def _verdict(profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Di
     else:
         note = next((one for one in diagnoses if one.id == "compute"), None)
         title = next((one.title for one in (first, note) if one), "Nothing stands out")
-    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
     reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
     return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import svg
@@ -31,14 +31,10 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
         about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
-    legend = _legend(part for part in PARTS if profile.sum_ns(part))
-    return section("Each unit", legend, tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about)))
-
-
-def _legend(parts: Iterable[str]) -> Content:
-    items = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in parts]
-    line = svg.icon(svg.path([svg.stroke(0, 5, 10)], "host"))
-    return tag("ul", items, tag("li", line, "time on the host"), class_="legend")
+    legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
+    legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), "time on the host"))
+    figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
+    return section("Each unit", tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
@@ -76,15 +72,11 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
     return "\n".join((f"{name}: {duration(sum(mean.values()))}", *parts, f"on the host {duration(host)}"))
 
 
-def _axis(up: Scale) -> Content:
+def _axis(up: Scale) -> Iterator[Content]:
     """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
-    return [
-        (
-            svg.rule(_LEFT, up(value), "axis"),
-            svg.text(duration(value, 0), _LEFT - 6, up(value) + 4, text_anchor="end"),
-        )
-        for value in _ticks(up.high)
-    ]
+    for value in _ticks(up.high):
+        yield svg.rule(_LEFT, up(value), "axis")
+        yield svg.text(duration(value, 0), _LEFT - 6, up(value) + 4, text_anchor="end")
 
 
 def _ticks(top: float) -> list[float]:
