@@ -90,7 +90,6 @@ def _described(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _times(profile: model.RankProfile) -> str:
-    """How many units there are, and how long they take."""
     count, slowest = len(profile.units), profile.slowest_unit
     text = f"{count} unit{'s' * (count != 1)}, {profile.span}"
     if profile.total_ns:
@@ -142,7 +141,6 @@ def _units(profile: model.RankProfile) -> Iterator[str]:
 
 
 def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
-    """How much there is to gain, why, and what to try."""
     saving = f" (at most {in_ms(one.saving_ns)} per unit to gain)" if one.saving_ns else ""
     yield from wrapped(f"{one.severity}: {one.title}{saving}")
     yield from wrapped(one.evidence, "  ")
@@ -152,7 +150,6 @@ def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
 
 
 def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
-    """Who waits for whom."""
     rows = []
     for one in ranks:
         waits, awaited = (millis(ns / max(one.units, 1)) for ns in (one.waits_ns, one.awaited_ns))
@@ -163,7 +160,6 @@ def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
 
 
 def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
-    """The kernels, operators and modules that take longest."""
     count = len(profile.units)
     kernels = [(millis(one.ns / count), f"{one.calls / count:,.1f}", one.kind, one.name) for one in profile.kernels]
     if kernels:
@@ -184,7 +180,6 @@ def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
 
 
 def _change(found: model.Comparison) -> Iterator[str]:
-    """By how much the median unit changed, and what has to be known of that."""
     for reason in found.refused:
         yield from wrapped(f"warning: {reason}")
     before, after = found.median_ns

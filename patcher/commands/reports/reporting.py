@@ -98,7 +98,6 @@ def _profiles(
 
 @contextlib.contextmanager
 def _reported(result: CommandResult, path: Path) -> Iterator[None]:
-    """What keeps a trace from being read is a problem of the result."""
     try:
         yield
     except Problem as problem:

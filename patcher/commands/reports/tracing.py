@@ -268,7 +268,6 @@ def _parse(
 
 
 def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, ...]) -> None:
-    """A problem where a parsing failed, or a part of it."""
     lacking = " and no ".join(sorted(set(exports) - set(one.exports)))
     logs = f"what torch_npu wrote: {one.path / 'logs'}"
     if one.ended != parsing.DONE:

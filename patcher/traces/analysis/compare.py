@@ -68,7 +68,6 @@ def _side(profiles: Profiles, clock: str) -> model.Side:
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Why the sides cannot be compared."""
     for side, profiles in (("before", before), ("after", after)):
         failed = (check for profile in profiles for check in profile.failed)
         yield from (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
@@ -99,7 +98,6 @@ def _window(profile: model.RankProfile) -> str:
 
 
 def _notes(before: Profiles, after: Profiles) -> Iterator[str]:
-    """What the reader has to know of the numbers."""
     few = [name for name, side in (("before", before), ("after", after)) if sum(len(one.units) for one in side) < 2]
     if few:
         yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
@@ -172,8 +170,7 @@ def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]
 
 
 def _median(side: Sequence[Sequence[int]]) -> int:
-    """The lower median over all profiles of a side: the time of a real unit."""
-    return model.lower_median([time for times in side for time in times])
+    return model.lower_median([*chain.from_iterable(side)])
 
 
 # ---------------------------------------------------------------- where from
@@ -189,9 +186,7 @@ def _changes(
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
         rates = round(calls / units[0], 3), round(now / units[1], 3)
-        state = "new" if (name, kind) not in first else "gone"
-        if (name, kind) in first and (name, kind) in second:
-            state = _state(*rates, ns / max(calls, 1), then / max(now, 1))
+        state = _state(*rates, ns / calls, then / now) if calls and now else "gone" if calls else "new"
         rows.append(model.TimeChange(name, ns // units[0], then // units[1], kind, state, *rates))
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 

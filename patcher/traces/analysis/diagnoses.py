@@ -113,7 +113,6 @@ def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> t
 
 
 def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
-    """Evidence, advice and certainty."""
     evidence = "For {} of the time the device was free and its next kernel had not been launched."
     if profile.prompt_share is not None:
         evidence += f" {percent(profile.prompt_share, 0)} of the kernels start within 20 µs of their launch."

@@ -8,9 +8,6 @@ from collections.abc import Iterable, Sequence
 
 from patcher.traces.model import Collective, Rank, RankProfile
 
-_Members = dict[str, list[Collective]]
-"""Source of a profile → its collectives of one group in one unit."""
-
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     """Who waited for whom, from the n-th collective of each group in each unit; and whether the groups are known.
@@ -21,12 +18,15 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     ranks = [profile.rank for profile in profiles]
     if len(profiles) < 2 or len(set(ranks)) < len(ranks):  # several profiles of one rank did not meet
         return (), True
-    together: dict[tuple[int, str], _Members] = defaultdict(dict)
+    # Unit and group → source of a profile → its collectives there.
+    together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     for profile in profiles:
         for one in profile.collectives:
-            together[one.unit, one.group].setdefault(profile.source, []).append(one)
+            together[one.unit, one.group][profile.source].append(one)
     waits, awaited, last, count = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for members in filter(_alike, together.values()):
+    for members in together.values():
+        if len(members) < 2 or len({tuple(one.name for one in own) for own in members.values()}) > 1:
+            continue
         for turn in zip(*members.values(), strict=True):
             times = {source: one.ns for source, one in zip(members, turn, strict=True)}
             shortest = min(times, key=times.__getitem__)
@@ -44,11 +44,6 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
     return tuple(ordered), all(group for _, group in together)
-
-
-def _alike(members: _Members) -> bool:
-    """Whether several ranks have the same collectives."""
-    return len(members) > 1 and len({tuple(one.name for one in own) for own in members.values()}) == 1
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:

@@ -57,7 +57,11 @@ def split(found: Timeline) -> Split:
     """Split a timeline at the marks of its units."""
     family, marks, uncounted = marks_of(found)
     order, enqueued = found.in_order(), found.tasks.enqueued
-    segments = segments_of(marks or _whole(found), uncounted)
+    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(found)]
+    segments += [Segment(mark.begin, mark.end, None) for mark in uncounted]
+    segments.sort(key=lambda segment: segment.begin)
+    for segment, following in itertools.pairwise(segments):
+        segment.end = following.begin  # a mark reaches to the next one, or to what is uncounted within it
     begins = [segment.begin for segment in segments]
     end = segments[-1].end if segments else 0
     owner = array("i", (bisect_right(begins, time) - 1 if time < end else UNKNOWN for time in enqueued))
@@ -103,16 +107,6 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
             requests, tokens, context = within[0].requests, within[0].tokens, within[0].context
             numbered = numbered._replace(requests=requests, tokens=tokens, context=context)
         yield numbered
-
-
-def segments_of(marks: Sequence[Mark], uncounted: Sequence[Mark]) -> list[Segment]:
-    """The host in segments: each mark up to the next one's begin, or to an uncounted one that lies within."""
-    segments = [Segment(mark.begin, mark.end, mark) for mark in marks]
-    segments += [Segment(mark.begin, mark.end, None) for mark in uncounted]
-    segments.sort(key=lambda segment: segment.begin)
-    for segment, following in itertools.pairwise(segments):
-        segment.end = following.begin
-    return segments
 
 
 def _whole(found: Timeline) -> list[Mark]:

@@ -68,7 +68,6 @@ def table(
 
 
 def _cell(content: object, *, name: bool) -> Markup:
-    """One cell; a ``name`` may be long."""
     if not isinstance(content, Cell):
         content = Cell(content, content if isinstance(content, int) else None)
     bar = None
