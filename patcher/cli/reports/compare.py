@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 from patcher.cli import options
-from patcher.cli.reports.reporting import READING, paths
+from patcher.cli.reports.report import READING, paths
 from patcher.commands.reports import reporting
 from patcher.commands.reports.reporting import ReadOptions
 from patcher.messages.errors import Kind, Problem

@@ -100,29 +100,19 @@ def _parts(found: Timeline, cuts: Split) -> list[list[int]]:
 
 def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
     """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
-    compute, communication, copy = reach
-    busy = now
-    if compute > now:
-        busy = compute = min(compute, until)
-        parts[0] += compute - now
-    if communication > now:
-        communication = min(communication, until)
-        both = min(communication, busy) - now
-        parts[0] -= both
-        parts[1] += both
-        parts[2] += communication - now - both
-        busy = max(busy, communication)
-    if copy > busy:
-        copy = min(copy, until)
-        parts[3] += copy - busy
-        busy = copy
-    if busy < until:
-        if launched == UNKNOWN:
-            parts[6] += until - busy
-        else:
-            handed = min(max(launched, busy), until)
-            parts[4] += handed - busy
-            parts[5] += until - handed
+    compute, communication, copy = (min(max(reached, now), until) for reached in reach)
+    both, busy = min(compute, communication), max(compute, communication)
+    idle = max(busy, copy)
+    parts[0] += compute - both
+    parts[1] += both - now
+    parts[2] += communication - both
+    parts[3] += idle - busy
+    if launched == UNKNOWN:
+        parts[6] += until - idle
+    else:
+        handed = min(max(launched, idle), until)
+        parts[4] += handed - idle
+        parts[5] += until - handed
 
 
 def _unit(
@@ -188,14 +178,11 @@ def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts:
 
 def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:
     """The streams in the median unit and, if it is another one, in the slowest; ``units`` by segment."""
-
-    def time(at: int) -> tuple[int, int]:
-        return model.duration_of(units[at])
-
     if not units:
         return
-    pictures = {model.lower_median(list(units), time): "median"}
-    pictures.setdefault(max(units, key=time), "slowest")
+    times = {at: model.duration_of(unit) for at, unit in units.items()}
+    pictures = {model.lower_median([*units], times.__getitem__): "median"}
+    pictures.setdefault(max(times, key=times.__getitem__), "slowest")
     for at, why in pictures.items():
         if units[at].device_ns:
             yield model.Lanes(units[at].number, why, units[at].device_ns, _streams(found, cuts, at))

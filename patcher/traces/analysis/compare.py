@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from patcher.traces import model
@@ -24,6 +25,7 @@ LOADED = 0.10
 
 Profiles = Sequence[model.RankProfile]
 Calls = model.Kernel | model.Module
+Time = Callable[[model.RecordedUnit], int]
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
@@ -32,19 +34,20 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is True.
     """
     clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
-    sides = _side(before, clock), _side(after, clock)
+    time = operator.attrgetter(f"{clock}_ns")
+    sides = _side(before, time), _side(after, time)
     first, second = (
         model.median_unit([unit for profile in side for unit in profile.units]) for side in (before, after)
     )
     found = model.Comparison(
-        *sides, (_time(first, clock) if first else 0, _time(second, clock) if second else 0), None,
+        *sides, (time(first) if first else 0, time(second) if second else 0), None,
         refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
     )  # fmt: skip
     if found.refused and not force:
         return found
     parts = model.PARTS if first and second else ()
     return dataclasses.replace(
-        found, change=_change(before, after, clock),
+        found, change=_change(before, after, time),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
         kernels=_changes([one.kernels for one in before], [one.kernels for one in after], sides),
         modules=_changes([one.modules for one in before], [one.modules for one in after], sides),
@@ -52,16 +55,11 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     )  # fmt: skip
 
 
-def _time(unit: model.RecordedUnit, clock: str) -> int:
-    return unit.device_ns if clock == "device" else unit.host_ns
-
-
-def _side(profiles: Profiles, clock: str) -> model.Side:
-    def of(name: str) -> str:
-        return ", ".join(dict.fromkeys(getattr(profile, name) for profile in profiles))
-
-    times = tuple(_time(unit, clock) for profile in profiles for unit in profile.units)
-    return model.Side(tuple(profile.source for profile in profiles), of("form"), of("device"), times)
+def _side(profiles: Profiles, time: Time) -> model.Side:
+    forms = ", ".join(dict.fromkeys(one.form for one in profiles))
+    devices = ", ".join(dict.fromkeys(one.device for one in profiles))
+    times = tuple(time(unit) for one in profiles for unit in one.units)
+    return model.Side(tuple(one.source for one in profiles), forms, devices, times)
 
 
 # ---------------------------------------------------------------- whether
@@ -141,15 +139,14 @@ def _samples(profiles: Profiles) -> int:
 # ---------------------------------------------------------------- how much
 
 
-def _change(before: Profiles, after: Profiles, clock: str) -> tuple[int, int, int] | None:
+def _change(before: Profiles, after: Profiles, time: Time) -> tuple[int, int, int] | None:
     """The difference of the medians between the ends of its 95 % interval; None with fewer than two units a side.
 
     A bootstrap with a fixed seed: it draws profiles, then units of these, so that the profiles of a side that
     differ among themselves widen the interval.
     """
     first, second = (
-        [[_time(unit, clock) for unit in profile.units] for profile in side if profile.units]
-        for side in (before, after)
+        [[time(unit) for unit in profile.units] for profile in side if profile.units] for side in (before, after)
     )
     counts = [sum(map(len, side)) for side in (first, second)]
     if min(counts) < 2:
