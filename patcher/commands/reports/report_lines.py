@@ -52,6 +52,11 @@ def _separated(*sections: Iterable[str]) -> list[str]:
     return lines[1:]
 
 
+def _indented(*texts: str) -> Iterator[str]:
+    for text in texts:
+        yield from wrapped(text, "  ")
+
+
 def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Rows below their heads, none without rows; a name stands last and is cut, and so is what follows many names."""
     named = heads[-1] == "name"
@@ -66,20 +71,17 @@ def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Ite
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
     if verdict.withdrawn:
         yield "warning: this data cannot carry every verdict"
-        for reason in verdict.withdrawn:
-            yield from wrapped(reason, "  ")
+        yield from _indented(*verdict.withdrawn)
         yield ""
     yield verdict.title
-    for text in filter(None, (verdict.guide, verdict.difference)):
-        yield from wrapped(text, "  ")
+    yield from _indented(verdict.guide, verdict.difference)
 
 
 def _described(profile: model.RankProfile) -> Iterator[str]:
     """One profile with its parts and, as details, its units and checks."""
     yield from wrapped(profile.source)
-    yield from wrapped(" · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name))), "  ")
-    yield from wrapped(_times(profile), "  ")
-    yield from _metadata(profile)
+    origin = " · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name)))
+    yield from _indented(origin, _times(profile), *_metadata(profile))
     if profile.total_ns:
         yield from _parts(profile)
     else:
@@ -104,14 +106,14 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     """The metadata of the profile, and the contents of those of its units that are reported."""
     if not profile.metadata:
         return
-    yield from wrapped(" · ".join(filter(None, profile.metadata.identity)), "  ")
+    yield " · ".join(filter(None, profile.metadata.identity))
     columns = {name: [getattr(unit, name) for unit in profile.units] for name in CONTENTS}
     known = {name: [value for value in values if value is not None] for name, values in columns.items()}
     ranges = [f"{name} {spread(min(values), max(values))}" for name, values in known.items() if any(values)]
     if ranges:
-        yield from wrapped(f"its units held {', '.join(ranges)}", "  ")
+        yield f"its units held {', '.join(ranges)}"
     if profile.uncounted:
-        yield from wrapped(uncounted_between(profile.uncounted), "  ")
+        yield uncounted_between(profile.uncounted)
 
 
 def _parts(profile: model.RankProfile) -> Iterator[str]:
@@ -122,7 +124,7 @@ def _parts(profile: model.RankProfile) -> Iterator[str]:
     whole = sum(profile.phases.values())
     if whole:
         shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
-        yield from wrapped(f"kernel time: {shares}", "  ")
+        yield from _indented(f"kernel time: {shares}")
 
 
 def _units(profile: model.RankProfile) -> Iterator[str]:
@@ -143,10 +145,7 @@ def _units(profile: model.RankProfile) -> Iterator[str]:
 def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
     saving = f" (at most {in_ms(one.saving_ns)} per unit to gain)" if one.saving_ns else ""
     yield from wrapped(f"{one.severity}: {one.title}{saving}")
-    yield from wrapped(one.evidence, "  ")
-    if one.advice:
-        yield from wrapped(f"try: {one.advice}", "  ")
-    yield from wrapped(f"certainty: {one.certainty}", "  ")
+    yield from _indented(one.evidence, one.advice and f"try: {one.advice}", f"certainty: {one.certainty}")
 
 
 def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:

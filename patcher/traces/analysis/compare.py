@@ -99,7 +99,8 @@ def _notes(before: Profiles, after: Profiles) -> Iterator[str]:
     few = [name for name, side in (("before", before), ("after", after)) if sum(len(one.units) for one in side) < 2]
     if few:
         yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
-    if min(map(_samples, (before, after))) == 1:
+    # The ranks of one window are one sample.
+    if min(max(Counter(one.rank for one in side).values(), default=0) for side in (before, after)) == 1:
         yield (
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."
@@ -129,11 +130,6 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
                 differing.append(f"{name} {first:,} before, {second:,} after")
     if differing:
         yield f"The median units did not hold the same: {'; '.join(differing)}."
-
-
-def _samples(profiles: Profiles) -> int:
-    """How many windows a side has: the ranks of one window are one sample."""
-    return max(Counter(profile.rank for profile in profiles).values(), default=0)
 
 
 # ---------------------------------------------------------------- how much

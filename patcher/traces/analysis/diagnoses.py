@@ -181,8 +181,8 @@ def _verdict(
     if not profiles or set(DEVICE) <= withdrawn:
         title = "No verdict: the data does not carry one"
     else:
-        note = next((one for one in diagnoses if one.id == "compute"), None)
-        title = next((one.title for one in (first, note) if one), "Nothing stands out")
+        titles = (one.title for one in diagnoses if one is first or one.id == "compute")
+        title = next(titles, "Nothing stands out")
     reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
     return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
 

@@ -102,7 +102,7 @@ class HostSums:
 class OperatorWalk:
     """The operators of one thread: each task goes to the innermost one around the time at which it was enqueued.
 
-    Of a thread it is the ``phase`` where no operator of a name in ``named`` (name → phase) is around.
+    Its phase is that of ``named`` (name → phase) which is latest around it, or the ``phase`` of the thread.
     """
 
     def __init__(self, hosts: HostSums, due: Due, named: Mapping[int, int], phase: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -172,14 +173,13 @@ def waterfall(comparison: Comparison) -> Content:
     if not parts:
         return None
     first, second = comparison.median_ns
-    bars, at = [("before", 0, first, "total")], first
-    for part in parts:
-        end = at + part.change_ns
-        bars.append((PARTS.get(part.name, part.name), at, end, "slower" if end > at else "faster"))
-        at = end
-    bars.append(("after", 0, second, "total"))
-    values = [end for _, start, end, _ in bars] + [start for _, start, _, kind in bars if kind != "total"]
-    low, high = min(values), max(*values, 1)
+    ends = [*itertools.accumulate((part.change_ns for part in parts), initial=first)]
+    bars = [("before", 0, first, "total"), ("after", 0, second, "total")]
+    bars[1:1] = [
+        (PARTS.get(part.name, part.name), begin, end, "slower" if end > begin else "faster")
+        for part, (begin, end) in zip(parts, itertools.pairwise(ends), strict=True)
+    ]
+    low, high = min(*ends, second), max(*ends, second, 1)
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
     low = low - (high - low) // 4 if low * 2 > high else min(0, low)
     left, height = 260, 22

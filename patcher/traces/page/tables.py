@@ -50,13 +50,11 @@ def table(
         return None
     left = len(rows) - limits.rows
     search = (tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ")
+    name = {"class_": "name", "data_first": "ascending"}
     head = [
-        tag(
-            "th", tag("button", word, type="button"), scope="col",
-            class_="name" if at < names else None, data_first="ascending" if at < names else None,
-        )
+        tag("th", tag("button", word, type="button"), scope="col", **(name if at < names else {}))
         for at, word in enumerate(heads)
-    ]  # fmt: skip
+    ]
     body = [tag("tr", [_cell(one, name=at < names) for at, one in enumerate(row)]) for row in rows[: limits.rows]]
     return section(
         title,
