@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
@@ -19,6 +20,8 @@ from patcher.traces.tools import recipes
 
 if TYPE_CHECKING:
     from patcher.traces import model
+
+T = TypeVar("T")
 
 PATIENCE_S = 300.0
 """How long msprof-analyze may neither compute nor write anything."""
@@ -87,24 +90,19 @@ def _profiles(
     result: CommandResult, paths: Sequence[Path], units: tuple[int, int] | None
 ) -> Iterator[model.RankProfile]:
     """The profiles of all traces at ``paths``; what cannot be read is a problem of the result, and the rest goes on."""
-    found: dict[Path, None] = {}
+    found = dict.fromkeys(itertools.chain(*_each(result, paths, folders.readable)))
+    return _each(result, found, lambda path: _profile(path, units))
+
+
+def _each(result: CommandResult, paths: Iterable[Path], read: Callable[[Path], T]) -> Iterator[T]:
     for path in paths:
-        with _reported(result, path):
-            found.update(dict.fromkeys(folders.readable(path)))
-    for path in found:
-        with _reported(result, path):
-            yield _profile(path, units)
-
-
-@contextlib.contextmanager
-def _reported(result: CommandResult, path: Path) -> Iterator[None]:
-    try:
-        yield
-    except Problem as problem:
-        result.problems.append(problem)
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        result.problems.append(failed(error))
+        try:
+            yield read(path)
+        except Problem as problem:
+            result.problems.append(problem)
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            result.problems.append(failed(error))
 
 
 def _profile(path: Path, units: tuple[int, int] | None) -> model.RankProfile:

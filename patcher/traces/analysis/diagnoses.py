@@ -28,14 +28,6 @@ TITLES = {
 }
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
-_PARTS = {
-    "communication": "communication_ns",
-    "dispatch": "free_host_late_ns",
-    "waiting": "free_waiting_ns",
-    "copies": "copy_ns",
-}
-"""Id of a diagnosis → the part of the time that it is about, and that bounds what there is to gain."""
-
 _FASTER_LAUNCH = {
     "torch.profiler": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
     "torch_npu.profiler": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
@@ -67,25 +59,27 @@ def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
     """The parts of the time that weigh, with {} for their share in the evidence; then the outlier, and computing."""
-    texts = {
-        "communication": (*_communication(profile, ranks), _EXACT),
-        "dispatch": _dispatch(profile),
-        "waiting": (
+    texts = (
+        ("communication", "communication_ns", *_communication(profile, ranks), _EXACT),
+        ("dispatch", "free_host_late_ns", *_dispatch(profile)),
+        (
+            "waiting", "free_waiting_ns",
             "For {} of the time the device was free although its next kernel had been launched.",
             "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
             "upper bound",
         ),
-        "copies": (
+        (
+            "copies", "copy_ns",
             "{} of the time is copies that neither computing nor communication hides.",
             "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host",
             _EXACT,
         ),
-    }
-    for name, (evidence, advice, certainty) in texts.items():
-        share = profile.share(_PARTS[name])
+    )  # fmt: skip
+    for name, part, evidence, advice, certainty in texts:
+        share = profile.share(part)
         if share >= (COPIES if name == "copies" else NOTABLE):
-            evidence, saving = evidence.format(percent(share)), profile.sum_ns(_PARTS[name]) // len(profile.units)
-            yield model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
+            shown, saving = evidence.format(percent(share)), profile.sum_ns(part) // len(profile.units)
+            yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
     yield from filter(None, (_outlier(profile), _compute(profile)))
 
 

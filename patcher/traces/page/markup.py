@@ -29,10 +29,9 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
     """One element. Attributes that are None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
     words = [name]
     for key, value in attributes.items():
-        if value is True:
-            words.append(key.rstrip("_").replace("_", "-"))
-        elif value is not None and value is not False:
-            words.append(f'{key.rstrip("_").replace("_", "-")}="{text(value)}"')
+        if value is not None and value is not False:
+            word = key.rstrip("_").replace("_", "-")
+            words.append(word if value is True else f'{word}="{text(value)}"')
     opened = f"<{' '.join(words)}>"
     return Markup(opened if name in VOID else f"{opened}{joined(content)}</{name}>")
 
