@@ -55,9 +55,10 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
                 y -= up.length(value)
                 boxes[part].append(svg.box(x, y, wide, up.length(value)))
         marks.append(svg.stroke(x, up(host), wide))
-        titles.append(svg.rect(x, 8.0, wide, bottom - 8.0, "hover", _title(group, mean, host)))
+        title = _title(group, mean, host)
+        titles.append(svg.shape("rect", title=title, x=x, y=8.0, width=wide, height=bottom - 8.0, class_="hover"))
         if at % every == 0:
-            labels.append(svg.text(group[0].number, x + wide / 2, bottom + 15, text_anchor="middle"))
+            labels.append(svg.shape("text", group[0].number, x=x + wide / 2, y=bottom + 15, text_anchor="middle"))
     content = (
         _axis(up),
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
@@ -77,7 +78,7 @@ def _axis(up: Scale) -> Iterator[Content]:
     """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
     for value in _ticks(up.high):
         yield svg.rule(_LEFT, up(value), "axis")
-        yield svg.text(duration(value, 0), _LEFT - 6, up(value) + 4, text_anchor="end")
+        yield svg.shape("text", duration(value, 0), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
 
 
 def _ticks(top: float) -> list[float]:
@@ -108,13 +109,13 @@ def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
     content: list[Content] = []
     for row, (name, spans) in enumerate(streams.items()):
         y = row * _LANE
-        content.append(svg.text(cut(str(name), 10), _LEFT - 6, y + 12, text_anchor="end"))
+        content.append(svg.shape("text", cut(name, 10), x=_LEFT - 6, y=y + 12, text_anchor="end"))
         content.append(svg.rule(_LEFT, y + _LANE - 1.5, "axis"))
         content += _spans(spans, across, y, named)
     y = len(streams) * _LANE
     for value in _ticks(lanes.device_ns):
         anchor = "middle" if value else "start"
-        content.append(svg.text(duration(value, 0), across(value), y + 14, text_anchor=anchor))
+        content.append(svg.shape("text", duration(value, 0), x=across(value), y=y + 14, text_anchor=anchor))
     return svg.drawing(content, y + 20, f"The streams in unit {lanes.number}")
 
 
@@ -129,7 +130,7 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, named: int) -> Iterable
         if span.ns >= named and wide > 1.5:
             count = f", {span.count} tasks" if span.count > 1 else ""
             title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
-            yield svg.rect(begin, y, wide, _LANE - 4, kind, title)
+            yield svg.shape("rect", title=title, x=begin, y=y, width=wide, height=_LANE - 4, class_=kind)
         else:
             small.setdefault(kind, []).append(svg.box(begin, y, wide, _LANE - 4))
     for kind, drawn in small.items():
@@ -160,10 +161,15 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     up = Scale(0, max(time for _, time, _ in points) or 1, bottom, _TOP)
     across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
-        svg.dot(across(value), up(time), f"#{number}: {value:,} {about}, {duration(time)}")
+        svg.shape(
+            "circle", title=f"#{number}: {value:,} {about}, {duration(time)}",
+            r=3.5, class_="dot", cx=across(value), cy=up(time),
+        )
         for value, time, number in points[:: math.ceil(len(points) / 600)]
+    ]  # fmt: skip
+    ends = [
+        svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
-    ends = [svg.text(f"{value:,}", across(value), bottom + 16, text_anchor="middle") for value in (low, high)]
     return svg.drawing((_axis(up), dots, ends), bottom + 22, f"Unit time against {about}")
 
 
@@ -189,9 +195,9 @@ def waterfall(comparison: Comparison) -> Content:
         begin = max(start, low)
         x, wide, y = across(min(begin, end)), max(across.length(abs(end - begin)), 0.8), row * height
         shown = duration(end) if kind == "total" else signed(end - start)
-        drawn.append(svg.text(cut(name, 60), left - 8, y + 15, text_anchor="end", class_="strong"))
-        drawn.append(svg.rect(x, y + 3, wide, height - 6, kind))
-        drawn.append(svg.text(shown, x + wide + 6, y + 15))
+        drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
+        drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
+        drawn.append(svg.shape("text", shown, x=x + wide + 6, y=y + 15))
     about = "The parts of the unit, from before to after; they add up to the difference."
     about += f" The axis begins at {duration(low)}." if low > 0 else ""
     figure = svg.drawing(drawn, len(bars) * height + 4, "Waterfall")

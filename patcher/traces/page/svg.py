@@ -41,20 +41,10 @@ def drawing(content: Content, height: float, label: str) -> Markup:
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {_number(height)}", role="img", aria_label=label)
 
 
-def text(content: object, x: float, y: float, **attributes: object) -> Markup:
-    """Text that begins at ``x``, unless ``text_anchor`` is set."""
-    return _element("text", content, x=x, y=y, **attributes)
-
-
-def rect(x: float, y: float, width: float, height: float, class_: str, title: str | None = None) -> Markup:
-    """A rectangle; its title is shown where the mouse is."""
+def shape(name: str, content: Content = None, *, title: str | None = None, **attributes: object) -> Markup:
+    """An element with its places and lengths; its title is shown where the mouse is."""
     hint = None if title is None else tag("title", title)
-    return _element("rect", hint, x=x, y=y, width=width, height=height, class_=class_)
-
-
-def dot(x: float, y: float, title: str) -> Markup:
-    """A point of a chart."""
-    return _element("circle", tag("title", title), r=3.5, class_="dot", cx=x, cy=y)
+    return tag(name, content, hint, **{key: _number(value) for key, value in attributes.items()})
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
@@ -85,10 +75,6 @@ def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
 def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
     """The rectangle of an icon."""
     return tag("rect", width=width, height=10, **attributes, class_=class_)
-
-
-def _element(name: str, *content: Content, **attributes: object) -> Markup:
-    return tag(name, *content, **{key: _number(value) for key, value in attributes.items()})
 
 
 def _number(value: object) -> object:
