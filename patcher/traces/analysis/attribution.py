@@ -58,7 +58,7 @@ def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribut
     ]  # fmt: skip
     hosts = HostSums(found, cuts.segments, cuts.owner, chosen)
     known = found.metadata.units if found.metadata else {}
-    units = {at: _unit(cuts.segments[at], parts[at], hosts.phases_of(at), known) for at in chosen}
+    units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
     kernels, launches, prompt = _kernels(found, cuts.owner, units)
     profile = model.RankProfile(
         source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),

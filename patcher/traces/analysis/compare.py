@@ -179,7 +179,9 @@ def _changes(
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
         rates = round(calls / units[0], 3), round(now / units[1], 3)
-        state = _state(*rates, ns / calls, then / now) if calls and now else "gone" if calls else "new"
+        state = "gone" if calls else "new"
+        if calls and now:
+            state = _state(*rates, ns / calls, then / now)
         rows.append(model.TimeChange(name, ns // units[0], then // units[1], kind, state, *rates))
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 

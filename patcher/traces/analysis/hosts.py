@@ -31,7 +31,10 @@ _NEVER = 1 << 63
 
 
 class HostSums:
-    """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``."""
+    """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``.
+
+    ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains.
+    """
 
     def __init__(
         self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int]
@@ -62,11 +65,8 @@ class HostSums:
                 self._walk_modules(ranges.in_order(), _due(found, owner, tasks))
         self.operators = _rows(Operator, self.own, found.names.texts)
         self.modules = _rows(Module, self.whole, found.names.texts)
-
-    def phases_of(self, segment: int) -> dict[str, int]:
-        """Phase → time of the kernels that it launched; nothing where no unit trains."""
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
-        return dict(zip(PHASES, self.phases[segment], strict=True)) if trains else {}
+        self.times = {at: dict(zip(PHASES, own, strict=True)) if trains else {} for at, own in self.phases.items()}
 
     def _enqueued(self, found: Timeline, owner: Sequence[int]) -> list[array[int]]:
         """The tasks that each thread enqueued in the chosen segments, in the order in which it did."""

@@ -118,10 +118,7 @@ def _whole(found: Timeline) -> list[Mark]:
 
 
 def _own_unlinked(found: Timeline, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
-    """Give the tasks without a link to the segment that the device is in when they begin.
-
-    Where no task has a link, to the segment that the host is in: better is not to be had.
-    """
+    """Give the tasks without a link to the segment that the device is in then or, where none has one, the host."""
     begin = found.tasks.begin
     stretches = [(one.starts, one.ends, at) for at, one in enumerate(segments) if one.ends > one.starts]
     if len(unlinked) == len(found.tasks):

@@ -24,10 +24,8 @@ def page(found: TraceReport | Comparison) -> str:
     """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
     text = ""
     for limits in PAGE_LIMITS:
-        if isinstance(found, Comparison):
-            text = _document(*comparisons.content(found, limits))
-        else:
-            text = _document(*reports.content(found, limits))
+        made = comparisons.content(found, limits) if isinstance(found, Comparison) else reports.content(found, limits)
+        text = _document(*made)
         if len(text.encode()) < LIMIT:
             break
     return text

@@ -16,7 +16,8 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
     profiles, verdict = report.captures, report.verdict
     # The rank that is looked at first is the slowest one: the others wait for it.
     ordered = sorted(profiles, key=lambda one: (-one.median_ns, -one.host_median_ns))
-    rest = len(ordered[limits.profiles :])
+    shown = ordered[: limits.profiles]
+    rest = len(ordered) - len(shown)
     many = len(profiles) > 1
     withdrawn = "This data cannot carry every verdict. What rests on a failed check was withdrawn:"
     body = (
@@ -28,10 +29,7 @@ def content(report: TraceReport, limits: PageLimits) -> tuple[str, Content]:
         _diagnoses(report),
         many and _ranks(report.ranks, limits),
         many and _collectives(profiles, limits),
-        [
-            described(profile, limits, opened=not at, alone=not many)
-            for at, profile in enumerate(ordered[: limits.profiles])
-        ],
+        [described(one, limits, opened=not at, alone=not many) for at, one in enumerate(shown)],
         rest > 0 and faint(f"{rest} more are left out here: `rlpatch report` of one of them shows it."),
     )
     return f"rlpatch report: {profiles[0].label or profiles[0].source}" if profiles else "rlpatch report", body
