@@ -26,7 +26,7 @@ EVERY = ("dispatch", "outlier", *DEVICE)
 
 
 def checked(found: Timeline, made: Attribution) -> RankProfile:
-    """The profile, which has units, with its checks."""
+    """The profile with its checks."""
     return dataclasses.replace(made.profile, checks=tuple(_checks(found, made)))
 
 
@@ -40,8 +40,10 @@ def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     )
     yield _check("marks", missing, f"marked by {mark_name(profile.marks)}", ("outlier",))
     idle = [unit.number for unit in units if not unit.kernels]
-    wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    yield _check("kernels", wrong if idle else "", "every unit has some", EVERY)
+    wrong = "" if units else "there is no unit"
+    if idle:
+        wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
+    yield _check("kernels", wrong, "every unit has some", EVERY)
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)
@@ -66,7 +68,7 @@ def mark_name(family: str) -> str:
 
 
 def _count_check(units: Sequence[RecordedUnit]) -> Check:
-    median = statistics.median(unit.kernels for unit in units)
+    median = statistics.median(unit.kernels for unit in units) if units else 0
     far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
     wrong = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
     return _check(

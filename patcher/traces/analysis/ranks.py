@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from patcher.traces.model import Collective, Rank, RankProfile
 
@@ -24,9 +24,7 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
         for one in profile.collectives:
             together[one.unit, one.group][profile.source].append(one)
     waits, awaited, last, count = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
-    for members in together.values():
-        if len(members) < 2 or len({tuple(one.name for one in own) for own in members.values()}) > 1:
-            continue
+    for members in filter(_alike, together.values()):
         for turn in zip(*members.values(), strict=True):
             times = {source: one.ns for source, one in zip(members, turn, strict=True)}
             shortest = min(times, key=times.__getitem__)
@@ -44,6 +42,11 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     )
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.source))
     return tuple(ordered), all(group for _, group in together)
+
+
+def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
+    """Whether several ranks have the same collectives."""
+    return len(members) > 1 and len({tuple(one.name for one in own) for own in members.values()}) == 1
 
 
 def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
