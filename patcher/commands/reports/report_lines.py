@@ -58,7 +58,7 @@ def _indented(*texts: str) -> Iterator[str]:
 
 
 def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows below their heads, none without rows; a name stands last and is cut, and so is what follows many names."""
+    """Rows below their heads, none without rows; names stand last and are cut, and only the first of them are shown."""
     named = heads[-1] == "name"
     shown = rows[:SHOWN] if named else rows
     for *cells, last in (heads, *shown) if rows else ():

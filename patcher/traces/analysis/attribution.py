@@ -30,9 +30,7 @@ _COMPUTE, _COMMUNICATION, _COPY = (model.KINDS.index(kind) for kind in (model.CO
 
 
 class Launches(NamedTuple):
-    """How the tasks of the units lie to their launches: how many there are, how many of these have one, and how many
-    begin more than 10 µs before it, together by ``lead_ns``.
-    """
+    """The tasks of the units, those with a launch, and those that begin over 10 µs before it, by ``lead_ns`` in sum."""
 
     tasks: int = 0
     linked: int = 0

@@ -6,7 +6,7 @@ import dataclasses
 import operator
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from patcher.traces import model
@@ -24,7 +24,6 @@ LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
 Profiles = Sequence[model.RankProfile]
-Calls = model.Kernel | model.Module
 Time = Callable[[model.RecordedUnit], int]
 
 
@@ -49,8 +48,7 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     return dataclasses.replace(
         found, change=_change(before, after, time),
         parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
-        kernels=_changes([one.kernels for one in before], [one.kernels for one in after], sides),
-        modules=_changes([one.modules for one in before], [one.modules for one in after], sides),
+        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
         notes=tuple(_notes(before, after)),
     )  # fmt: skip
 
@@ -169,12 +167,10 @@ def _median(side: Sequence[Sequence[int]]) -> int:
 # ---------------------------------------------------------------- where from
 
 
-def _changes(
-    before: Sequence[Sequence[Calls]], after: Sequence[Sequence[Calls]], sides: tuple[model.Side, model.Side]
-) -> tuple[model.TimeChange, ...]:
-    """The calls and the time of each name per unit on both sides; what changed most comes first."""
-    units = [max(side.units, 1) for side in sides]
-    first, second = _sums(before), _sums(after)
+def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
+    """The calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
+    units = [max(sum(len(one.units) for one in side), 1) for side in (before, after)]
+    first, second = (_sums(row for one in side for row in getattr(one, field)) for side in (before, after))
     rows = []
     for name, kind in {**first, **second}:
         (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
@@ -186,10 +182,10 @@ def _changes(
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(profiles: Sequence[Sequence[Calls]]) -> dict[tuple[str, str], tuple[int, int]]:
+def _sums(rows: Iterable[model.Kernel | model.Module]) -> dict[tuple[str, str], tuple[int, int]]:
     """Name and kind → the calls of all profiles, and their time."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
-    for row in chain.from_iterable(profiles):
+    for row in rows:
         key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
         calls, ns = found.get(key, (0, 0))
         found[key] = calls + row.calls, ns + row.ns
