@@ -1,27 +1,55 @@
-"""``rlpatch report``."""
+"""``rlpatch report``, and what it has in common with ``rlpatch compare``: which traces, which units, and the page."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli.command import Command
-from patcher.cli.reports import reporting
-from patcher.commands.reports import reporting as work
+from patcher.cli import options
+from patcher.cli.command import Group, Option
+from patcher.commands.reports import reporting
+from patcher.commands.reports.reporting import ReadOptions
+from patcher.messages.errors import Kind, Problem
+from patcher.messages.report import CommandResult
+from patcher.options.headings import OUTPUT, READ
 
-if TYPE_CHECKING:
-    from patcher.commands.reports.reporting import ReadOptions
-    from patcher.messages.report import CommandResult
+
+def _units(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:  # noqa: ARG001
+    """The half-open range ``A:B`` as two numbers; Problem (USAGE) for anything else."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", value)
+    if not found or int(found[1]) >= int(found[2]):
+        cause = f"--units {value}: a range of units is A:B, without B itself"
+        raise Problem(Kind.USAGE, cause, hint="--units 30:60, for example")
+    return int(found[1]), int(found[2])
 
 
-@click.command(
-    "report",
-    cls=Command,
-    params=[reporting.paths("PATH...")],
-    groups=(reporting.READING,),
+READING = Group(
+    "options",
+    lambda values: ReadOptions(**values),
+    Option(
+        ["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; B itself is not one of them."
+    ),
+    Option(
+        ["-o", "page"],
+        heading=OUTPUT,
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE.html",
+        help="Write a page that needs no network, below 1 MB.",
+    ),
 )
+
+
+def paths(metavar: str) -> click.Argument:
+    """The argument for traces."""
+    kind = click.Path(readable=False, path_type=Path)  # `find` says more of what is missing or closed
+    return click.Argument(["paths"], nargs=-1, required=True, type=kind, metavar=metavar)
+
+
+@options.command("report", paths("PATH..."), groups=(READING,))
 def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
     """Say where the time of the recorded units went, and what there is to gain.
 
@@ -34,4 +62,4 @@ def command(paths: tuple[Path, ...], options: ReadOptions) -> CommandResult:
       rlpatch report rlpatch_traces -o report.html
       rlpatch report rank0_ascend_pt rank1_ascend_pt --units 30:60 --json
     """
-    return work.report(paths, options)
+    return reporting.report(paths, options)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from patcher.cli.command import Command
+from patcher.cli import options
 from patcher.commands.reports import tracing
 from patcher.messages import tables
-
-if TYPE_CHECKING:
-    from patcher.messages.report import CommandResult
+from patcher.messages.report import CommandResult
 
 
 def folder() -> click.Argument:
@@ -22,7 +19,7 @@ def folder() -> click.Argument:
     return click.Argument(["folder"], type=click.Path(path_type=Path), metavar="[DIR]", default="rlpatch_traces")
 
 
-@click.command("traces", cls=Command, params=[folder()])
+@options.command("traces", folder())
 def command(folder: Path) -> CommandResult:
     """Say what was recorded: of which run and window, whether it is whole, and what to type next.
 

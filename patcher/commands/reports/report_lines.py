@@ -17,177 +17,168 @@ MANY = 4
 """Profiles up to which each is described, and not the slowest alone."""
 
 
-def report(found: model.TraceReport) -> Iterator[str]:
+def report(found: model.TraceReport) -> list[str]:
     """The verdict, the profiles with their parts, the diagnoses, the ranks, and the tables of the slowest profile."""
-    slowest = max(found.captures, key=lambda one: (one.median_ns, one.host_median_ns))
-    yield from _verdict(found.verdict)
-    for profile in found.captures if len(found.captures) <= MANY else (slowest,):
-        yield ""
-        yield from _described(profile)
-    for one in found.findings:
-        yield ""
-        yield from _diagnosis(one)
-    if found.ranks:
-        yield ""
-        yield from _rank_table(found.ranks)
-    yield from _tables(slowest, many=len(found.captures) > 1)
-    if len(found.captures) > 1:
-        yield ""
-        yield from wrapped(f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too")
+    profiles = found.captures
+    slowest = max(profiles, key=lambda one: (one.median_ns, one.host_median_ns))
+    rest = f"{slowest.label} is the slowest; -o FILE.html and --json have the others, too"
+    return _separated(
+        _verdict(found.verdict),
+        *map(_described, profiles if len(profiles) <= MANY else [slowest]),
+        *map(_diagnosis, found.findings),
+        _ranks(found.ranks),
+        *_tables(slowest, f" of {slowest.label}" if len(profiles) > 1 else ""),
+        wrapped(rest) if len(profiles) > 1 else (),
+    )
+
+
+def comparison(found: model.Comparison) -> list[str]:
+    """How much changed, how sure that is, and where it comes from."""
+    parts = [
+        (model.PARTS[part.name], millis(part.before_ns), millis(part.after_ns), _signed(part.change_ns))
+        for part in found.parts if part.before_ns or part.after_ns
+    ]  # fmt: skip
+    heads = ("part of the median unit", "before ms", "after ms", "change ms")
+    return _separated(
+        _change(found),
+        _table("{:38}{:>13}{:>13}{:>13}", heads, parts),
+        *(_changes(title, rows) for title, rows in (("kernels", found.kernels), ("modules", found.modules))),
+    )
+
+
+def _separated(*sections: Iterable[str]) -> list[str]:
+    """The lines of the sections that have some, with an empty line before each but the first."""
+    lines = [line for section in map(list, sections) if section for line in ("", *section)]
+    return lines[1:]
+
+
+def _indented(*texts: str) -> Iterator[str]:
+    for text in texts:
+        yield from wrapped(text, "  ")
+
+
+def _table(row: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows below their heads, none without rows; names stand last and are cut, and only the first of them are shown."""
+    named = heads[-1] == "name"
+    shown = rows[:SHOWN] if named else rows
+    for *cells, last in (heads, *shown) if rows else ():
+        room = WIDTH - len(row.format(*cells, ""))
+        yield row.format(*cells, short(last, room) if named else last)
+    if len(shown) < len(rows):
+        yield f"  … {len(rows) - len(shown):,} more: -o FILE.html and --json have all"
 
 
 def _verdict(verdict: model.Verdict) -> Iterator[str]:
     if verdict.withdrawn:
         yield "warning: this data cannot carry every verdict"
-        for reason in verdict.withdrawn:
-            yield from wrapped(reason, "  ")
+        yield from _indented(*verdict.withdrawn)
         yield ""
     yield verdict.title
-    for text in filter(None, (verdict.guide, verdict.difference)):
-        yield from wrapped(text, "  ")
+    yield from _indented(verdict.guide, verdict.difference)
 
 
 def _described(profile: model.RankProfile) -> Iterator[str]:
     """One profile with its parts and, as details, its units and checks."""
     yield from wrapped(profile.source)
-    yield from wrapped(" · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name))), "  ")
-    yield from wrapped(_times(profile), "  ")
-    yield from _metadata(profile)
+    origin = " · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name)))
+    yield from _indented(origin, _times(profile), *_metadata(profile))
     if profile.total_ns:
         yield from _parts(profile)
     else:
         yield f"  nothing ran on a device; median on the host {in_ms(profile.host_median_ns)}"
-    yield from _units(profile)
-    yield from _checks(profile)
+    yield from map(Detail, _units(profile))
+    for check in profile.checks:
+        yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
 def _times(profile: model.RankProfile) -> str:
-    """How many units there are, and how long they take."""
     count, slowest = len(profile.units), profile.slowest_unit
     text = f"{count} unit{'s' * (count != 1)}, {profile.span}"
     if profile.total_ns:
         text += f": median {in_ms(profile.median_ns)}"
-    if slowest is not None and profile.median_ns and count > 1:
-        ratio = slowest.device_ns / profile.median_ns
-        text += f", 95th percentile {in_ms(profile.percentile95_ns)}"
-        text += f", slowest #{slowest.number} with {ratio:.2f} times that"
+    if slowest and profile.median_ns and count > 1:
+        times = f"{slowest.device_ns / profile.median_ns:.2f} times that"
+        text += f", 95th percentile {in_ms(profile.percentile95_ns)}, slowest #{slowest.number} with {times}"
     return text
-
-
-def _parts(profile: model.RankProfile) -> Iterator[str]:
-    yield f"  {'part of a unit':38}{'ms per unit':>14}{'share':>9}"
-    for part, label in model.PARTS.items():
-        if ns := profile.sum_ns(part):
-            yield f"  {label:38}{ns / len(profile.units) / 1e6:14,.3f}{percent(ns / profile.total_ns):>9}"
-    whole = sum(profile.phases.values())
-    if whole:
-        shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
-        yield from wrapped(f"kernel time: {shares}", "  ")
-
-
-def _checks(profile: model.RankProfile) -> Iterator[Detail]:
-    for check in profile.checks:
-        yield Detail(f"  {'ok' if check.ok else 'failed'} {check.id}: {check.evidence}")
 
 
 def _metadata(profile: model.RankProfile) -> Iterator[str]:
     """The metadata of the profile, and the contents of those of its units that are reported."""
     if not profile.metadata:
         return
-    yield from wrapped(" · ".join(filter(None, profile.metadata.identity)), "  ")
+    yield " · ".join(filter(None, profile.metadata.identity))
     columns = {name: [getattr(unit, name) for unit in profile.units] for name in CONTENTS}
     known = {name: [value for value in values if value is not None] for name, values in columns.items()}
     ranges = [f"{name} {spread(min(values), max(values))}" for name, values in known.items() if any(values)]
     if ranges:
-        yield from wrapped(f"its units held {', '.join(ranges)}", "  ")
+        yield f"its units held {', '.join(ranges)}"
     if profile.uncounted:
-        yield from wrapped(uncounted_between(profile.uncounted), "  ")
+        yield uncounted_between(profile.uncounted)
 
 
-def _units(profile: model.RankProfile) -> Iterator[Detail]:
-    """Each unit on a line, with columns of what not every one of them counts alike."""
+def _parts(profile: model.RankProfile) -> Iterator[str]:
+    sums = {label: profile.sum_ns(part) for part, label in model.PARTS.items()}
+    count, total = len(profile.units), profile.total_ns
+    rows = [(label, millis(ns / count), percent(ns / total)) for label, ns in sums.items() if ns]
+    yield from _table("  {:38}{:>14}{:>9}", ("part of a unit", "ms per unit", "share"), rows)
+    whole = sum(profile.phases.values())
+    if whole:
+        shares = ", ".join(f"{phase} {percent(ns / whole)}" for phase, ns in profile.phases.items())
+        yield from _indented(f"kernel time: {shares}")
+
+
+def _units(profile: model.RankProfile) -> Iterator[str]:
+    """Each unit, with columns of what not every one of them counts alike."""
     names = [name for name in (*CONTENTS, "uncounted") if len({getattr(unit, name) for unit in profile.units}) > 1]
-    if not names:
-        for unit in profile.units:
-            yield Detail(
-                f"  #{unit.number} {in_ms(unit.device_ns)}, host {in_ms(unit.host_ns)}, {unit.kernels:,} kernels"
-            )
-        return
-    rows = [("unit", "ms", "host ms", "kernels", *names)]
+    heads, rows = ("unit", "ms", "host ms", "kernels", *names), []
     for unit in profile.units:
+        if not names:
+            yield f"  #{unit.number} {in_ms(unit.device_ns)}, host {in_ms(unit.host_ns)}, {unit.kernels:,} kernels"
+            continue
         counts = ("" if (value := getattr(unit, name)) is None else f"{value:,}" for name in names)
         rows.append((f"#{unit.number}", millis(unit.device_ns), millis(unit.host_ns), f"{unit.kernels:,}", *counts))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
-    for row in rows:
-        yield Detail("  " + gap.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    yield from _table("  " + gap.join(f"{{:>{width}}}" for width in widths), heads, rows)
 
 
 def _diagnosis(one: model.Diagnosis) -> Iterator[str]:
-    """How much there is to gain, why, and what to try."""
     saving = f" (at most {in_ms(one.saving_ns)} per unit to gain)" if one.saving_ns else ""
     yield from wrapped(f"{one.severity}: {one.title}{saving}")
-    yield from wrapped(one.evidence, "  ")
-    if one.advice:
-        yield from wrapped(f"try: {one.advice}", "  ")
-    yield from wrapped(f"certainty: {one.certainty}", "  ")
+    yield from _indented(one.evidence, one.advice and f"try: {one.advice}", f"certainty: {one.certainty}")
 
 
-def _rank_table(ranks: Sequence[model.Rank]) -> Iterator[str]:
-    """Who waits for whom."""
-    yield f"{'rank':>6}{'median ms':>13}{'collectives':>13}{'waits ms/unit':>15}{'awaited ms/unit':>17}{'last':>7}"
-    for row in ranks:
-        units = max(row.units, 1)
-        number = "?" if row.rank is None else row.rank
-        yield (
-            f"{number:>6}{row.median_ns / 1e6:13,.3f}{row.collectives:13,}{row.waits_ns / units / 1e6:15,.3f}"
-            f"{row.awaited_ns / units / 1e6:17,.3f}{row.last:7,}"
-        )
+def _ranks(ranks: Sequence[model.Rank]) -> Iterator[str]:
+    rows = []
+    for one in ranks:
+        waits, awaited = (millis(ns / max(one.units, 1)) for ns in (one.waits_ns, one.awaited_ns))
+        rank = "?" if one.rank is None else str(one.rank)
+        rows.append((rank, millis(one.median_ns), f"{one.collectives:,}", waits, awaited, f"{one.last:,}"))
+    heads = ("rank", "median ms", "collectives", "waits ms/unit", "awaited ms/unit", "last")
+    return _table("{:>6}{:>13}{:>13}{:>15}{:>17}{:>7}", heads, rows)
 
 
-def _tables(profile: model.RankProfile, *, many: bool) -> Iterator[str]:
-    """The kernels, operators and modules that take longest."""
-    of = f" of {profile.label}" if many else ""
+def _tables(profile: model.RankProfile, of: str) -> Iterator[list[str]]:
     count = len(profile.units)
-    if profile.kernels:
-        yield from ("", f"kernels{of}", f"{'ms/unit':>11}{'calls/unit':>12}  {'kind':14} name")
-        yield from _rows(
-            (f"{one.ns / count / 1e6:11,.3f}{one.calls / count:12,.1f}  {one.kind:14} ", one.name)
-            for one in profile.kernels
-        )
-    by = "by the kernels that they launched" if profile.total_ns else "by their own time on the host"
-    left = 0 if profile.total_ns else 11  # without a device the first column is empty
-    callers: Sequence[tuple[str, Sequence[model.CallSums]]] = (
-        ("operators", profile.operators),
-        ("modules", profile.modules),
-    )
-    for title, sums in callers:
+    kernels = [(millis(one.ns / count), f"{one.calls / count:,.1f}", one.kind, one.name) for one in profile.kernels]
+    if kernels:
+        heads = ("ms/unit", "calls/unit", "kind", "name")
+        yield [f"kernels{of}", *_table("{:>11}{:>12}  {:14} {}", heads, kernels)]
+    on_device = bool(profile.total_ns)  # without a device the first column is empty
+    row = "{:>11}{:>14}{:>12}  {}" if on_device else "{1:>14}{2:>12}  {3}"
+    by = "by the kernels that they launched" if on_device else "by their own time on the host"
+    callers: dict[str, Sequence[model.CallSums]] = {"operators": profile.operators, "modules": profile.modules}
+    for title, sums in callers.items():
         if sums:
-            yield ""
-            yield from wrapped(f"{title}{of}, {by}")
-            yield f"{'ms/unit':>11}{'host ms/unit':>14}{'calls/unit':>12}  name"[left:]
-            yield from _rows(
-                (
-                    f"{one.ns / count / 1e6:11,.3f}{one.host_ns / count / 1e6:14,.3f}{one.calls / count:12,.1f}  "[
-                        left:
-                    ],
-                    one.name,
-                )
+            rows = [
+                (millis(one.ns / count), millis(one.host_ns / count), f"{one.calls / count:,.1f}", one.name)
                 for one in sums
-            )
+            ]
+            heads = ("ms/unit", "host ms/unit", "calls/unit", "name")
+            yield [*wrapped(f"{title}{of}, {by}"), *_table(row, heads, rows)]
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """The first rows of a table, numbers and name, and how many more there are."""
-    every = list(rows)
-    for numbers, name in every[:SHOWN]:
-        yield numbers + short(name, WIDTH - len(numbers))
-    if len(every) > SHOWN:
-        yield f"  … {len(every) - SHOWN:,} more: -o FILE.html and --json have all"
-
-
-def comparison(found: model.Comparison) -> Iterator[str]:
-    """How much changed, how sure that is, and where it comes from."""
+def _change(found: model.Comparison) -> Iterator[str]:
     for reason in found.refused:
         yield from wrapped(f"warning: {reason}")
     before, after = found.median_ns
@@ -200,25 +191,14 @@ def comparison(found: model.Comparison) -> Iterator[str]:
         yield f"  95 % interval {_signed(low)} to {_signed(high)} ms{share}: {sure}"
     for note in found.notes:
         yield from wrapped(f"note: {note}")
-    yield from _changed_parts([part for part in found.parts if part.before_ns or part.after_ns])
-    for title, rows in (("kernels", found.kernels), ("modules", found.modules)):
-        if rows:
-            yield from ("", f"{title}, per unit")
-            yield f"{'change ms':>11}{'before ms':>12}{'after ms':>11}  {'':11} name"
-            yield from _rows((_change(row), row.name) for row in rows)
 
 
-def _changed_parts(parts: Sequence[model.PartChange]) -> Iterator[str]:
-    if parts:
-        yield from ("", f"{'part of the median unit':38}{'before ms':>13}{'after ms':>13}{'change ms':>13}")
-    for part in parts:
-        times = f"{part.before_ns / 1e6:13,.3f}{part.after_ns / 1e6:13,.3f}{_signed(part.change_ns):>13}"
-        yield f"{model.PARTS[part.name]:38}{times}"
-
-
-def _change(row: model.TimeChange) -> str:
-    times = f"{_signed(row.change_ns):>11}{row.before_ns / 1e6:12,.3f}{row.after_ns / 1e6:11,.3f}"
-    return f"{times}  {row.state:11} "
+def _changes(title: str, changes: Sequence[model.TimeChange]) -> list[str]:
+    rows = [
+        (_signed(one.change_ns), millis(one.before_ns), millis(one.after_ns), one.state, one.name) for one in changes
+    ]
+    heads = ("change ms", "before ms", "after ms", "", "name")
+    return [f"{title}, per unit", *_table("{:>11}{:>12}{:>11}  {:11} {}", heads, rows)] if rows else []
 
 
 def _signed(ns: float) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from patcher.config import EXPORT_TYPES
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail
+from patcher.options import option
+from patcher.options.headings import PARSED
+from patcher.options.notations import ChoiceList, Flag, Number, Text
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
@@ -28,33 +31,8 @@ from patcher.traces.tools.viewers import ANALYZE, Viewer, viewers
 from patcher.traces.words import spread, uncounted_between
 
 
-class ParseOptions(NamedTuple):
-    """How traces are parsed: ``exports`` of text and db, none for those requested when they were recorded."""
-
-    python: str | None = None
-    exports: tuple[str, ...] = ()
-    jobs: int | None = None
-    patience: float = 600.0
-    advise: bool = False
-    modules: bool = False
-    analyze: str = ""
-
-
-class Progress(Protocol):
-    """What the user sees while it works: how many things are to be done, what is at work, and what is done."""
-
-    def begin(self, what: str, total: int) -> None:
-        """So many things follow."""
-
-    def at_work(self, names: Sequence[str]) -> None:
-        """These are being done."""
-
-    def done(self, line: str) -> None:
-        """One is done."""
-
-
 @dataclass(frozen=True, slots=True)
-class Listing(Payload):
+class TraceListing(Payload):
     """The result of ``traces``."""
 
     folder: str
@@ -66,10 +44,9 @@ def traces(folder: Path) -> CommandResult:
 
     Raises: Problem (NO_TRACE) where there is no such folder.
     """
-    found = recorded(folder)
-    report = CommandResult("traces", data=Listing(str(folder), tuple(found)).as_json())
-    if not found:
-        report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
+    report = CommandResult("traces")
+    found = _recorded(report, folder)
+    report.data = TraceListing(str(folder), tuple(found)).as_json()
     for number, group in enumerate(found, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
@@ -77,17 +54,19 @@ def traces(folder: Path) -> CommandResult:
     return report
 
 
-def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
-    for doubt in trace.doubts:
-        report.warn(f"{trace.path.name}: {doubt}", str(trace.path))
-
-
-def recorded(folder: Path) -> list[TraceGroup]:
-    """The groups of traces below a folder that the user named."""
+def _recorded(report: CommandResult, folder: Path) -> list[TraceGroup]:
     if not folder.exists():
         hint = "the log of the run and `rlpatch status` name the folder of the traces"
         raise Problem(Kind.NO_TRACE, f"{folder} does not exist", hint=hint)
-    return folders.trace_groups(Path(folder).resolve())
+    found = folders.trace_groups(folder.resolve())
+    if not found:
+        report.note("no trace of any tool lies here", f"looked in {folder} and all below it")
+    return found
+
+
+def _warn_of_doubts(report: CommandResult, trace: RecordedTrace) -> None:
+    for doubt in trace.doubts:
+        report.warn(f"{trace.path.name}: {doubt}", str(trace.path))
 
 
 def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
@@ -104,6 +83,38 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- analyse
+
+
+@dataclass(frozen=True)
+class ParseOptions:
+    """How traces are parsed; a parser that neither computes nor writes for ``patience`` seconds is ended."""
+
+    python: str | None = option(Text("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None)
+    export: tuple[str, ...] = option(
+        ChoiceList(EXPORT_TYPES), PARSED, "What to export.", default=(), shown="what was asked for when it was recorded"
+    )
+    jobs: int | None = option(
+        Number(1), PARSED, "How many traces at a time.", default=None, shown="half as many as there are cores"
+    )
+    advise: bool = option(Flag(), PARSED, "Run the advisor of msprof-analyze, too.", default=False)
+    modules: bool = option(
+        Flag(), PARSED, "Break the time down by module; needs `apply --module-ranges` and a database.", default=False
+    )
+    msprof_analyze: str = option(
+        Text("EXE"), PARSED, "", default="", shown="beside the interpreter, beside rlpatch, or on PATH"
+    )
+    patience: float = 600.0
+
+
+class WorkDisplay(NamedTuple):
+    """What the user sees of work: ``at_work`` takes the names of what is being done, ``done`` a line for what is."""
+
+    at_work: Callable[[Sequence[str]], None]
+    done: Callable[[str], None]
+
+
+Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
+"""Shows work: what is done, and on how many things."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +145,23 @@ class Analysed(Payload):
     held: tuple[UnitContents, ...]
 
 
-def analyse(
-    folder: Path, options: ParseOptions, shown: Callable[[], AbstractContextManager[Progress]]
-) -> CommandResult:
+def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
     """Parse what torch_npu recorded in ``folder``, run the recipes of msprof-analyze, and look at what is there.
 
     Raises: Problem (NO_TRACE, USAGE, ENVIRONMENT) where nothing can be begun, INTERRUPTED by the keyboard.
     """
     report = CommandResult("analyse")
-    every = [trace for group in recorded(folder) for trace in group.traces]
-    npu, torch = _of_form(every, "npu"), _of_form(every, "torch")
-    todo = [trace for trace in npu if _to_parse(trace, options.exports)]
-    _report_left_out(report, every, todo, options.exports)
-    program = _interpreter(options, todo)
-    with shown() as screen:
-        parsed = _parse(report, [trace.path for trace in todo], program, options, screen) if todo else []
-        after = [trace for trace in (folders.inspect(trace.path) for trace in npu) if trace.exports]
-        left = _run_recipes(report, after, program, options, screen) if after and not report.problems else []
-    ready = [*after, *torch]
+    every = [trace for group in _recorded(report, folder) for trace in group.traces]
+    todo = [trace for trace in every if _to_parse(report, trace, options.export)]
+    program = _interpreter(options.python, todo)
+    parsed = _parse(report, todo, program, options, shown) if todo else []
+    current = (folders.inspect(trace.path) for trace in every if trace.form == "npu")
+    ready = [trace for trace in current if trace.exports]
+    left = _run_recipes(report, ready, program, options, shown) if ready and not report.problems else []
+    ready += [trace for trace in every if trace.form == "torch"]
     opened = tuple(viewers(ready))
-    report.lines += itertools.chain.from_iterable(map(_viewer_lines, opened))
+    for viewer in opened:
+        report.lines += _viewer_lines(viewer)
     contents = tuple(_contents(report, trace) for trace in ready)
     report.data = Analysed(folder.resolve(), tuple(parsed), tuple(left), opened, contents).as_json()
     if ready:
@@ -161,61 +169,43 @@ def analyse(
     return report
 
 
-def _of_form(traces: Iterable[RecordedTrace], form: str) -> list[RecordedTrace]:
-    return [trace for trace in traces if trace.form == form]
-
-
 def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     """The contents of the units of a trace by its metadata, reported, as is in what this contradicts it."""
     _warn_of_doubts(report, trace)
-    contents, uncounted = {}, {}
-    if trace.metadata:
-        contents = {name: (min(values), max(values)) for name, values in trace.metadata.contents.items()}
-        uncounted = trace.metadata.uncounted
-    window = trace.asked
+    found = trace.metadata.contents if trace.metadata else {}
+    contents = {name: (min(values), max(values)) for name, values in found.items()}
+    uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
         ranges = ", ".join(f"{name} {spread(*ends)}" for name, ends in contents.items())
-        report.lines += wrapped(f"{trace.path.name} holds {window}: {ranges}")
+        report.lines += wrapped(f"{trace.path.name} holds {trace.asked}: {ranges}")
     if uncounted:
         report.lines.append(f"  {uncounted_between(uncounted)}")
-    return UnitContents(trace.path, window, contents, uncounted, trace.doubts)
+    return UnitContents(trace.path, trace.asked, contents, uncounted, trace.doubts)
 
 
-def _to_parse(trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
-    if trace.state in (states.NOT_PARSED, states.HALF_PARSED):
-        return trace.raw
-    return trace.state in (states.WHOLE, states.FOREIGN) and trace.raw and not set(exports) <= set(trace.exports)
+def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
+    """Whether one trace is to be parsed; the reason why it is not is reported."""
+    readable = trace.state in (states.WHOLE, states.FOREIGN)
+    if trace.form == "torch":
+        report.note("what torch.profiler recorded needs no parsing", str(trace.path))
+    elif trace.form == "other":
+        report.note(f"left alone: {trace.why}", str(trace.path))
+    elif readable and set(exports) <= set(trace.exports):
+        report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
+    elif trace.raw and (readable or trace.state in (states.NOT_PARSED, states.HALF_PARSED)):
+        return True
+    elif readable or trace.state == states.HALF_PARSED:
+        report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
+    else:
+        report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
+    return False
 
 
-def _report_left_out(
-    report: CommandResult, every: Sequence[RecordedTrace], todo: Sequence[RecordedTrace], exports: tuple[str, ...]
-) -> None:
-    """Report for each trace that is not parsed why that is so."""
-    torch = _of_form(every, "torch")
-    if torch:
-        are = "1 trace of torch.profiler needs" if len(torch) == 1 else f"{len(torch)} traces of torch.profiler need"
-        report.note(f"{are} no parsing", "\n".join(str(trace.path) for trace in torch))
-    for trace in every:
-        if trace in todo or trace.form == "torch":
-            continue
-        readable = trace.state in (states.WHOLE, states.FOREIGN)
-        if trace.form == "other":
-            report.note(f"left alone: {trace.why}", str(trace.path))
-        elif readable and set(exports) <= set(trace.exports):
-            report.lines.append(f"already parsed  {trace.path.name}: {', '.join(trace.exports)}")
-        elif readable or trace.state == states.HALF_PARSED:
-            report.warn("cannot be parsed again: what was recorded is no longer there", str(trace.path))
-        else:
-            report.warn(f"{trace.state}, and not parsed: {trace.why}", str(trace.path))
-    if not every:
-        report.note("no trace of any tool lies here")
-
-
-def _interpreter(options: ParseOptions, todo: Sequence[RecordedTrace]) -> str:
+def _interpreter(python: str | None, todo: Sequence[RecordedTrace]) -> str:
     """The program of the target's interpreter; "" where nothing has to be parsed and none was named."""
     if not todo:
-        return interpreters.executable(options.python) if options.python else ""
-    found = _with_torch_npu(options.python)
+        return interpreters.executable(python) if python else ""
+    found = _with_torch_npu(python)
     if any(any(trace.path.glob("PROF_*")) for trace in todo) and not shutil.which("msprof"):
         cause = "CANN's msprof is not on PATH, and torch_npu parses with it what the device recorded"
         hint = "source /usr/local/Ascend/ascend-toolkit/set_env.sh, and the same again"
@@ -224,84 +214,78 @@ def _interpreter(options: ParseOptions, todo: Sequence[RecordedTrace]) -> str:
 
 
 def _with_torch_npu(python: str | None) -> str:
-    package = "torch_npu"
-    hint = "name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE"
-    if python:
-        program = interpreters.executable(python)
-        if package not in interpreters.ask(python, [package], f"--python {python}").found:
-            raise Problem(Kind.ENVIRONMENT, f"{package} is not installed there", program, hint)
-        return program
+    """The program of ``python``, or else of the first environment at hand, in which there is torch_npu."""
+    named = [(f"--python {python}", python)] if python else []
     searched = []
-    environment = interpreters.running([package])
-    if package in environment.found:
-        return sys.executable
-    searched.append(f"{environment.name}: no {package}")
-    for name, exe in interpreters.others():
+    for name, exe in named or [("the interpreter that runs rlpatch", sys.executable), *interpreters.others()]:
         try:
-            if package in interpreters.ask(exe, [package], name).found:
+            if "torch_npu" in interpreters.ask(exe, ["torch_npu"], name).found:
                 return interpreters.executable(exe)
-            searched.append(f"{name}: no {package}")
+            searched.append(f"{name}: no torch_npu")
         except Problem as problem:
+            if named:
+                raise
             searched.append(f"{name}: {problem.cause}")
-    cause = f"{package} is in none of the environments that were looked at"
-    raise Problem(Kind.ENVIRONMENT, cause, hint=hint, notes=tuple(searched))
+    hint = "name the Python of the environment in which it was recorded: rlpatch analyse DIR --python EXE"
+    raise Problem(Kind.ENVIRONMENT, "torch_npu was not found", hint=hint, notes=tuple(searched))
+
+
+@contextlib.contextmanager
+def _work(report: CommandResult, shown: Shown, what: str, total: int) -> Iterator[WorkDisplay]:
+    """Show work, and report a line for each of ``total`` things when it is done. Raises: Problem (INTERRUPTED)."""
+    before = len(report.lines)
+    with shown(what, total) as display:
+
+        def done(line: str) -> None:
+            report.lines.append(line)
+            display.done(line)
+
+        try:
+            yield display._replace(done=done)
+        except KeyboardInterrupt:
+            cause = f"stopped ({what}: {len(report.lines) - before} of {total} done)"
+            hint = "the same command goes on: what is not done is as before"
+            raise Problem(Kind.INTERRUPTED, cause, hint=hint) from None
 
 
 def _parse(
-    report: CommandResult, paths: Sequence[Path], program: str, options: ParseOptions, screen: Progress
+    report: CommandResult, todo: Sequence[RecordedTrace], program: str, options: ParseOptions, shown: Shown
 ) -> list[ParseResult]:
-    ended: list[ParseResult] = []
-
-    def done(one: ParseResult) -> None:
-        ended.append(one)
-        line = f"{one.ended}  {one.path.name}: {one.why or ', '.join(one.exports)} ({one.seconds:.0f} s)"
-        report.lines.append(line)
-        screen.done(line)
-
-    screen.begin("parsing", len(paths))
-    with _stopped(lambda: f"{len(ended)} of {len(paths)} traces are parsed, and the others are as before"):
-        parsing.parse(
-            paths, program, ",".join(options.exports), jobs=options.jobs or _jobs(), patience=options.patience,
-            done=done, at_work=lambda working: screen.at_work([path.name for path in working]),
+    # A parser is one process that starts others for a while: half of the cores keep all of them busy.
+    jobs = options.jobs or max((os.cpu_count() or 1) // 2, 1)
+    with _work(report, shown, "parsing", len(todo)) as work:
+        ended = parsing.parse(
+            [trace.path for trace in todo], program, ",".join(options.export), jobs=jobs,
+            patience=options.patience,
+            done=lambda one: work.done(
+                f"{one.ended}  {one.path.name}: {one.why or ', '.join(one.exports)} ({one.seconds:.0f} s)"
+            ),
+            at_work=lambda paths: work.at_work([path.name for path in paths]),
         )  # fmt: skip
     for one in ended:
-        _report_parsed(report, one, options.exports)
+        _report_parsed(report, one, options.export)
     return ended
 
 
 def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, ...]) -> None:
-    """A problem where a parsing failed, or a part of it."""
     lacking = " and no ".join(sorted(set(exports) - set(one.exports)))
-    logs = one.path / "logs"
+    logs = f"what torch_npu wrote: {one.path / 'logs'}"
     if one.ended != parsing.DONE:
         kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
-        report.problems.append(Problem(kind, one.why, str(one.path), f"what torch_npu wrote: {logs}", one.said))
+        report.problems.append(Problem(kind, one.why, str(one.path), logs, one.said))
     elif lacking and one.said:
         cause = f"torch_npu left no {lacking}, and says that a part of it failed"
-        hint = f"look whether the disk is full, and at what torch_npu wrote: {logs}"
+        hint = f"look whether the disk is full, and at {logs}"
         report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.said))
     elif lacking:
         cause = f"torch_npu left no {lacking}: its analyse() exports what was recorded for"
         report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")
 
 
-def _jobs() -> int:
-    """A parser is one process that starts others for a while: half of the cores keep all of them busy."""
-    return max((os.cpu_count() or 1) // 2, 1)
-
-
-@contextlib.contextmanager
-def _stopped(how: Callable[[], str]) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, f"stopped: {how()}", hint="the same command goes on") from None
-
-
 def _run_recipes(
-    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, screen: Progress
+    report: CommandResult, traces: Sequence[RecordedTrace], python: str, options: ParseOptions, shown: Shown
 ) -> list[RecipeResult]:
-    exe = recipes.program(options.analyze, python)
+    exe = recipes.program(options.msprof_analyze, python)
     if not exe:
         if options.advise or options.modules:
             hint = "pip install msprof-analyze in an environment of its own, and name it: --msprof-analyze EXE"
@@ -315,21 +299,14 @@ def _run_recipes(
         report.warn(cause, "\n".join(own.lacks))
         return []
     exports = {export for trace in traces for export in trace.exports}
-    names = recipes.chosen(exports, modules=options.modules, advise=options.advise)
     if "db" not in exports:
         report.note("most recipes of msprof-analyze read a database: --export text,db")
-    left: list[RecipeResult] = []
-
-    def done(one: RecipeResult) -> None:
-        left.append(one)
-        line = f"{one.recipe}: {', '.join(map(str, one.files)) or f'left nothing: {one.why}'}"
-        report.lines.append(line)
-        screen.done(line)
-
-    screen.begin("msprof-analyze", len(names))
-    with _stopped(lambda: f"the traces are parsed, and {len(left)} of {len(names)} recipes are done"):
-        recipes.run(exe, own.where, names, patience=options.patience, done=done)
-    return left
+    names = recipes.chosen(exports, modules=options.modules, advise=options.advise)
+    with _work(report, shown, "msprof-analyze", len(names)) as work:
+        return recipes.run(
+            exe, own.where, names, patience=options.patience,
+            done=lambda one: work.done(f"{one.recipe}: {', '.join(map(str, one.files)) or f'left nothing: {one.why}'}"),
+        )  # fmt: skip
 
 
 def _viewer_lines(viewer: Viewer) -> Iterator[str]:

@@ -7,13 +7,13 @@ unit exactly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 from patcher.traces import model
 from patcher.traces.analysis.hosts import HostSums
-from patcher.traces.analysis.segments import DeviceWindow, Split, split
+from patcher.traces.analysis.segments import Segment, Split, split
 from patcher.traces.sidecar import UnitMetadata
 from patcher.traces.timeline import UNKNOWN, Timeline
 
@@ -30,9 +30,7 @@ _COMPUTE, _COMMUNICATION, _COPY = (model.KINDS.index(kind) for kind in (model.CO
 
 
 class Launches(NamedTuple):
-    """How the tasks of the units lie to their launches: how many there are, how many of these have one, and how many
-    begin more than 10 µs before it, together by ``lead_ns``.
-    """
+    """The tasks of the units, those with a launch, and those that begin over 10 µs before it, by ``lead_ns`` in sum."""
 
     tasks: int = 0
     linked: int = 0
@@ -44,58 +42,55 @@ class Attribution(NamedTuple):
     """A timeline in its units, with what the checks need beside the profile."""
 
     profile: model.RankProfile
-    windows: tuple[DeviceWindow, ...]
+    segments: tuple[Segment, ...]
     launches: Launches
 
 
 def attributed(found: Timeline, only: tuple[int, int] | None = None) -> Attribution:
     """``found`` in units; with ``only`` those whose number lies in this half-open range, and what they launched."""
     cuts = split(found)
-    parts = _parts(found, cuts.windows, cuts.order)
+    parts = _parts(found, cuts)
     chosen = [
-        at for at, (_, _, mark) in enumerate(cuts.segments)
-        if mark is not None and (only is None or only[0] <= (mark.number or 0) < only[1])
+        at for at, segment in enumerate(cuts.segments)
+        if segment.mark and (only is None or only[0] <= (segment.mark.number or 0) < only[1])
     ]  # fmt: skip
     hosts = HostSums(found, cuts.segments, cuts.owner, chosen)
     known = found.metadata.units if found.metadata else {}
-    units = tuple(_unit(cuts.windows[at], parts[at], hosts.phases_of(at), known) for at in chosen)
-    kernels, launches, prompt = _kernels(found, cuts.owner, set(chosen))
+    units = {at: _unit(cuts.segments[at], parts[at], hosts.times[at], known) for at in chosen}
+    kernels, launches, prompt = _kernels(found, cuts.owner, units)
     profile = model.RankProfile(
-        source=found.source, form=found.form, rank=found.rank, device=found.device, units=units, kernels=kernels,
-        operators=hosts.operators(), modules=hosts.modules(), metadata=found.metadata, vendor=found.vendor,
-        marks=cuts.family, lanes=tuple(_lanes(found, dict(zip(chosen, units, strict=True)), cuts)),
-        collectives=tuple(_collectives(found, cuts, set(chosen))), prompt_share=prompt,
+        source=found.source, form=found.form, rank=found.rank, device=found.device, units=tuple(units.values()),
+        kernels=kernels, operators=hosts.operators, modules=hosts.modules, metadata=found.metadata, vendor=found.vendor,
+        marks=cuts.family, lanes=tuple(_lanes(found, units, cuts)),
+        collectives=tuple(_collectives(found, units, cuts)), prompt_share=prompt,
     )  # fmt: skip
-    return Attribution(profile, tuple(cuts.windows[at] for at in chosen), launches)
+    return Attribution(profile, tuple(cuts.segments[at] for at in chosen), launches)
 
 
-def _parts(found: Timeline, windows: Sequence[DeviceWindow], order: Sequence[int]) -> list[list[int]]:
-    """The seven parts of each window, in the order of ``PARTS``.
+def _parts(found: Timeline, cuts: Split) -> list[list[int]]:
+    """The seven parts of each segment, in the order of ``PARTS``.
 
     Between the begins of two tasks that follow each other nothing begins, so each kind runs up to where the furthest
     of its tasks reaches, and then no more: one step of the walk needs no list of what is running.
     """
-    parts = [[0] * len(model.PARTS) for _ in windows]
-    real = [(window.end, own) for window, own in zip(windows, parts, strict=True) if window.end > window.begin]
+    parts = [[0] * len(model.PARTS) for _ in cuts.segments]
+    real = [(one.starts, one.ends, own) for one, own in zip(cuts.segments, parts, strict=True) if one.ends > one.starts]
     if not real:
         return parts
     tasks, reach = found.tasks, [0] * len(model.KINDS)
-    now = next(window.begin for window in windows if window.end > window.begin)
-    columns = (map(column.__getitem__, order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
-    last = real[-1][0]
+    now, last = real[0][0], real[-1][1]
+    columns = (map(column.__getitem__, cuts.order) for column in (tasks.begin, tasks.end, tasks.kind, tasks.launched))
     following = iter(real)
-    end, own = next(following)
+    _, end, own = next(following)
     for begin, until, kind, launched in chain(zip(*columns, strict=True), [(last, last, 0, UNKNOWN)]):
         while now < begin:
-            if begin < end:
-                _add_step(own, now, begin, reach, launched)
-                now = begin
-            else:
-                _add_step(own, now, end, reach, launched)
-                now = end
-                if end == last:
-                    return parts
-                end, own = next(following)
+            step = min(begin, end)
+            _add_step(own, now, step, reach, launched)
+            now = step
+            if now == last:
+                return parts
+            if now == end:
+                _, end, own = next(following)
         if until > reach[kind]:
             reach[kind] = until
     return parts
@@ -103,52 +98,39 @@ def _parts(found: Timeline, windows: Sequence[DeviceWindow], order: Sequence[int
 
 def _add_step(parts: list[int], now: int, until: int, reach: Sequence[int], launched: int) -> None:
     """Add what is between ``now`` and ``until``, when the next task may begin that was ``launched`` then."""
-    compute, communication, copy = reach
-    busy = now
-    if compute > now:
-        busy = compute = min(compute, until)
-        parts[0] += compute - now
-    if communication > now:
-        communication = min(communication, until)
-        both = min(communication, busy) - now
-        parts[0] -= both
-        parts[1] += both
-        parts[2] += communication - now - both
-        busy = max(busy, communication)
-    if copy > busy:
-        copy = min(copy, until)
-        parts[3] += copy - busy
-        busy = copy
-    if busy < until:
-        if launched == UNKNOWN:
-            parts[6] += until - busy
-        elif launched <= busy:
-            parts[5] += until - busy
-        else:
-            handed = min(launched, until)
-            parts[4] += handed - busy
-            parts[5] += until - handed
+    compute, communication, copy = (min(max(reached, now), until) for reached in reach)
+    both, busy = min(compute, communication), max(compute, communication)
+    idle = max(busy, copy)
+    parts[0] += compute - both
+    parts[1] += both - now
+    parts[2] += communication - both
+    parts[3] += idle - busy
+    if launched == UNKNOWN:
+        parts[6] += until - idle
+    else:
+        handed = min(max(launched, idle), until)
+        parts[4] += handed - idle
+        parts[5] += until - handed
 
 
 def _unit(
-    window: DeviceWindow, parts: Sequence[int], phases: dict[str, int], known: Mapping[int, UnitMetadata]
+    segment: Segment, parts: Sequence[int], phases: dict[str, int], known: Mapping[int, UnitMetadata]
 ) -> model.RecordedUnit:
-    begin, end, mark = window.segment
+    mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
-    own = known.get(number, UnitMetadata())
+    fields = known.get(number, UnitMetadata())._asdict()
     marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
-    fields = own._asdict()
     fields |= {name: value for name, value in marked.items() if fields[name] is None}
     fields |= zip(model.PARTS, parts, strict=True)
     return model.RecordedUnit(
-        number=number, host_ns=min(mark.end, end) - begin, kernels=window.tasks, phases=phases, name=mark.name,
-        begin_ns=window.begin, **fields,
+        number=number, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks, phases=phases,
+        name=mark.name, begin_ns=segment.starts, **fields,
     )  # fmt: skip
 
 
 def _kernels(
-    found: Timeline, owner: Sequence[int], chosen: Set[int]
+    found: Timeline, owner: Sequence[int], chosen: Container[int]
 ) -> tuple[tuple[model.Kernel, ...], Launches, float | None]:
     """What the chosen segments launched, how that lies to the launches, and the share that began promptly."""
     tasks = found.tasks
@@ -179,59 +161,55 @@ def _kernels(
     return tuple(kernels), Launches(count, linked, early, lead), prompt / computing if computing else None
 
 
-def _collectives(found: Timeline, cuts: Split, chosen: Set[int]) -> Iterator[model.Collective]:
-    """The collectives of the chosen segments, numbered within their unit and group."""
+def _collectives(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Collective]:
+    """The collectives of the units (by segment), numbered within their unit and group."""
     tasks, numbers = found.tasks, Counter[tuple[int, str]]()
     for at in cuts.order:
         owner = cuts.owner[at]
-        if tasks.kind[at] != _COMMUNICATION or owner not in chosen:
-            continue
-        mark = cuts.segments[owner].mark
-        name, group = found.names.texts[tasks.name[at]], found.groups.get(at, "")
-        index = numbers[owner, group]
-        numbers[owner, group] += 1
-        transit, wait, idle = found.transits.get(at, (None, None, None))
-        unit = mark.number or 0 if mark else 0
-        yield model.Collective(group, index, name, tasks.end[at] - tasks.begin[at], transit, wait, idle, unit)
+        if tasks.kind[at] == _COMMUNICATION and owner in units:
+            name, group = found.names.texts[tasks.name[at]], found.groups.get(at, "")
+            index, ns = numbers[owner, group], tasks.end[at] - tasks.begin[at]
+            numbers[owner, group] += 1
+            transit, wait, idle = found.transits.get(at, (None, None, None))
+            yield model.Collective(group, index, name, ns, transit, wait, idle, units[owner].number)
 
 
 def _lanes(found: Timeline, units: Mapping[int, model.RecordedUnit], cuts: Split) -> Iterator[model.Lanes]:
     """The streams in the median unit and, if it is another one, in the slowest; ``units`` by segment."""
-    every = list(units.values())
-    median, slowest = model.median_unit(every), max(every, key=model.duration_of, default=None)
-    pictures = {"median": median, "slowest": None if slowest is median else slowest}
-    for why, unit in pictures.items():
-        if unit is not None and unit.device_ns:
-            at = next(at for at, one in units.items() if one is unit)
-            yield model.Lanes(unit.number, why, unit.device_ns, _streams(found, cuts, at))
+    if not units:
+        return
+    times = {at: model.duration_of(unit) for at, unit in units.items()}
+    pictures = {model.lower_median([*units], times.__getitem__): "median"}
+    pictures.setdefault(max(times, key=times.__getitem__), "slowest")
+    for at, why in pictures.items():
+        if units[at].device_ns:
+            yield model.Lanes(units[at].number, why, units[at].device_ns, _streams(found, cuts, at))
 
 
 def _streams(found: Timeline, cuts: Split, segment: int) -> dict[str, tuple[model.Span, ...]]:
-    """Stream → what ran there in the window of a segment, merged to what can be seen."""
-    window = cuts.windows[segment]
-    tasks, texts, near = found.tasks, found.names.texts, (window.end - window.begin) // _PIXELS
+    """Stream → what ran there while a segment was on the device, merged to what can be seen."""
+    first, last = cuts.segments[segment].starts, cuts.segments[segment].ends
+    tasks, texts, near = found.tasks, found.names.texts, (last - first) // _PIXELS
     streams: dict[str, list[model.Span]] = {}
     for at in cuts.order:
-        begin, end = max(tasks.begin[at], window.begin), min(tasks.end[at], window.end)
+        begin, end = max(tasks.begin[at], first), min(tasks.end[at], last)
         if begin >= end:
             continue
         name, kind = texts[tasks.name[at]], model.KINDS[tasks.kind[at]]
-        span = model.Span(begin - window.begin, end - begin, kind, name, cuts.owner[at] == segment)
+        span = model.Span(begin - first, end - begin, kind, name, cuts.owner[at] == segment)
         spans = streams.setdefault(texts[tasks.stream[at]], [])
-        if spans and _touch(spans[-1], span, near):
-            spans[-1] = _merged(spans[-1], span)
+        if spans and (merged := _merged(spans[-1], span, near)):
+            spans[-1] = merged
         else:
             spans.append(span)
     return {stream: tuple(spans) for stream, spans in streams.items()}
 
 
-def _touch(last: model.Span, span: model.Span, near: int) -> bool:
-    """Whether two spans that follow each other can be drawn as one: of one kind, near, and one of them short."""
+def _merged(last: model.Span, span: model.Span, near: int) -> model.Span | None:
+    """Two spans that follow each other as one, if they are of one kind, near, and one of them is short."""
     alike = (last.kind, last.own) == (span.kind, span.own)
-    return alike and span.begin_ns - last.begin_ns - last.ns <= near and min(last.ns, span.ns) <= 4 * near
-
-
-def _merged(last: model.Span, span: model.Span) -> model.Span:
+    if not alike or span.begin_ns - last.begin_ns - last.ns > near or min(last.ns, span.ns) > 4 * near:
+        return None
     until = max(last.begin_ns + last.ns, span.begin_ns + span.ns)
     name = last.name if last.name == span.name else ""
     return model.Span(last.begin_ns, until - last.begin_ns, last.kind, name, last.own, last.count + 1)

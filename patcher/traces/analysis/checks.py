@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import statistics
 from collections.abc import Iterator, Sequence
 
 from patcher.traces.analysis.attribution import EARLY_NS, Attribution, Launches
+from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Check, RankProfile, RecordedUnit
 from patcher.traces.timeline import Timeline
 from patcher.traces.words import in_ms, percent, short
@@ -30,25 +32,34 @@ def checked(found: Timeline, made: Attribution) -> RankProfile:
 
 def _checks(found: Timeline, made: Attribution) -> Iterator[Check]:
     profile, units = made.profile, made.profile.units
-    lost = [found.cut] if found.cut else []
-    lost += [f"{found.lost:,} events could not be read"] if found.lost else []
-    evidence = f"{'; '.join(lost)}: what came before was read" if lost else "read to its end"
-    yield Check("whole", not lost, evidence, ("outlier",))
-    missing = "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
-    evidence = f"marked by {mark_name(profile.marks)}" if profile.marks else missing
-    yield Check("marks", bool(profile.marks), evidence, ("outlier",))
-    yield _kernels_check(units)
+    unread = f"{found.lost:,} events could not be read" if found.lost else ""
+    lost = "; ".join(filter(None, (found.cut, unread)))
+    yield _check("whole", lost and f"{lost}: what came before was read", "read to its end", ("outlier",))
+    missing = (
+        "" if profile.marks else "no ProfilerStep, execute_… or step[…] marks units: the whole trace is taken for one"
+    )
+    yield _check("marks", missing, f"marked by {mark_name(profile.marks)}", ("outlier",))
+    idle = [unit.number for unit in units if not unit.kernels]
+    wrong = "" if units else "there is no unit"
+    if idle:
+        wrong = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
+    yield _check("kernels", wrong, "every unit has some", EVERY)
     yield _count_check(units)
     yield _launches_check(made.launches)
     yield _clock_check(made)
-    yield _alone_check(units, made)
+    yield _alone_check(made)
     yield _exposed_check(profile)
-    yield _overlap_check(made)
+    yield _overlap_check(made.segments)
     if profile.facts or found.doubts:
-        yield Check("facts", not found.doubts, "; ".join(found.doubts) or "they agree with the trace")
+        yield _check("facts", "; ".join(found.doubts), "they agree with the trace")
     if found.unknown:
         types = ", ".join(map(short, sorted(found.unknown)[:5]))
         yield Check("types", False, f"tasks of unknown type were taken for computing: {types}", ())
+
+
+def _check(name: str, wrong: str, fine: str, withdraws: tuple[str, ...] = ()) -> Check:
+    """A check that fails with what is ``wrong``, if anything is."""
+    return Check(name, not wrong, wrong or fine, withdraws)
 
 
 def mark_name(family: str) -> str:
@@ -56,12 +67,13 @@ def mark_name(family: str) -> str:
     return family.rstrip("#_[")
 
 
-def _kernels_check(units: Sequence[RecordedUnit]) -> Check:
-    idle = [unit.number for unit in units if not unit.kernels]
-    evidence = "every unit has some" if units else "there is no unit"
-    if idle:
-        evidence = f"{len(idle)} of {len(units)} units launched no kernel: {_numbers(idle)}"
-    return Check("kernels", bool(units) and not idle, evidence, EVERY)
+def _count_check(units: Sequence[RecordedUnit]) -> Check:
+    median = statistics.median(unit.kernels for unit in units) if units else 0
+    far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
+    wrong = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
+    return _check(
+        "count", wrong if far and len(units) > 2 else "", f"the median unit launched {median:,.0f}", ("outlier",)
+    )
 
 
 def _launches_check(launches: Launches) -> Check:
@@ -84,26 +96,14 @@ def _clock_check(made: Attribution) -> Check:
     return Check("clocks", early < EARLY * tasks or moved < NOTABLE / 2, evidence, HOST)
 
 
-def _count_check(units: Sequence[RecordedUnit]) -> Check:
-    counts = [unit.kernels for unit in units]
-    median = statistics.median(counts) if counts else 0
-    far = [unit.number for unit in units if not FEW * median <= unit.kernels <= MANY * median]
-    evidence = f"the median unit launched {median:,.0f}"
-    if far:
-        evidence = f"{len(far)} of {len(units)} units are far off the median of {median:,.0f} kernels: {_numbers(far)}"
-    return Check("count", len(units) < 3 or not far, evidence, ("outlier",))
-
-
-def _alone_check(units: Sequence[RecordedUnit], made: Attribution) -> Check:
-    alone = [
-        (unit.number, window.longest) for unit, window in zip(units, made.windows, strict=True)
-        if unit.device_ns and window.longest_ns > ALONE * unit.device_ns
-    ]  # fmt: skip
-    evidence = "no kernel takes most of its unit"
-    if alone:
-        numbers = _numbers([number for number, _ in alone])
-        evidence = f"one kernel takes over {percent(ALONE, 0)} of its unit in {numbers}: {short(alone[0][1])}"
-    return Check("alone", not alone, evidence, DEVICE)
+def _alone_check(made: Attribution) -> Check:
+    alone = {
+        unit.number: segment.longest for unit, segment in zip(made.profile.units, made.segments, strict=True)
+        if unit.device_ns and segment.longest_ns > ALONE * unit.device_ns
+    }  # fmt: skip
+    kernel = short(next(iter(alone.values()), ""))
+    wrong = f"one kernel takes over {percent(ALONE, 0)} of its unit in {_numbers([*alone])}: {kernel}"
+    return _check("alone", wrong if alone else "", "no kernel takes most of its unit", DEVICE)
 
 
 def _exposed_check(profile: RankProfile) -> Check:
@@ -116,17 +116,14 @@ def _exposed_check(profile: RankProfile) -> Check:
     return Check("exposed", True, f"exposed communication is not above communication{unknown}", ("communication",))
 
 
-def _overlap_check(made: Attribution) -> Check:
+def _overlap_check(segments: Sequence[Segment]) -> Check:
     marks = device = 0
-    for one, following in zip(made.windows, made.windows[1:], strict=False):
-        mark = one.segment.mark
-        marks += mark is not None and mark.end > following.segment.begin
-        if one.first is not None and following.first is not None:
-            device += following.first < one.first
-    evidence = f"{marks} marks overlap on the host" if marks else ""
-    if device:
-        evidence = f"{device} units begin on the device before the one in front of them"
-    return Check("overlap", not evidence, evidence or "no unit overlaps another one", EVERY)
+    for one, following in itertools.pairwise(segments):
+        marks += one.mark is not None and one.mark.end > following.begin
+        device += bool(one.tasks and following.tasks) and following.first < one.first
+    wrong = f"{marks} marks overlap on the host" if marks else ""
+    wrong = f"{device} units begin on the device before the one in front of them" if device else wrong
+    return _check("overlap", wrong, "no unit overlaps another one", EVERY)
 
 
 def _numbers(numbers: Sequence[int]) -> str:

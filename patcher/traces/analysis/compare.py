@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 from patcher.traces import model
 from patcher.traces.analysis.checks import mark_name
@@ -22,6 +24,7 @@ LOADED = 0.10
 """Units with more than this share more requests, say, do not do the same work."""
 
 Profiles = Sequence[model.RankProfile]
+Time = Callable[[model.RecordedUnit], int]
 
 
 def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model.Comparison:
@@ -30,60 +33,49 @@ def compared(before: Profiles, after: Profiles, *, force: bool = False) -> model
     Where the sides cannot be compared, the reasons are there and nothing else, unless ``force`` is True.
     """
     clock = "device" if any(profile.total_ns for profile in (*before, *after)) else "host"
-    sides = _side(before, clock), _side(after, clock)
+    time = operator.attrgetter(f"{clock}_ns")
+    sides = _side(before, time), _side(after, time)
     first, second = (
         model.median_unit([unit for profile in side for unit in profile.units]) for side in (before, after)
     )
-    median = (_time(first, clock) if first else 0, _time(second, clock) if second else 0)
-    refused, reports = tuple(_reasons(before, after)), (tuple(before), tuple(after))
-    if refused and not force:
-        return model.Comparison(*sides, median, None, refused=refused, clock=clock, reports=reports)
-    return model.Comparison(
-        *sides, median, _change(before, after, clock), tuple(_parts(first, second)),
-        kernels=tuple(_changes([one.kernels for one in before], [one.kernels for one in after], sides)),
-        modules=tuple(_changes([one.modules for one in before], [one.modules for one in after], sides)),
-        refused=refused, notes=tuple(_notes(before, after)), clock=clock, reports=reports,
+    found = model.Comparison(
+        *sides, (time(first) if first else 0, time(second) if second else 0), None,
+        refused=tuple(_reasons(before, after)), clock=clock, reports=(tuple(before), tuple(after)),
+    )  # fmt: skip
+    if found.refused and not force:
+        return found
+    parts = model.PARTS if first and second else ()
+    return dataclasses.replace(
+        found, change=_change(before, after, time),
+        parts=tuple(model.PartChange(name, getattr(first, name), getattr(second, name)) for name in parts),
+        kernels=_changes(before, after, "kernels"), modules=_changes(before, after, "modules"),
+        notes=tuple(_notes(before, after)),
     )  # fmt: skip
 
 
-def _parts(before: model.RecordedUnit | None, after: model.RecordedUnit | None) -> Iterator[model.PartChange]:
-    if before and after:
-        yield from (model.PartChange(name, getattr(before, name), getattr(after, name)) for name in model.PARTS)
-
-
-def _time(unit: model.RecordedUnit, clock: str) -> int:
-    return unit.device_ns if clock == "device" else unit.host_ns
-
-
-def _side(profiles: Profiles, clock: str) -> model.Side:
-    def of(name: str) -> str:
-        return ", ".join(dict.fromkeys(getattr(profile, name) for profile in profiles))
-
-    times = tuple(_time(unit, clock) for profile in profiles for unit in profile.units)
-    return model.Side(tuple(profile.source for profile in profiles), of("form"), of("device"), times)
+def _side(profiles: Profiles, time: Time) -> model.Side:
+    forms = ", ".join(dict.fromkeys(one.form for one in profiles))
+    devices = ", ".join(dict.fromkeys(one.device for one in profiles))
+    times = tuple(time(unit) for one in profiles for unit in one.units)
+    return model.Side(tuple(one.source for one in profiles), forms, devices, times)
 
 
 # ---------------------------------------------------------------- whether
 
 
 def _reasons(before: Profiles, after: Profiles) -> Iterator[str]:
-    """Why the sides cannot be compared."""
     for side, profiles in (("before", before), ("after", after)):
         failed = (check for profile in profiles for check in profile.failed)
         yield from (f"{side}: {check.evidence}" for check in failed if _carries_none(check))
     stages = [{one.stage for one in side} - {""} for side in (before, after)]
-    if all(stages) and stages[0] != stages[1]:
-        yield f"other stage: {_joined(stages[0])} before, {_joined(stages[1])} after"
-    yield from _other_units(before, after)
-
-
-def _other_units(before: Profiles, after: Profiles) -> Iterator[str]:
     marks = [{mark_name(one.marks) or "nothing" for one in side} for side in (before, after)]
     windows = [{_window(one) for one in side} for side in (before, after)]
+    if all(stages) and stages[0] != stages[1]:
+        yield "other stage: {} before, {} after".format(*map(_joined, stages))
     if marks[0] != marks[1]:
-        yield f"other units: marked by {_joined(marks[0])} before, by {_joined(marks[1])} after"
+        yield "other units: marked by {} before, by {} after".format(*map(_joined, marks))
     elif windows[0] != windows[1] and "" not in windows[0] | windows[1]:
-        yield f"other window: {_joined(windows[0])} before, {_joined(windows[1])} after"
+        yield "other window: {} before, {} after".format(*map(_joined, windows))
 
 
 def _carries_none(check: model.Check) -> bool:
@@ -102,11 +94,11 @@ def _window(profile: model.RankProfile) -> str:
 
 
 def _notes(before: Profiles, after: Profiles) -> Iterator[str]:
-    """What the reader has to know of the numbers."""
     few = [name for name, side in (("before", before), ("after", after)) if sum(len(one.units) for one in side) < 2]
     if few:
         yield f"{' and '.join(few).capitalize()} there is one unit: a difference of two units has no interval."
-    if min(map(_samples, (before, after))) == 1:
+    # The ranks of one window are one sample.
+    if min(max(Counter(one.rank for one in side).values(), default=0) for side in (before, after)) == 1:
         yield (
             "One capture a side is one sample: two windows of one run differ by up to 15 % in public data."
             " Compare several a side before you believe a small difference."
@@ -138,23 +130,17 @@ def _loads(before: Profiles, after: Profiles) -> Iterator[str]:
         yield f"The median units did not hold the same: {'; '.join(differing)}."
 
 
-def _samples(profiles: Profiles) -> int:
-    """How many windows a side has: the ranks of one window are one sample."""
-    return max(Counter(profile.rank for profile in profiles).values(), default=0)
-
-
 # ---------------------------------------------------------------- how much
 
 
-def _change(before: Profiles, after: Profiles, clock: str) -> tuple[int, int, int] | None:
+def _change(before: Profiles, after: Profiles, time: Time) -> tuple[int, int, int] | None:
     """The difference of the medians between the ends of its 95 % interval; None with fewer than two units a side.
 
     A bootstrap with a fixed seed: it draws profiles, then units of these, so that the profiles of a side that
     differ among themselves widen the interval.
     """
     first, second = (
-        [[_time(unit, clock) for unit in profile.units] for profile in side if profile.units]
-        for side in (before, after)
+        [[time(unit) for unit in profile.units] for profile in side if profile.units] for side in (before, after)
     )
     counts = [sum(map(len, side)) for side in (first, second)]
     if min(counts) < 2:
@@ -175,51 +161,41 @@ def _drawn(side: Sequence[Sequence[int]], draw: random.Random) -> list[list[int]
 
 
 def _median(side: Sequence[Sequence[int]]) -> int:
-    """The lower median over all profiles of a side: the time of a real unit."""
-    return model.lower_median([time for times in side for time in times])
+    return model.lower_median([*chain.from_iterable(side)])
 
 
 # ---------------------------------------------------------------- where from
 
 
-class _Sum(NamedTuple):
-    calls: int = 0
-    ns: int = 0
-
-
-def _changes(
-    before: Sequence[Sequence[model.Kernel | model.Module]],
-    after: Sequence[Sequence[model.Kernel | model.Module]],
-    sides: tuple[model.Side, model.Side],
-) -> Iterator[model.TimeChange]:
-    """The calls and the time of each name per unit on both sides; what changed most comes first."""
-    units = [max(side.units, 1) for side in sides]
-    first, second = _sums(before), _sums(after)
+def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeChange, ...]:
+    """The calls and the time of each kernel or module per unit on both sides; what changed most comes first."""
+    units = [max(sum(len(one.units) for one in side), 1) for side in (before, after)]
+    first, second = (_sums(row for one in side for row in getattr(one, field)) for side in (before, after))
     rows = []
     for name, kind in {**first, **second}:
-        one, other = first.get((name, kind), _Sum()), second.get((name, kind), _Sum())
-        calls, now = round(one.calls / units[0], 3), round(other.calls / units[1], 3)
-        state = _state(calls, now, one, other) if (name, kind) in first and (name, kind) in second else ""
-        state = state or ("new" if (name, kind) in second else "gone")
-        rows.append(model.TimeChange(name, one.ns // units[0], other.ns // units[1], kind, state, calls, now))
-    yield from sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind))
+        (calls, ns), (now, then) = first.get((name, kind), (0, 0)), second.get((name, kind), (0, 0))
+        rates = round(calls / units[0], 3), round(now / units[1], 3)
+        state = "gone" if calls else "new"
+        if calls and now:
+            state = _state(*rates, ns / calls, then / now)
+        rows.append(model.TimeChange(name, ns // units[0], then // units[1], kind, state, *rates))
+    return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(profiles: Sequence[Sequence[model.Kernel | model.Module]]) -> dict[tuple[str, str], _Sum]:
-    found: dict[tuple[str, str], _Sum] = {}
-    for rows in profiles:
-        for row in rows:
-            key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
-            known = found.get(key, _Sum())
-            found[key] = _Sum(known.calls + row.calls, known.ns + row.ns)
+def _sums(rows: Iterable[model.Kernel | model.Module]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Name and kind → the calls of all profiles, and their time."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for row in rows:
+        key = row.name, row.kind if isinstance(row, model.Kernel) else "module"
+        calls, ns = found.get(key, (0, 0))
+        found[key] = calls + row.calls, ns + row.ns
     return found
 
 
-def _state(calls: float, now: float, one: _Sum, other: _Sum) -> str:
-    """How a name that both sides have changed."""
+def _state(calls: float, now: float, each: float, then: float) -> str:
+    """How a name that both sides have changed: its calls per unit, and the time of one of them."""
     if abs(now - calls) > ALIKE * calls:
         return "more often" if now > calls else "less often"
-    each, then = one.ns / max(one.calls, 1), other.ns / max(other.calls, 1)
     if abs(then - each) > ALIKE * each:
         return "slower" if then > each else "faster"
     return "alike"

@@ -29,24 +29,22 @@ TITLES = {
 """Id of a diagnosis → its title, which is the verdict where it weighs most."""
 
 _FASTER_LAUNCH = {
-    "torch": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
-    "ascend-text": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
+    "torch.profiler": "CUDA graphs (without enforce_eager), asynchronous scheduling, fewer and larger operators",
+    "torch_npu.profiler": "ACL graphs, TASK_QUEUE_ENABLE=2, binding processes to cores, asynchronous scheduling",
 }
-_FASTER_LAUNCH["ascend-db"] = _FASTER_LAUNCH["ascend-text"]
+_EXACT = "exact; the saving is an upper bound"
 
 
 def reported(profiles: Sequence[model.RankProfile]) -> model.TraceReport:
     """What is known of ``profiles``, one or several ranks of one run: diagnoses, and the verdict that they come to."""
     ranks, exact = met(profiles)
-    found = [one for profile in profiles for one in _diagnoses(profile, ranks)]
+    found = [one for profile in profiles for one in _diagnoses(profile, ranks) if one.id not in profile.withdrawn]
     slow = _slow_rank(ranks, exact=exact)
     if slow is not None and not any(slow.id in profile.withdrawn for profile in profiles):
         found.append(slow)
-    ordered = _ordered(found)
-    if len(profiles) > 1:
-        labels = {profile.source: profile.label or profile.source for profile in profiles}
-        ordered = [_of_rank(one, labels) for one in ordered]
-    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered), ranks)
+    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
+    ordered = [dataclasses.replace(one, evidence=whose.get(one.source, "") + one.evidence) for one in _ordered(found)]
+    return model.TraceReport(tuple(profiles), tuple(ordered), _verdict(profiles, ordered, whose), ranks)
 
 
 def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
@@ -60,80 +58,60 @@ def _ordered(found: Sequence[model.Diagnosis]) -> list[model.Diagnosis]:
 
 
 def _diagnoses(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> Iterator[model.Diagnosis]:
-    found = (
-        _communication(profile, ranks), _dispatch(profile), _waiting(profile), _copies(profile), _outlier(profile),
-        _compute(profile),
+    """The parts of the time that weigh, with {} for their share in the evidence; then the outlier, and computing."""
+    texts = (
+        ("communication", "communication_ns", *_communication(profile, ranks), _EXACT),
+        ("dispatch", "free_host_late_ns", *_dispatch(profile)),
+        (
+            "waiting", "free_waiting_ns",
+            "For {} of the time the device was free although its next kernel had been launched.",
+            "look at what streams wait for: events between them, copies, the start of a graph, synchronisation",
+            "upper bound",
+        ),
+        (
+            "copies", "copy_ns",
+            "{} of the time is copies that neither computing nor communication hides.",
+            "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host",
+            _EXACT,
+        ),
     )  # fmt: skip
-    return (one for one in found if one is not None and one.id not in profile.withdrawn)
+    for name, part, evidence, advice, certainty in texts:
+        share = profile.share(part)
+        if share >= (COPIES if name == "copies" else NOTABLE):
+            shown, saving = evidence.format(percent(share)), profile.sum_ns(part) // len(profile.units)
+            yield model.Diagnosis(name, "warning", shown, saving, certainty, TITLES[name], advice, profile.source)
+    yield from filter(None, (_outlier(profile), _compute(profile)))
 
 
-def _of_part(
-    name: str, profile: model.RankProfile, evidence: str, part: str, certainty: str, advice: str
-) -> model.Diagnosis:
-    """A diagnosis whose saving is the time of one part."""
-    saving = profile.sum_ns(part) // max(len(profile.units), 1)
-    return model.Diagnosis(name, "warning", evidence, saving, certainty, TITLES[name], advice, profile.source)
-
-
-def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> model.Diagnosis | None:
-    share = profile.share("communication_ns")
-    if share < NOTABLE:
-        return None
+def _communication(profile: model.RankProfile, ranks: Sequence[model.Rank]) -> tuple[str, str]:
+    """Evidence and advice: transit, waiting and idle times come before the network is blamed."""
     hidden = percent(profile.share("overlap_ns"))
-    evidence = f"{percent(share)} of the time is communication that nothing hides, {hidden} is hidden behind computing."
+    evidence = f"{{}} of the time is communication that nothing hides, {hidden} is hidden behind computing."
+    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
     timed = [one for one in profile.collectives if one.transit_ns is not None]
-    own = next((rank for rank in ranks if rank.source == profile.source), None)
-    transit, wait, idle = _vendor_shares(timed)
     if timed:
+        whole = sum(one.ns for one in timed) or 1
+        columns = zip(*((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed), strict=True)
+        transit, wait, idle = (sum(column) / whole for column in columns)
         shares = f"{percent(transit)} is transit, {percent(wait)} waiting, {percent(idle)} idle"
         evidence += f" Within the collectives {shares}, says the vendor."
-    if own is not None and own.collectives:
+        if wait + idle > 0.5:
+            advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
+    own = next((rank for rank in ranks if rank.source == profile.source and rank.collectives), None)
+    if own is not None:
         whole = sum(one.ns for one in profile.collectives) or 1
         evidence += f" {percent(own.waits_ns / whole)} of it waits for ranks that come later."
     elif not timed:
         evidence += " Waiting for a slow rank counts as communication: report all ranks before you blame the network."
-    advice = "look at the slowest rank, and at overlap with computing; then at sizes and links"
-    if wait + idle > 0.5:
-        advice = "the network is not what takes the time: look at what the device and the other ranks do meanwhile"
-    certainty = "exact; the saving is an upper bound"
-    return _of_part("communication", profile, evidence, "communication_ns", certainty, advice)
+    return evidence, advice
 
 
-def _vendor_shares(timed: Sequence[model.Collective]) -> tuple[float, float, float]:
-    """The vendor's shares of the time of collectives: transit, waiting and idle."""
-    whole = sum(one.ns for one in timed) or 1
-    times = ((one.transit_ns or 0, one.wait_ns or 0, one.idle_ns or 0) for one in timed)
-    transit, wait, idle = map(sum, zip(*times, strict=True)) if timed else (0, 0, 0)
-    return transit / whole, wait / whole, idle / whole
-
-
-def _dispatch(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("free_host_late_ns")
-    if share < NOTABLE:
-        return None
-    evidence = f"For {percent(share)} of the time the device was free and its next kernel had not been launched."
+def _dispatch(profile: model.RankProfile) -> tuple[str, str, str]:
+    evidence = "For {} of the time the device was free and its next kernel had not been launched."
     if profile.prompt_share is not None:
         evidence += f" {percent(profile.prompt_share, 0)} of the kernels start within 20 µs of their launch."
-    certainty = "upper bound; the profiler's own cost is in it"
-    return _of_part("dispatch", profile, evidence, "free_host_late_ns", certainty, _FASTER_LAUNCH.get(profile.form, ""))
-
-
-def _waiting(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("free_waiting_ns")
-    if share < NOTABLE:
-        return None
-    evidence = f"For {percent(share)} of the time the device was free although its next kernel had been launched."
-    advice = "look at what streams wait for: events between them, copies, the start of a graph, synchronisation"
-    return _of_part("waiting", profile, evidence, "free_waiting_ns", "upper bound", advice)
-
-
-def _copies(profile: model.RankProfile) -> model.Diagnosis | None:
-    share = profile.share("copy_ns")
-    if share < COPIES:
-        return None
-    evidence = f"{percent(share)} of the time is copies that neither computing nor communication hides."
-    advice = "pinned memory, copies that do not block, a stream of their own, fewer transfers of tensors to the host"
-    return _of_part("copies", profile, evidence, "copy_ns", "exact; the saving is an upper bound", advice)
+    advice = _FASTER_LAUNCH[model.PROFILERS[profile.form]]
+    return evidence, advice, "upper bound; the profiler's own cost is in it"
 
 
 def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -152,8 +130,8 @@ def _outlier(profile: model.RankProfile) -> model.Diagnosis | None:
         evidence += f" It launched {slowest.kernels:,} kernels, the median unit {usual.kernels:,}."
     late = [unit.device_ns - usual.device_ns for unit in profile.units if unit.device_ns > SLOW * usual.device_ns]
     advice = "look at what this unit held: its requests, a copy, a collection of garbage, another process"
-    certainty, saving = "exact; the saving is an upper bound", sum(late) // len(profile.units)
-    return model.Diagnosis("outlier", "warning", evidence, saving, certainty, TITLES["outlier"], advice, profile.source)
+    saving = sum(late) // len(profile.units)
+    return model.Diagnosis("outlier", "warning", evidence, saving, _EXACT, TITLES["outlier"], advice, profile.source)
 
 
 def _compute(profile: model.RankProfile) -> model.Diagnosis | None:
@@ -176,36 +154,29 @@ def _slow_rank(ranks: Sequence[model.Rank], *, exact: bool) -> model.Diagnosis |
     slow = max(ranks, key=lambda rank: rank.awaited_ns)
     if not slow.awaited_ns or per_unit < COPIES / 2 * waits.median_ns:
         return None
+    last, first = (one.source if one.rank is None else f"Rank {one.rank}" for one in (slow, waits))
     evidence = (
-        f"{_rank(slow)} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
-        f" {in_ms(slow.awaited_ns)} for it. {_rank(waits)} waits longest, {in_ms(per_unit)} per unit."
+        f"{last} comes last in {slow.last} of {slow.collectives} collectives, and the others wait"
+        f" {in_ms(slow.awaited_ns)} for it. {first} waits longest, {in_ms(per_unit)} per unit."
     )
-    advice = f"look at what {_rank(slow).lower()} does before: its load, its host, its cores"
+    advice = f"look at what {last.lower()} does before: its load, its host, its cores"
     certainty = "exact" if exact else "heuristic: the trace names no groups"
     return model.Diagnosis("slow-rank", "warning", evidence, per_unit, certainty, TITLES["slow-rank"], advice)
-
-
-def _rank(rank: model.Rank) -> str:
-    return f"Rank {rank.rank}" if rank.rank is not None else rank.source
-
-
-def _of_rank(diagnosis: model.Diagnosis, labels: Mapping[str, str]) -> model.Diagnosis:
-    label = labels.get(diagnosis.source)
-    return diagnosis if label is None else dataclasses.replace(diagnosis, evidence=f"{label}: {diagnosis.evidence}")
 
 
 # ---------------------------------------------------------------- the verdict
 
 
-def _verdict(profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis]) -> model.Verdict:
+def _verdict(
+    profiles: Sequence[model.RankProfile], diagnoses: Sequence[model.Diagnosis], whose: Mapping[str, str]
+) -> model.Verdict:
     withdrawn = {diagnosis for profile in profiles for diagnosis in profile.withdrawn}
     first = next((one for one in diagnoses if one.severity == "problem"), None)
     if not profiles or set(DEVICE) <= withdrawn:
         title = "No verdict: the data does not carry one"
     else:
-        note = next((one for one in diagnoses if one.id == "compute"), None)
-        title = next((one.title for one in (first, note) if one), "Nothing stands out")
-    whose = {profile.source: f"{profile.label or profile.source}: " * (len(profiles) > 1) for profile in profiles}
+        titles = (one.title for one in diagnoses if one is first or one.id == "compute")
+        title = next(titles, "Nothing stands out")
     reasons = (f"{whose[profile.source]}{_withdrawal(check)}" for profile in profiles for check in profile.failed)
     return model.Verdict(title, *_guide(profiles, first), tuple(reasons))
 

@@ -7,204 +7,169 @@ hand them over piece by piece, so of an operator only the sums of its name are k
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from operator import itemgetter, sub
 from typing import TypeVar
 
 from patcher.traces.analysis.segments import Segment
 from patcher.traces.model import Module, Operator
-from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Tasks, Timeline
+from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Timeline, in_order
 
 PHASES = ("forward", "backward", "optimizer")
 """Where operators of several phases are around a task, the last of these counts."""
 
-Sums = dict[int, list[int]]
-"""Name → its calls, the kernels launched within, the time of these, and the time on the host."""
-
 Calls = TypeVar("Calls", Operator, Module)
 
+Due = Iterator[tuple[int, int, int]]
+"""Of each task when it was enqueued, in this order, how long it took, and its segment; the last one comes never."""
+
+CallTable = dict[int, list[int]]
+"""Name → its calls, the kernels launched within, the time of these, and the time on the host."""
+
 _NEVER = 1 << 63
-_NONE = _NEVER, 0, UNKNOWN
 
 
 class HostSums:
-    """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``."""
+    """The calls of the host in the ``chosen`` segments, with the tasks that they launched, by ``owner``.
+
+    ``times`` maps each of these to phase → time of the kernels that it launched, to nothing where no unit trains.
+    """
 
     def __init__(
         self, found: Timeline, segments: Sequence[Segment], owner: Sequence[int], chosen: Sequence[int]
     ) -> None:
-        texts = found.names.texts
-        self.texts = texts
         self.phases = {at: [0] * len(PHASES) for at in chosen}
         # Whether the host counts, and until when, from the beginning of time to its end.
         self.counted = [(False, segments[0].begin if segments else _NEVER + 1)]
         self.counted += [(at in self.phases, segment.end) for at, segment in enumerate(segments)]
         self.counted.append((False, _NEVER + 1))
-        self.own: Sums = {}
-        self.whole: Sums = {}
-        main = {thread for thread, _ in found.marks}
-        named = _phases(texts)
-        points = _points(found, owner, set(chosen))
+        self.own: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        self.whole: CallTable = defaultdict(lambda: [0, 0, 0, 0])
+        named = {
+            at: phase for at, text in enumerate(found.names.texts)
+            for prefix, phase in ((BACKWARD, 1), (OPTIMIZER, 2)) if text.startswith(prefix)
+        }  # fmt: skip
+        backward = found.backward - {thread for thread, _ in found.marks}
+        enqueued = self._enqueued(found, owner)
         walks = [
-            OperatorWalk(self, found.tasks, owner, points.get(thread, ()), named, thread in found.backward - main)
-            for thread in range(len(found.threads))
+            OperatorWalk(self, _due(found, owner, tasks), named, int(thread in backward))
+            for thread, tasks in enumerate(enqueued)
         ]
         for thread, rows in found.operators_in_order():
             walks[thread].take(rows)
         for walk in walks:
-            walk.end()
-        for thread, ranges in enumerate(found.modules):
+            walk.assign(_NEVER)
+        for ranges, tasks in zip(found.modules, enqueued, strict=True):
             if ranges.begin:
-                self._walk_modules(ranges.in_order(), found.tasks, points.get(thread, ()))
-
-    def phases_of(self, segment: int) -> dict[str, int]:
-        """Phase → time of the kernels that it launched; nothing where no unit trains."""
+                self._walk_modules(ranges.in_order(), _due(found, owner, tasks))
+        self.operators = _rows(Operator, self.own, found.names.texts)
+        self.modules = _rows(Module, self.whole, found.names.texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
-        return dict(zip(PHASES, self.phases[segment], strict=True)) if trains else {}
+        self.times = {at: dict(zip(PHASES, own, strict=True)) if trains else {} for at, own in self.phases.items()}
 
-    def operators(self) -> tuple[Operator, ...]:
-        """The operators, that with the longest time on the device first."""
-        return self._rows(Operator, self.own)
+    def _enqueued(self, found: Timeline, owner: Sequence[int]) -> list[array[int]]:
+        """The tasks that each thread enqueued in the chosen segments, in the order in which it did."""
+        threads = [array("i") for _ in found.threads]
+        for at, (segment, thread) in enumerate(zip(owner, found.tasks.thread, strict=True)):
+            if segment in self.phases and thread != UNKNOWN:
+                threads[thread].append(at)
+        return [in_order(tasks, found.tasks.enqueued) for tasks in threads]
 
-    def modules(self) -> tuple[Module, ...]:
-        """The modules, likewise."""
-        return self._rows(Module, self.whole)
-
-    def _rows(self, kind: type[Calls], sums: Sums) -> tuple[Calls, ...]:
-        rows = [kind(self.texts[name], *values) for name, values in sums.items() if values[0]]
-        return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))
-
-    def _walk_modules(self, rows: Iterable[Row], tasks: Tasks, points: Sequence[int]) -> None:
+    def _walk_modules(self, rows: Iterable[Row], due: Due) -> None:
         """Give each task to every module around the time at which it was enqueued, once to each name."""
         sums, counted = self.whole, iter(self.counted)
         counts, until = next(counted)
         stack: list[tuple[int, int]] = []
-        due = ((tasks.enqueued[task], task) for task in points)
-        time, task = next(due, (_NEVER, UNKNOWN))
+        time, took, _ = next(due)
         for begin, end, name in chain(rows, [(_NEVER, _NEVER, UNKNOWN)]):
             while time < begin:
                 stack[:] = [entry for entry in stack if entry[0] > time]
                 for around in {name for _, name in stack}:
-                    row = sums.setdefault(around, [0, 0, 0, 0])
-                    row[1] += 1
-                    row[2] += tasks.end[task] - tasks.begin[task]
-                time, task = next(due, (_NEVER, UNKNOWN))
+                    sums[around][1] += 1
+                    sums[around][2] += took
+                time, took, _ = next(due)
             stack[:] = [entry for entry in stack if entry[0] > begin]
             while begin >= until:
                 counts, until = next(counted)
             if counts:
-                row = sums.setdefault(name, [0, 0, 0, 0])
-                row[0] += 1
+                sums[name][0] += 1
                 if all(name != other for _, other in stack):
-                    row[3] += end - begin
+                    sums[name][3] += end - begin
             stack.append((end, name))
 
 
 class OperatorWalk:
-    """The operators of one thread: each task goes to the innermost one around the time at which it was enqueued."""
+    """The operators of one thread: each task goes to the innermost one around the time at which it was enqueued.
 
-    def __init__(
-        self, hosts: HostSums, tasks: Tasks, owner: Sequence[int], points: Sequence[int],
-        named: Mapping[int, int], backward: bool,
-    ) -> None:  # fmt: skip
+    Its phase is that of ``named`` (name → phase) which is latest around it, or the ``phase`` of the thread.
+    """
+
+    def __init__(self, hosts: HostSums, due: Due, named: Mapping[int, int], phase: int) -> None:
         self.sums, self.phases, self.counted = hosts.own, hosts.phases, iter(hosts.counted)
-        self.named, self.phase = named, int(backward)
+        self.due, self.named, self.phase = due, named, phase
         self.counts, self.until = next(self.counted)
-        # Of each task: when it was enqueued, how long it took, and the segment that it belongs to.
-        enqueued, begin, end, of = (
-            map(column.__getitem__, points) for column in (tasks.enqueued, tasks.begin, tasks.end, owner)
-        )
-        self.points = zip(enqueued, map(sub, end, begin), of, strict=True)
-        self.due = next(self.points, _NONE)
-        # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts …
+        self.task = next(due)
+        # Of what is open, the innermost last: its end, name, phase, and the row of its name where it counts.
         self.stack: list[tuple[int, int, int, list[int] | None]] = []
-        self.own: list[int] = []  # … and its time without that of the operators within
 
     def take(self, rows: Iterable[Row]) -> None:
         """The next operators, in the order of their begin, the outer before the inner one."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        sums, named, stack, own, base = self.sums, self.named, self.stack, self.own, self.phase
-        counts, until, due = self.counts, self.until, self.due[0]
-        push, pop, push_own, pop_own = stack.append, stack.pop, own.append, own.pop
+        sums, named, stack, base = self.sums, self.named, self.stack, self.phase
+        counts, until, due = self.counts, self.until, self.task[0]
+        push, pop = stack.append, stack.pop
         for begin, end, name in rows:
             if due < begin:
-                due = self._assign(begin)
+                due = self.assign(begin)
             while stack and stack[-1][0] <= begin:
-                row, left = pop()[3], pop_own()
-                if row is not None and left > 0:
-                    row[3] += left
+                pop()
             while begin >= until:
                 counts, until = next(self.counted)
-            took = end - begin
             phase = base
             if stack:
-                own[-1] -= took
-                phase = stack[-1][2]
+                outer_end, _, phase, outer = stack[-1]
+                if outer is not None:
+                    outer[3] -= min(end, outer_end) - begin
             if name in named and named[name] > phase:
                 phase = named[name]
             row = None
             if counts:
-                row = sums.get(name)
-                if row is None:
-                    row = sums[name] = [0, 0, 0, 0]
+                row = sums[name]
                 row[0] += 1
+                row[3] += end - begin
             push((end, name, phase, row))
-            push_own(took)
         self.counts, self.until = counts, until
 
-    def end(self) -> None:
-        """There are no more operators."""
-        self._assign(_NEVER)
-        self._leave(_NEVER)
-
-    def _assign(self, until: int) -> int:
+    def assign(self, until: int) -> int:
         """Give the tasks enqueued before ``until`` to the operators open then; returns the time of the next one."""
-        stack, points, phases = self.stack, self.points, self.phases
-        time, took, segment = self.due
+        stack = self.stack
+        time, took, segment = self.task
         while time < until:
-            if stack and stack[-1][0] <= time:
-                self._leave(time)
+            while stack and stack[-1][0] <= time:
+                stack.pop()
+            phase = self.phase
             if stack:
                 _, name, phase, row = stack[-1]
                 if row is None:  # it began before the units, and counts where they have its kernels
-                    row = self.sums.setdefault(name, [0, 0, 0, 0])
+                    row = self.sums[name]
                     row[0] = row[0] or 1
                 row[1] += 1
                 row[2] += took
-                phases[segment][phase] += took
-            else:
-                phases[segment][self.phase] += took
-            time, took, segment = next(points, _NONE)
-        self.due = time, took, segment
+            self.phases[segment][phase] += took
+            time, took, segment = next(self.due)
+        self.task = time, took, segment
         return time
 
-    def _leave(self, time: int) -> None:
-        """Close what ended by then."""
-        while self.stack and self.stack[-1][0] <= time:
-            row, left = self.stack.pop()[3], self.own.pop()
-            if row is not None and left > 0:
-                row[3] += left
+
+def _due(found: Timeline, owner: Sequence[int], enqueued: Iterable[int]) -> Due:
+    tasks = found.tasks
+    for at in enqueued:
+        yield tasks.enqueued[at], tasks.end[at] - tasks.begin[at], owner[at]
+    yield _NEVER, 0, UNKNOWN
 
 
-def _phases(texts: Sequence[str]) -> dict[int, int]:
-    """Name → the phase that an operator of this name begins; only those that begin one."""
-    prefixes = ((BACKWARD, PHASES.index("backward")), (OPTIMIZER, PHASES.index("optimizer")))
-    return {at: phase for at, text in enumerate(texts) for prefix, phase in prefixes if text.startswith(prefix)}
-
-
-def _points(found: Timeline, owner: Sequence[int], chosen: Set[int]) -> dict[int, Sequence[int]]:
-    """Thread → the tasks that the chosen segments enqueued there, in the order in which they did.
-
-    What a segment enqueued lies before what the next one did: each is sorted by itself, which takes less memory.
-    """
-    threads: dict[int, dict[int, array[int]]] = {}
-    for at, (segment, thread) in enumerate(zip(owner, found.tasks.thread, strict=True)):
-        if segment in chosen and thread != UNKNOWN:
-            threads.setdefault(thread, {}).setdefault(segment, array("i")).append(at)
-    points: dict[int, Sequence[int]] = {}
-    for thread, segments in threads.items():
-        points[thread] = column = array("i")
-        for _, own in sorted(segments.items(), key=itemgetter(0)):
-            column.extend(sorted(own, key=found.tasks.enqueued.__getitem__))
-    return points
+def _rows(kind: type[Calls], sums: CallTable, texts: Sequence[str]) -> tuple[Calls, ...]:
+    """The names that were called, that with the longest time on the device first."""
+    rows = [kind(texts[name], *values) for name, values in sums.items() if values[0]]
+    return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from patcher.traces.model import Collective, Rank, RankProfile
-
-_Members = dict[str, list[Collective]]
-"""Source of a profile → its collectives of one group in one unit."""
 
 
 def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
@@ -21,10 +18,11 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     ranks = [profile.rank for profile in profiles]
     if len(profiles) < 2 or len(set(ranks)) < len(ranks):  # several profiles of one rank did not meet
         return (), True
-    together: dict[tuple[int, str], _Members] = defaultdict(dict)
+    # Unit and group → source of a profile → its collectives there.
+    together: dict[tuple[int, str], dict[str, list[Collective]]] = defaultdict(lambda: defaultdict(list))
     for profile in profiles:
         for one in profile.collectives:
-            together[one.unit, one.group].setdefault(profile.source, []).append(one)
+            together[one.unit, one.group][profile.source].append(one)
     waits, awaited, last, count = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for members in filter(_alike, together.values()):
         for turn in zip(*members.values(), strict=True):
@@ -46,7 +44,7 @@ def met(profiles: Sequence[RankProfile]) -> tuple[tuple[Rank, ...], bool]:
     return tuple(ordered), all(group for _, group in together)
 
 
-def _alike(members: _Members) -> bool:
+def _alike(members: Mapping[str, Sequence[Collective]]) -> bool:
     """Whether several ranks have the same collectives."""
     return len(members) > 1 and len({tuple(one.name for one in own) for own in members.values()}) == 1
 
@@ -57,20 +55,10 @@ def labelled(profiles: Iterable[RankProfile]) -> list[RankProfile]:
     if len(every) < 2:
         return every
     ranks = [profile.rank_name for profile in every]
-    labels = ranks
-    if not _distinct(labels):
-        labels = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
-    if not all(ranks) or not _distinct(labels):
-        labels = _tails([profile.source.rstrip("/").split("/") for profile in every])
+    paths = [profile.source.rstrip("/").split("/") for profile in every]
+    candidates = [["/".join(path[-depth:]) for path in paths] for depth in range(1, max(map(len, paths)) + 1)]
+    if all(ranks):
+        spans = [f"{rank}, {profile.span}" for rank, profile in zip(ranks, every, strict=True)]
+        candidates = [ranks, spans, *candidates]
+    labels = next((labels for labels in candidates if len(set(labels)) == len(labels)), candidates[-1])
     return [dataclasses.replace(profile, label=label) for profile, label in zip(every, labels, strict=True)]
-
-
-def _tails(paths: Sequence[Sequence[str]]) -> list[str]:
-    """The last names of paths, as many as tell them apart, or all."""
-    longest = max(map(len, paths))
-    tails = [["/".join(path[-depth:]) for path in paths] for depth in range(1, longest + 1)]
-    return next(filter(_distinct, tails), tails[-1])
-
-
-def _distinct(labels: Sequence[str]) -> bool:
-    return len(set(labels)) == len(labels)

@@ -20,22 +20,20 @@ from patcher.traces.timeline import FAMILIES, UNCOUNTED, UNKNOWN, Mark, Timeline
 _COMPUTE = KINDS.index(COMPUTE)
 
 
-class Segment(NamedTuple):
-    """A stretch of the host that belongs to one unit, or with ``mark`` None to iterations that are not counted."""
+@dataclass(slots=True)
+class Segment:
+    """A stretch of the host that belongs to one unit, or with ``mark`` None to iterations that are not counted.
+
+    On the device it reaches from ``starts`` to ``ends``; ``first`` is the begin of its first kernel, ``last`` the end
+    of the last one of its ``tasks``, and ``longest`` the name of the one that took ``longest_ns``.
+    """
 
     begin: int
     end: int
     mark: Mark | None
-
-
-@dataclass(slots=True)
-class DeviceWindow:
-    """A segment on the device: from ``begin`` to ``end``, with the number of its tasks, and the longest of these."""
-
-    segment: Segment
-    first: int | None = None
-    begin: int = 0
-    end: int = 0
+    first: int = 0
+    starts: int = 0
+    ends: int = 0
     tasks: int = 0
     last: int = 0
     longest_ns: int = 0
@@ -43,7 +41,7 @@ class DeviceWindow:
 
 
 class Split(NamedTuple):
-    """A timeline split into segments, in order, with the window of each.
+    """A timeline split into segments, in order.
 
     ``family`` is that of the marks, "" where the whole trace is one unit. ``owner`` is the segment that enqueued a
     task, UNKNOWN where none did or no link exists; ``order`` are the tasks in the order of their begin.
@@ -51,7 +49,6 @@ class Split(NamedTuple):
 
     family: str
     segments: list[Segment]
-    windows: list[DeviceWindow]
     owner: array[int]
     order: Sequence[int]
 
@@ -59,18 +56,22 @@ class Split(NamedTuple):
 def split(found: Timeline) -> Split:
     """Split a timeline at the marks of its units."""
     family, marks, uncounted = marks_of(found)
-    order = found.in_order()
-    segments = segments_of(marks or _whole(found), uncounted)
+    order, enqueued = found.in_order(), found.tasks.enqueued
+    segments = [Segment(mark.begin, mark.end, mark) for mark in marks or _whole(found)]
+    segments += [Segment(mark.begin, mark.end, None) for mark in uncounted]
+    segments.sort(key=lambda segment: segment.begin)
+    for segment, following in itertools.pairwise(segments):
+        segment.end = following.begin  # a mark reaches to the next one, or to what is uncounted within it
     begins = [segment.begin for segment in segments]
     end = segments[-1].end if segments else 0
-    enqueued = found.tasks.enqueued
     owner = array("i", (bisect_right(begins, time) - 1 if time < end else UNKNOWN for time in enqueued))
-    windows = _windows(found, segments, owner, order)
+    _place(found, segments, owner, order)
     unlinked = [at for at in order if enqueued[at] == UNKNOWN]
     if unlinked:
-        _own_unlinked(found, segments, windows, owner, unlinked)
-        windows = _windows(found, segments, owner, order)
-    return Split(family, segments, windows, owner, order)
+        _own_unlinked(found, segments, owner, unlinked)
+        segments = [Segment(segment.begin, segment.end, segment.mark) for segment in segments]
+        _place(found, segments, owner, order)
+    return Split(family, segments, owner, order)
 
 
 def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
@@ -108,15 +109,6 @@ def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
         yield numbered
 
 
-def segments_of(marks: Sequence[Mark], uncounted: Sequence[Mark]) -> list[Segment]:
-    """The host in segments: each mark up to the next one's begin, or to an uncounted one that lies within."""
-    cuts = [Segment(mark.begin, mark.end, mark) for mark in marks]
-    cuts += [Segment(mark.begin, mark.end, None) for mark in uncounted]
-    cuts.sort(key=lambda cut: cut.begin)
-    shortened = (cut._replace(end=following.begin) for cut, following in itertools.pairwise(cuts))
-    return [*shortened, *cuts[-1:]]
-
-
 def _whole(found: Timeline) -> list[Mark]:
     """The whole trace as one unit, where nothing marks units; none if it is empty."""
     times = list(found.spans())
@@ -125,56 +117,40 @@ def _whole(found: Timeline) -> list[Mark]:
     return [Mark("", "the whole trace", min(b for b, _ in times), max(e for _, e in times), 0)] if times else []
 
 
-def _own_unlinked(
-    found: Timeline, segments: Sequence[Segment], windows: Sequence[DeviceWindow], owner: array[int],
-    unlinked: Sequence[int],
-) -> None:  # fmt: skip
-    """Give the tasks without a link to the segment that the device is in when they begin.
-
-    Where no task has a link, to the segment that the host is in: better is not to be had.
-    """
+def _own_unlinked(found: Timeline, segments: Sequence[Segment], owner: array[int], unlinked: Sequence[int]) -> None:
+    """Give the tasks without a link to the segment that the device is in then or, where none has one, the host."""
     begin = found.tasks.begin
+    stretches = [(one.starts, one.ends, at) for at, one in enumerate(segments) if one.ends > one.starts]
     if len(unlinked) == len(found.tasks):
-        real = list(range(len(segments)))
-        begins, end = [segment.begin for segment in segments], max((segment.end for segment in segments), default=0)
-    else:
-        real = [at for at, window in enumerate(windows) if window.end > window.begin]
-        begins, end = [windows[at].begin for at in real], windows[real[-1]].end if real else 0
+        stretches = [(one.begin, one.end, at) for at, one in enumerate(segments)]
+    begins = [begins for begins, _, _ in stretches]
     for task in unlinked:
         place = bisect_right(begins, begin[task]) - 1
-        owner[task] = real[place] if place >= 0 and begin[task] < end else UNKNOWN
+        owner[task] = stretches[place][2] if place >= 0 and begin[task] < stretches[-1][1] else UNKNOWN
 
 
-def _windows(
-    found: Timeline, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]
-) -> list[DeviceWindow]:
-    """Where each segment is on the device."""
-    tasks, windows = found.tasks, [DeviceWindow(segment) for segment in segments]
+def _place(found: Timeline, segments: Sequence[Segment], owner: Sequence[int], order: Sequence[int]) -> None:
+    """Say where each segment is on the device: up to the next one's first kernel, the last one to its last kernel."""
+    tasks = found.tasks
     busy: Counter[int] = Counter()
-    for at, segment in enumerate(owner):
-        if segment != UNKNOWN and tasks.kind[at] == _COMPUTE:
+    for at, own in enumerate(owner):
+        if own != UNKNOWN and tasks.kind[at] == _COMPUTE:
             busy[tasks.stream[at]] += tasks.end[at] - tasks.begin[at]
     busiest = max(busy, key=lambda stream: (busy[stream], -stream), default=UNKNOWN)
-    ranked = [4] * len(windows)  # how good a beginning is: of the busiest stream, compute, communication, a copy
+    ranked = [4] * len(segments)  # how good a beginning is: of the busiest stream, compute, communication, a copy
     for at in order:
         if owner[at] == UNKNOWN:
             continue
-        window, begin, end, kind = windows[owner[at]], tasks.begin[at], tasks.end[at], tasks.kind[at]
+        one, begin, end, kind = segments[owner[at]], tasks.begin[at], tasks.end[at], tasks.kind[at]
         rank = 0 if kind == _COMPUTE and tasks.stream[at] == busiest else 1 + kind
         if rank < ranked[owner[at]]:
-            ranked[owner[at]], window.first = rank, begin
-        window.tasks += 1
-        window.last = max(window.last, end)
-        if end - begin > window.longest_ns:
-            window.longest_ns, window.longest = end - begin, found.names.texts[tasks.name[at]]
-    _chain([window for window in windows if window.first is not None])
-    return windows
-
-
-def _chain(windows: Sequence[DeviceWindow]) -> None:
-    """Let each window reach to the next one's first kernel, and the last one to its last kernel."""
-    reached = 0
-    for at, window in enumerate(windows):
-        window.begin = reached = max(window.first or 0, reached) if at else (window.first or 0)
-        following = windows[at + 1].first if at + 1 < len(windows) else window.last
-        window.end = max(window.begin, following or 0)
+            ranked[owner[at]], one.first = rank, begin
+        one.tasks += 1
+        one.last = max(one.last, end)
+        if end - begin > one.longest_ns:
+            one.longest_ns, one.longest = end - begin, found.names.texts[tasks.name[at]]
+    real = [segment for segment in segments if segment.tasks]
+    starts = itertools.accumulate((segment.first for segment in real), max)
+    ends = (*(segment.first for segment in real[1:]), *(segment.last for segment in real[-1:]))
+    for segment, start, end in zip(real, starts, ends, strict=True):
+        segment.starts, segment.ends = start, max(start, end)

@@ -9,34 +9,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from patcher.traces.model import Comparison, TraceReport
 from patcher.traces.page import comparisons, reports
-from patcher.traces.page.markup import Content, literal, tag
-from patcher.traces.page.tables import PAGE_LIMITS, PageLimits
+from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.tables import PAGE_LIMITS
 
 LIMIT = 1_000_000
 """Bytes that no page reaches."""
 
 
-def page(report: TraceReport) -> str:
-    """The page of a report, below ``LIMIT`` bytes: details give way before it is reached."""
-    return _fitting(lambda limits: reports.content(report, limits))
-
-
-def compared(comparison: Comparison) -> str:
-    """The page of a comparison, likewise."""
-    return _fitting(lambda limits: comparisons.content(comparison, limits))
-
-
-def _fitting(content: Callable[[PageLimits], tuple[str, Content]]) -> str:
-    for limits in PAGE_LIMITS[:-1]:
-        text = _document(*content(limits))
+def page(found: TraceReport | Comparison) -> str:
+    """The page of a report or of a comparison, below ``LIMIT`` bytes: details give way before it is reached."""
+    text = ""
+    for limits in PAGE_LIMITS:
+        made = comparisons.content(found, limits) if isinstance(found, Comparison) else reports.content(found, limits)
+        text = _document(*made)
         if len(text.encode()) < LIMIT:
-            return text
-    return _document(*content(PAGE_LIMITS[-1]))
+            break
+    return text
 
 
 def _document(title: str, body: Content) -> str:
@@ -50,7 +42,7 @@ def _document(title: str, body: Content) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("title", title),
-        literal("style", style),
+        Markup(f"<style>{style}</style>"),
     )
-    made = tag("html", head, tag("body", tag("main", body), literal("script", script)), lang="en")
+    made = tag("html", head, tag("body", tag("main", body), Markup(f"<script>{script}</script>")), lang="en")
     return f"<!doctype html>\n{made}\n"

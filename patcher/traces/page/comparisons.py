@@ -2,58 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 
-from patcher.traces.model import FORMS, Comparison, Side, TimeChange
+from patcher.traces.model import Comparison, TimeChange
 from patcher.traces.page.drawings import waterfall
-from patcher.traces.page.markup import Content, Markup, tag
-from patcher.traces.page.profiles import described
+from patcher.traces.page.markup import Content, alert, faint, tag
+from patcher.traces.page.profiles import described, origin
 from patcher.traces.page.tables import Cell, PageLimits, table, tiled, timed
 from patcher.traces.words import cut, duration, percent, sign, signed
 
 
 def content(comparison: Comparison, limits: PageLimits) -> tuple[str, Content]:
     """The title and the body of the page of ``comparison``."""
-    before, after = comparison.before, comparison.after
-    sides = [_side("before", before), _side("after", after)]
-    refused = comparison.refused and tag(
-        "div", tag("strong", "These two cannot be compared as they are. What follows was forced:"),
-        tag("ul", [tag("li", line) for line in comparison.refused]), class_="withdrawn", role="alert",
-    )  # fmt: skip
-    low, estimate, high = comparison.change or (0, 0, 0)
-    first, second = comparison.median_ns
-    clock = " on the host" if comparison.clock == "host" else ""
-    tiles = [
-        (duration(first), f"median unit{clock} before, of {len(before.units_ns)}"),
-        (duration(second), f"median unit{clock} after, of {len(after.units_ns)}"),
-    ]
-    if comparison.change:
-        tiles.append((signed(estimate), "change of the median unit"))
-        tiles.append((f"{signed(low)} to {signed(high)}", "95 % interval of the change"))
-        if first:
-            tiles.append((f"{sign(estimate)}{percent(abs(estimate) / first)}", "of the unit before"))
+    sides = {"before": comparison.before, "after": comparison.after}
     body = (
-        tag("header", tag("h1", "rlpatch compare"), sides),
-        refused,
+        tag(
+            "header",
+            tag("h1", "rlpatch compare"),
+            [faint(f"{name}: {origin(', '.join(one.sources), one)}") for name, one in sides.items()],
+        ),
+        alert("These two cannot be compared as they are. What follows was forced:", comparison.refused),
         tag("p", _verdict(comparison), class_="verdict"),
         [tag("p", note) for note in comparison.notes],
-        tiled(tiles),
+        tiled(_tiles(comparison)),
         waterfall(comparison),
         _changes("Kernels", comparison.kernels, limits, "Per unit, by what each adds to the difference."),
         _changes("Modules", comparison.modules, limits, "With all that is called within a module."),
         [
             described(one, limits, opened=False, side=side)
-            for side, profiles in zip(("before", "after"), comparison.reports, strict=True)
-            for one in islice(profiles, 2)
+            for side, profiles in zip(sides, comparison.reports, strict=True)
+            for one in profiles[:2]
         ],
     )
     return "rlpatch compare", body
 
 
-def _side(name: str, side: Side) -> Markup:
-    about = " · ".join(filter(None, (", ".join(side.sources), FORMS.get(side.form, side.form), side.device)))
-    return tag("p", f"{name}: {about}", class_="faint")
+def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    first, second = comparison.median_ns
+    clock = " on the host" if comparison.clock == "host" else ""
+    yield duration(first), f"median unit{clock} before, of {len(comparison.before.units_ns)}"
+    yield duration(second), f"median unit{clock} after, of {len(comparison.after.units_ns)}"
+    if comparison.change:
+        low, estimate, high = comparison.change
+        yield signed(estimate), "change of the median unit"
+        yield f"{signed(low)} to {signed(high)}", "95 % interval of the change"
+        if first:
+            yield f"{sign(estimate)}{percent(abs(estimate) / first)}", "of the unit before"
 
 
 def _verdict(comparison: Comparison) -> str:
@@ -67,19 +61,14 @@ def _verdict(comparison: Comparison) -> str:
 
 def _changes(title: str, changes: Sequence[TimeChange], limits: PageLimits, about: str) -> Content:
     widest = max((abs(one.change_ns) for one in changes), default=1) or 1
-
-    def changed(one: TimeChange) -> Cell:
+    rows = []
+    for one in changes:
         bar = (abs(one.change_ns) / widest, "slower" if one.change_ns > 0 else "faster")
-        return Cell(signed(one.change_ns), one.change_ns, bar)
-
-    rows = [
-        (
-            Cell(cut(one.name)), Cell(one.state), changed(one),
+        rows.append((
+            cut(one.name), one.state, Cell(signed(one.change_ns), one.change_ns, bar),
             timed(one.before_ns), timed(one.after_ns),
             Cell(f"{one.before_calls:,.1f}", one.before_calls), Cell(f"{one.after_calls:,.1f}", one.after_calls),
-            Cell(one.kind),
-        )
-        for one in sorted(changes, key=lambda one: -abs(one.change_ns))
-    ]  # fmt: skip
+            one.kind,
+        ))  # fmt: skip
     heads = ("name", "what changed", "change", "before", "after", "calls before", "calls after", "kind")
     return table(title, heads, rows, limits, about)

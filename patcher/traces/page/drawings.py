@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from patcher.traces.model import KINDS, PARTS, Comparison, Lanes, RankProfile, RecordedUnit, Span
 from patcher.traces.page import svg
-from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import WIDTH, Scale
 from patcher.traces.page.tables import PageLimits
 from patcher.traces.words import cut, duration, signed
@@ -31,16 +32,10 @@ def unit_bars(profile: RankProfile, limits: PageLimits) -> Content:
     about = about if profile.total_ns else "Nothing ran on a device: the line is how long each was on the host."
     if each > 1:
         about = f"Each bar is the average of {each} units, which are too many to be drawn one by one. {about}"
-    return tag(
-        "section", tag("h2", "Each unit"), _legend(part for part in PARTS if profile.sum_ns(part)),
-        tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about)),
-    )  # fmt: skip
-
-
-def _legend(parts: Iterable[str]) -> Content:
-    items = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in parts]
-    line = svg.icon(svg.path([svg.stroke(0, 5, 10)], "host"))
-    return tag("ul", items, tag("li", line, "time on the host"), class_="legend")
+    legend = [tag("li", svg.icon(svg.swatch(part, rx=2)), PARTS[part]) for part in PARTS if profile.sum_ns(part)]
+    legend.append(tag("li", svg.icon(svg.path([svg.stroke(0, 5, 10)], "host")), "time on the host"))
+    figure = tag("figure", _stack(groups, profile.median_ns), tag("figcaption", about))
+    return section("Each unit", tag("ul", legend, class_="legend"), figure)
 
 
 def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
@@ -60,9 +55,10 @@ def _stack(groups: Sequence[Sequence[RecordedUnit]], median: int) -> Markup:
                 y -= up.length(value)
                 boxes[part].append(svg.box(x, y, wide, up.length(value)))
         marks.append(svg.stroke(x, up(host), wide))
-        titles.append(svg.rect(x, 8.0, wide, bottom - 8.0, "hover", _title(group, mean, host)))
+        title = _title(group, mean, host)
+        titles.append(svg.shape("rect", title=title, x=x, y=8.0, width=wide, height=bottom - 8.0, class_="hover"))
         if at % every == 0:
-            labels.append(svg.text(group[0].number, x + wide / 2, bottom + 15, text_anchor="middle"))
+            labels.append(svg.shape("text", group[0].number, x=x + wide / 2, y=bottom + 15, text_anchor="middle"))
     content = (
         _axis(up),
         [svg.path(drawn, part) for part, drawn in boxes.items() if drawn],
@@ -78,15 +74,11 @@ def _title(group: Sequence[RecordedUnit], mean: Mapping[str, float], host: float
     return "\n".join((f"{name}: {duration(sum(mean.values()))}", *parts, f"on the host {duration(host)}"))
 
 
-def _axis(up: Scale) -> Content:
+def _axis(up: Scale) -> Iterator[Content]:
     """Lines of the scale of time, from 0 at the bottom up to the top of the drawing."""
-    return [
-        (
-            svg.rule(_LEFT, up(value), "axis"),
-            svg.text(duration(value, 0), _LEFT - 6, up(value) + 4, text_anchor="end"),
-        )
-        for value in _ticks(up.high)
-    ]
+    for value in _ticks(up.high):
+        yield svg.rule(_LEFT, up(value), "axis")
+        yield svg.shape("text", duration(value, 0), x=_LEFT - 6, y=up(value) + 4, text_anchor="end")
 
 
 def _ticks(top: float) -> list[float]:
@@ -104,9 +96,8 @@ def device_lanes(profile: RankProfile, limits: PageLimits) -> Content:
     for lanes in profile.lanes:
         caption = f"The {lanes.why} unit, #{lanes.number}: {duration(lanes.device_ns)}"
         drawn.append(tag("figure", tag("figcaption", caption), _lanes(lanes, limits)))
-    faint = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
-    about = faint and tag("p", "Paler: what another unit launched.", class_="faint")
-    return tag("section", tag("h2", "On the device"), drawn, about)
+    others = any(not span.own for lanes in profile.lanes for spans in lanes.streams.values() for span in spans)
+    return section("On the device", drawn, others and faint("Paler: what another unit launched."))
 
 
 def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
@@ -118,13 +109,13 @@ def _lanes(lanes: Lanes, limits: PageLimits) -> Markup:
     content: list[Content] = []
     for row, (name, spans) in enumerate(streams.items()):
         y = row * _LANE
-        content.append(svg.text(cut(str(name), 10), _LEFT - 6, y + 12, text_anchor="end"))
+        content.append(svg.shape("text", cut(name, 10), x=_LEFT - 6, y=y + 12, text_anchor="end"))
         content.append(svg.rule(_LEFT, y + _LANE - 1.5, "axis"))
         content += _spans(spans, across, y, named)
     y = len(streams) * _LANE
     for value in _ticks(lanes.device_ns):
         anchor = "middle" if value else "start"
-        content.append(svg.text(duration(value, 0), across(value), y + 14, text_anchor=anchor))
+        content.append(svg.shape("text", duration(value, 0), x=across(value), y=y + 14, text_anchor=anchor))
     return svg.drawing(content, y + 20, f"The streams in unit {lanes.number}")
 
 
@@ -139,7 +130,7 @@ def _spans(spans: Iterable[Span], across: Scale, y: int, named: int) -> Iterable
         if span.ns >= named and wide > 1.5:
             count = f", {span.count} tasks" if span.count > 1 else ""
             title = f"{cut(span.name)}\n{duration(span.ns)} at {duration(span.begin_ns)}{count}"
-            yield svg.rect(begin, y, wide, _LANE - 4, kind, title)
+            yield svg.shape("rect", title=title, x=begin, y=y, width=wide, height=_LANE - 4, class_=kind)
         else:
             small.setdefault(kind, []).append(svg.box(begin, y, wide, _LANE - 4))
     for kind, drawn in small.items():
@@ -159,7 +150,7 @@ def load_charts(profile: RankProfile) -> Content:
             times = [unit.device_ns if on_device else unit.host_ns for unit in known]
             points = list(zip(values, times, (unit.number for unit in known), strict=True))
             drawn.append(tag("figure", tag("figcaption", f"Unit time{clock} against {about}"), _scatter(points, about)))
-    return tag("section", tag("h2", "What the units held"), drawn) if drawn else None
+    return section("What the units held", drawn) if drawn else None
 
 
 def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
@@ -170,10 +161,15 @@ def _scatter(points: Sequence[tuple[int, int, int]], about: str) -> Markup:
     up = Scale(0, max(time for _, time, _ in points) or 1, bottom, _TOP)
     across = Scale(low, high, _LEFT + 15, WIDTH - 15)
     dots = [
-        svg.dot(across(value), up(time), f"#{number}: {value:,} {about}, {duration(time)}")
+        svg.shape(
+            "circle", title=f"#{number}: {value:,} {about}, {duration(time)}",
+            r=3.5, class_="dot", cx=across(value), cy=up(time),
+        )
         for value, time, number in points[:: math.ceil(len(points) / 600)]
+    ]  # fmt: skip
+    ends = [
+        svg.shape("text", f"{value:,}", x=across(value), y=bottom + 16, text_anchor="middle") for value in (low, high)
     ]
-    ends = [svg.text(f"{value:,}", across(value), bottom + 16, text_anchor="middle") for value in (low, high)]
     return svg.drawing((_axis(up), dots, ends), bottom + 22, f"Unit time against {about}")
 
 
@@ -183,14 +179,13 @@ def waterfall(comparison: Comparison) -> Content:
     if not parts:
         return None
     first, second = comparison.median_ns
-    bars, at = [("before", 0, first, "total")], first
-    for part in parts:
-        end = at + part.change_ns
-        bars.append((PARTS.get(part.name, part.name), at, end, "slower" if end > at else "faster"))
-        at = end
-    bars.append(("after", 0, second, "total"))
-    values = [end for _, start, end, _ in bars] + [start for _, start, _, kind in bars if kind != "total"]
-    low, high = min(values), max(*values, 1)
+    ends = [*itertools.accumulate((part.change_ns for part in parts), initial=first)]
+    bars = [("before", 0, first, "total"), ("after", 0, second, "total")]
+    bars[1:1] = [
+        (PARTS.get(part.name, part.name), begin, end, "slower" if end > begin else "faster")
+        for part, (begin, end) in zip(parts, itertools.pairwise(ends), strict=True)
+    ]
+    low, high = min(*ends, second), max(*ends, second, 1)
     # Beside the whole unit a part that changed by a percent would not be seen: then the axis begins above 0.
     low = low - (high - low) // 4 if low * 2 > high else min(0, low)
     left, height = 260, 22
@@ -200,12 +195,10 @@ def waterfall(comparison: Comparison) -> Content:
         begin = max(start, low)
         x, wide, y = across(min(begin, end)), max(across.length(abs(end - begin)), 0.8), row * height
         shown = duration(end) if kind == "total" else signed(end - start)
-        drawn.append(svg.text(cut(name, 60), left - 8, y + 15, text_anchor="end", class_="strong"))
-        drawn.append(svg.rect(x, y + 3, wide, height - 6, kind))
-        drawn.append(svg.text(shown, x + wide + 6, y + 15))
+        drawn.append(svg.shape("text", cut(name, 60), x=left - 8, y=y + 15, text_anchor="end", class_="strong"))
+        drawn.append(svg.shape("rect", x=x, y=y + 3, width=wide, height=height - 6, class_=kind))
+        drawn.append(svg.shape("text", shown, x=x + wide + 6, y=y + 15))
     about = "The parts of the unit, from before to after; they add up to the difference."
     about += f" The axis begins at {duration(low)}." if low > 0 else ""
     figure = svg.drawing(drawn, len(bars) * height + 4, "Waterfall")
-    return tag(
-        "section", tag("h2", "Where the difference comes from"), tag("figure", figure, tag("figcaption", about))
-    )  # fmt: skip
+    return section("Where the difference comes from", tag("figure", figure, tag("figcaption", about)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 VOID = frozenset(("meta", "input", "br"))
 _UNSEEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -29,10 +29,9 @@ def tag(name: str, /, *content: Content, **attributes: object) -> Markup:
     """One element. Attributes that are None or False are left out; ``class_`` is class, and ``_`` stands for ``-``."""
     words = [name]
     for key, value in attributes.items():
-        if value is True:
-            words.append(key.rstrip("_").replace("_", "-"))
-        elif value is not None and value is not False:
-            words.append(f'{key.rstrip("_").replace("_", "-")}="{text(value)}"')
+        if value is not None and value is not False:
+            word = key.rstrip("_").replace("_", "-")
+            words.append(word if value is True else f'{word}="{text(value)}"')
     opened = f"<{' '.join(words)}>"
     return Markup(opened if name in VOID else f"{opened}{joined(content)}</{name}>")
 
@@ -48,11 +47,17 @@ def joined(content: Content) -> Markup:
     return Markup(text(content))
 
 
-def literal(name: str, source: str) -> Markup:
-    """An element for CSS or a script of ours, whose text browsers do not unescape.
+def section(title: str, *content: Content) -> Markup:
+    """A part of a page below its heading."""
+    return tag("section", tag("h2", title), *content)
 
-    Raises ValueError where it would end the element itself: then it is none of ours.
-    """
-    if "</" in source or "<!--" in source:
-        raise ValueError(f"the text of <{name}> holds markup")
-    return Markup(f"<{name}>{source}</{name}>")
+
+def faint(content: Content) -> Markup:
+    """A paragraph of what matters less."""
+    return tag("p", content, class_="faint")
+
+
+def alert(head: str, lines: Sequence[str]) -> Content:
+    """What a reader must not miss; nothing without lines."""
+    items = tag("ul", [tag("li", line) for line in lines])
+    return lines and tag("div", tag("strong", head), items, class_="withdrawn", role="alert")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from patcher.traces.model import KINDS, CallSums, Kernel, RankProfile, RecordedUnit
+from patcher.traces.model import FORMS, KINDS, CallSums, RankProfile, Side
 from patcher.traces.page.drawings import device_lanes, load_charts, unit_bars
-from patcher.traces.page.markup import Content, tag
+from patcher.traces.page.markup import Content, section, tag
 from patcher.traces.page.tables import PAGE_LIMITS, Cell, PageLimits, table, timed
 from patcher.traces.sidecar import CONTENTS
 from patcher.traces.words import cut, duration, micros, millis, percent, uncounted_between
@@ -16,14 +16,17 @@ def described(
     profile: RankProfile, limits: PageLimits, *, opened: bool, alone: bool = False, side: str = ""
 ) -> Content:
     """All of one profile; of several, each but the first is closed until somebody opens it."""
+    operators = "On the host without the operators within."
+    if profile.total_ns:
+        operators = "Kernels by the operator that launched them itself; on the host without the operators within."
     inner = (
         unit_bars(profile, limits),
         device_lanes(profile, limits),
         _phases(profile),
         load_charts(profile),
         _kernels(profile, limits),
-        _operators(profile, limits),
-        _modules(profile, limits),
+        _callers("Operators", profile.operators, profile, limits, operators),
+        _callers("Modules", profile.modules, profile, limits, "With all that is called within a module."),
         _units(profile, limits),
         _checks(profile),
         _vendor(profile, limits),
@@ -32,8 +35,7 @@ def described(
         return inner
     name = ", ".join(filter(None, (side, named(profile) or profile.source)))
     median = duration(profile.median_ns) if profile.total_ns else f"{duration(profile.host_median_ns)} on the host"
-    title = f"{name}: median unit {median}"
-    return tag("details", tag("summary", title), inner, open=opened)
+    return tag("details", tag("summary", f"{name}: median unit {median}"), inner, open=opened)
 
 
 def named(profile: RankProfile) -> str:
@@ -41,45 +43,38 @@ def named(profile: RankProfile) -> str:
     return profile.label or profile.rank_name
 
 
+def origin(source: str, recorded: RankProfile | Side, *more: str | None) -> str:
+    """Where something was recorded, by which profiler, on which device, and ``more`` that is known of it."""
+    return " · ".join(filter(None, (source, FORMS.get(recorded.form, recorded.form), recorded.device, *more)))
+
+
 def _phases(profile: RankProfile) -> Content:
     sums, count = profile.phases, len(profile.units)
     total = sum(sums.values())
     rows = [
-        (Cell(phase), Cell(millis(ns / count), ns), Cell(percent(ns / total), ns, (ns / total, "compute")))
+        (phase, Cell(millis(ns / count), ns), Cell(percent(ns / total), ns, (ns / total, "compute")))
         for phase, ns in sums.items() if total
     ]  # fmt: skip
-    about = "By the thread and the operator that launched a kernel."
     heads = ("phase", "kernel ms per unit", "share of kernel time")
+    about = "By the thread and the operator that launched a kernel."
     return table("Forward and backward", heads, rows, PAGE_LIMITS[0], about)
 
 
 def _kernels(profile: RankProfile, limits: PageLimits) -> Content:
     count, total = len(profile.units) or 1, profile.total_ns or 1
     widest = max((kernel.ns for kernel in profile.kernels), default=1) or 1
-
-    def row(one: Kernel) -> tuple[Cell, ...]:
+    rows = []
+    for one in profile.kernels:
         bar = (one.ns / widest, one.kind if one.kind in KINDS else "total")
         average = one.ns / (one.calls or 1)
-        return (
-            Cell(cut(one.name)), Cell(one.kind), Cell(millis(one.ns / count), one.ns),
-            Cell(percent(one.ns / total), one.ns, bar), Cell(f"{one.calls / count:,.1f}", one.calls),
-            Cell(micros(average), average), Cell(micros(one.longest_ns) if one.longest_ns else "", one.longest_ns),
-        )  # fmt: skip
-
+        rows.append((
+            cut(one.name), one.kind, Cell(millis(one.ns / count), one.ns), Cell(percent(one.ns / total), one.ns, bar),
+            Cell(f"{one.calls / count:,.1f}", one.calls), Cell(micros(average), average),
+            Cell(micros(one.longest_ns) if one.longest_ns else "", one.longest_ns),
+        ))  # fmt: skip
     heads = ("name", "kind", "ms per unit", "share of unit time", "calls per unit", "average µs", "longest µs")
     about = "Of the units that launched them. Kernels at the same time count each by itself."
-    return table("Kernels", heads, [row(one) for one in profile.kernels], limits, about)
-
-
-def _operators(profile: RankProfile, limits: PageLimits) -> Content:
-    about = "On the host without the operators within."
-    if profile.total_ns:
-        about = "Kernels by the operator that launched them itself; on the host without the operators within."
-    return _callers("Operators", profile.operators, profile, limits, about)
-
-
-def _modules(profile: RankProfile, limits: PageLimits) -> Content:
-    return _callers("Modules", profile.modules, profile, limits, "With all that is called within a module.")
+    return table("Kernels", heads, rows, limits, about)
 
 
 def _callers(title: str, found: Sequence[CallSums], profile: RankProfile, limits: PageLimits, about: str) -> Content:
@@ -88,7 +83,7 @@ def _callers(title: str, found: Sequence[CallSums], profile: RankProfile, limits
     heads = ["name", "ms of kernels per unit", "kernels per unit", "calls per unit", "ms on the host per unit"]
     rows = [
         [
-            Cell(cut(one.name)), Cell(millis(one.ns / count), one.ns, (one.ns / widest, "compute")),
+            cut(one.name), Cell(millis(one.ns / count), one.ns, (one.ns / widest, "compute")),
             Cell(f"{one.kernels / count:,.1f}", one.kernels), Cell(f"{one.calls / count:,.1f}", one.calls),
             Cell(millis(one.host_ns / count), one.host_ns),
         ]
@@ -105,42 +100,35 @@ _HEADS = {"longest": "longest context", "context": "context, summed", "uncounted
 def _units(profile: RankProfile, limits: PageLimits) -> Content:
     """The contents of each unit, where there is metadata beside the trace."""
     names = [name for name in (*CONTENTS, "uncounted") if any(getattr(unit, name) for unit in profile.units)]
-    padded = any(unit.padded for unit in profile.units)
+    padded = ["padded to"] if any(unit.padded for unit in profile.units) else []
     if not profile.facts or not (names or padded):
         return None
-    heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in names), *["padded to"] * padded]
-
-    def row(unit: RecordedUnit) -> list[object]:
-        counts = [Cell("" if (value := getattr(unit, name)) is None else f"{value:,}", value) for name in names]
-        shape = [Cell(" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())))] * padded
+    rows: list[list[object]] = []
+    for unit in profile.units:
+        counts = ["" if (value := getattr(unit, name)) is None else Cell(f"{value:,}", value) for name in names]
+        shape = [" \N{MULTIPLICATION SIGN} ".join(map(str, unit.padded or ())) for _ in padded]
         times = (timed(unit.device_ns), timed(unit.host_ns))
-        return [Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape]
-
+        rows.append([Cell(f"#{unit.number}", unit.number), *times, unit.kernels, *counts, *shape])
+    heads = ["unit", "time", "host", "kernels", *(_HEADS.get(name, name) for name in names), *padded]
     about = f"{uncounted_between(profile.uncounted)}." if profile.uncounted else ""
-    return table("Units one by one", heads, [row(unit) for unit in profile.units], limits, about, names=0)
+    return table("Units one by one", heads, rows, limits, about, names=0)
 
 
 def _checks(profile: RankProfile) -> Content:
     if not profile.checks:
         return None
     items = [
-        tag(
-            "li",
-            tag("span", "ok" if one.ok else "failed", class_=None if one.ok else "bad"),
-            f" {one.id}: {one.evidence}",
-        )
+        tag("li", tag("span", "ok") if one.ok else tag("span", "failed", class_="bad"), f" {one.id}: {one.evidence}")
         for one in sorted(profile.checks, key=lambda check: check.ok)
     ]
-    return tag("section", tag("h2", "Can this data be trusted?"), tag("ul", items))
+    return section("Can this data be trusted?", tag("ul", items))
 
 
 def _vendor(profile: RankProfile, limits: PageLimits) -> Content:
-    if not profile.vendor:
-        return None
-    heads = list(dict.fromkeys(name for row in profile.vendor.values() for name in row))
+    vendor = profile.vendor or {}
+    heads = list(dict.fromkeys(name for row in vendor.values() for name in row))
     rows = [
-        (Cell(step), *(Cell("", 0) if name not in row else timed(row[name]) for name in heads))
-        for step, row in profile.vendor.items()
+        (step, *(timed(row[name]) if name in row else Cell("", 0) for name in heads)) for step, row in vendor.items()
     ]
     shown = [name.removesuffix("_ns").replace("_", " ") for name in heads]
     return table("What the profiler's own step file says", ("step", *shown), rows, limits)

@@ -41,21 +41,10 @@ def drawing(content: Content, height: float, label: str) -> Markup:
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {_number(height)}", role="img", aria_label=label)
 
 
-def text(content: object, x: float, y: float, **attributes: object) -> Markup:
-    """Text that begins at ``x``, unless ``text_anchor`` is set."""
-    return tag("text", content, x=_number(x), y=_number(y), **attributes)
-
-
-def rect(x: float, y: float, width: float, height: float, class_: str, title: str | None = None) -> Markup:
-    """A rectangle; its title is shown where the mouse is."""
-    sides = {"x": x, "y": y, "width": width, "height": height}
+def shape(name: str, content: Content = None, *, title: str | None = None, **attributes: object) -> Markup:
+    """An element with its places and lengths; its title is shown where the mouse is."""
     hint = None if title is None else tag("title", title)
-    return tag("rect", hint, **{name: _number(side) for name, side in sides.items()}, class_=class_)
-
-
-def dot(x: float, y: float, title: str) -> Markup:
-    """A point of a chart."""
-    return tag("circle", tag("title", title), r=3.5, class_="dot", cx=_number(x), cy=_number(y))
+    return tag(name, content, hint, **{key: _number(value) for key, value in attributes.items()})
 
 
 def box(x: float, y: float, width: float, height: float) -> str:
@@ -75,7 +64,7 @@ def path(pieces: Sequence[str], class_: str) -> Markup:
 
 def rule(left: float, y: float, class_: str) -> Markup:
     """A line from ``left`` to the right end of the drawing."""
-    return tag("path", d=f"M{_number(left)} {_number(y)}H{WIDTH}", class_=class_)
+    return path([f"M{_number(left)} {_number(y)}H{WIDTH}"], class_)
 
 
 def icon(content: Markup, width: int = 10, **attributes: object) -> Markup:
@@ -88,5 +77,5 @@ def swatch(class_: str, width: str | int = 10, **attributes: object) -> Markup:
     return tag("rect", width=width, height=10, **attributes, class_=class_)
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.1f}"
+def _number(value: object) -> object:
+    return f"{value:.1f}" if isinstance(value, float) else value

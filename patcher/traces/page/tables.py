@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from patcher.traces.page.markup import Content, Markup, tag
+from patcher.traces.page.markup import Content, Markup, faint, section, tag
 from patcher.traces.page.svg import icon, swatch
 from patcher.traces.words import duration
 
@@ -35,14 +35,6 @@ class Cell(NamedTuple):
     value: float | int | None = None
     bar: tuple[float, str] | None = None
 
-    def made(self, name: bool) -> Markup:
-        """The element; one that is a ``name`` may be long."""
-        bar = None
-        if self.bar:
-            share, kind = self.bar
-            bar = icon(swatch(kind, f"{100 * min(share, 1):.1f}"), 100, preserveAspectRatio="none")
-        return tag("td", bar, self.shown, class_="name" if name else None, data_value=self.value)
-
 
 def timed(ns: float) -> Cell:
     """A cell with a time."""
@@ -50,52 +42,43 @@ def timed(ns: float) -> Cell:
 
 
 def table(
-    title: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    limits: PageLimits,
-    about: str = "",
-    *,
-    names: int = 1,
-) -> Content:
-    """A table that can be filtered and sorted; the first ``names`` columns hold names."""
+    title: str, heads: Sequence[str], rows: Sequence[Sequence[object]], limits: PageLimits, about: str = "",
+    *, names: int = 1,
+) -> Content:  # fmt: skip
+    """A table of cells, texts and numbers that can be filtered and sorted; the first ``names`` columns hold names."""
     if not rows:
         return None
-    shown = rows[: limits.rows]
-    left = len(rows) - len(shown)
-    search = tag(
-        "p", tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ",
-        tag("output", class_="faint"),
-    )  # fmt: skip
-    head = tag(
-        "tr",
-        [
-            tag(
-                "th", tag("button", word, type="button"), scope="col", class_="name" if at < names else None,
-                data_first="ascending" if at < names else None,
-            )
-            for at, word in enumerate(heads)
-        ],
-    )  # fmt: skip
-    cells = [[cell if isinstance(cell, Cell) else Cell(cell, cell) for cell in row] for row in shown]  # type: ignore[arg-type]
-    body = [tag("tr", [cell.made(at < names) for at, cell in enumerate(row)]) for row in cells]
-    return tag(
-        "section",
-        tag("h2", title),
-        about and tag("p", about, class_="faint"),
-        len(rows) > 8 and search,
-        tag("div", tag("table", tag("thead", head), tag("tbody", body)), class_="table"),
-        left > 0 and tag("p", f"{left:,} more rows are left out here: `--json` has them.", class_="faint"),
+    left = len(rows) - limits.rows
+    search = (tag("input", type="search", placeholder="filter", aria_label=f"Filter {title}"), " ")
+    name = {"class_": "name", "data_first": "ascending"}
+    head = [
+        tag("th", tag("button", word, type="button"), scope="col", **(name if at < names else {}))
+        for at, word in enumerate(heads)
+    ]
+    body = [tag("tr", [_cell(one, name=at < names) for at, one in enumerate(row)]) for row in rows[: limits.rows]]
+    return section(
+        title,
+        about and faint(about),
+        len(rows) > 8 and tag("p", search, tag("output", class_="faint")),
+        tag("div", tag("table", tag("thead", tag("tr", head)), tag("tbody", body)), class_="table"),
+        left > 0 and faint(f"{left:,} more rows are left out here: `--json` has them."),
     )
 
 
-_LONG = 14  # characters that one tile has no limits for
+def _cell(content: object, *, name: bool) -> Markup:
+    if not isinstance(content, Cell):
+        content = Cell(content, content if isinstance(content, int) else None)
+    bar = None
+    if content.bar:
+        share, kind = content.bar
+        bar = icon(swatch(kind, f"{100 * min(share, 1):.1f}"), 100, preserveAspectRatio="none")
+    return tag("td", bar, content.shown, class_="name" if name else None, data_value=content.value)
 
 
 def tiled(tiles: Iterable[tuple[str, str]]) -> Content:
-    """Values in large type, each with what it is about."""
+    """Values in large type, each with what it is about; a long one takes the room of two."""
     made = [
-        tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > _LONG else None)
+        tag("div", tag("dt", about), tag("dd", value), class_="wide" if len(value) > 14 else None)
         for value, about in tiles
     ]
     return tag("dl", made, class_="tiles")

@@ -67,11 +67,11 @@ def test_units_are_chosen(trace: Path) -> None:
     ] == [31, 32]
 
 
-@pytest.mark.parametrize(("value", "hint"), [("31-33", "31:33"), ("33:31", "33:34"), ("x", "30:31")])
-def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str, hint: str) -> None:
+@pytest.mark.parametrize("value", ["31-33", "33:31", "x"])
+def test_a_wrong_range_is_answered_with_a_right_one(trace: Path, value: str) -> None:
     result = typed("report", trace, "--units", value)
     assert result.exit_code == 2
-    assert f"next: --units {hint}" in result.stderr
+    assert "next: --units 30:60" in result.stderr
 
 
 def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypat
     monkeypatch.setattr(formats, "read", broken)
     result = typed("report", trace)
     assert result.exit_code == 5
-    assert result.stderr.endswith("next: copy it to another disk, and name the copy\n")
+    assert result.stderr.endswith(f"next: look at {trace}, and type the same again\n")
 
 
 def test_the_ranks_of_a_run_make_one_report(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import shutil
@@ -314,15 +315,23 @@ def test_the_interpreter_of_the_environment_that_is_switched_on(
     assert [one["ended"] for one in document["result"]["parsed"]] == ["parsed"]
 
 
-def test_progress_on_a_terminal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bar on stderr, in which a name is no markup; nothing of it remains."""
-    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
-    with cli._bar() as bar:
-        bar.begin("parsing", 2)
-        bar.at_work(["[red]one", "two"])
-        bar.done("parsed one")
-        bar.at_work([])
-    assert capfd.readouterr().out == ""
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bar on stderr, in which a name is no markup, and no line for what is done."""
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with cli.display("parsing", 2) as display:
+        display.at_work(["[red]one", "two"])
+        time.sleep(0.3)  # it is drawn ten times a second
+        display.done("parsed one")
+        display.at_work([])
+    assert "[red]one and 1 more" in terminal.getvalue()
+    assert "parsed one" not in terminal.getvalue()
+    assert capsys.readouterr().out == ""
 
 
 def test_quiet(traces: Path, tmp_path: Path, run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,7 +414,7 @@ def test_an_interrupt(started, traces: Path, number: signal.Signals, how: str) -
     process.send_signal(number)
     _, said = process.communicate()
     assert process.returncode == 130, said
-    assert "stopped: 0 of 1 traces are parsed, and the others are as before" in said
+    assert "stopped (parsing: 0 of 1 done)" in said
     assert content(path) == before
     assert parsers(traces) == []
     assert not (path / BEFORE).exists()
@@ -545,7 +554,7 @@ def test_traces_of_torch_need_nothing(recorded: Path, run) -> None:
     said = run("analyse", recorded / "torch", "--json")
     document = json.loads(said.stdout)
     assert document["result"]["parsed"] == []
-    assert "note: 4 traces of torch.profiler need no parsing" in document["messages"]
+    assert "note: what torch.profiler recorded needs no parsing" in document["messages"]
     shown = {Path(one["where"]).name: one["lacks"] for one in document["result"]["opens"]}
     assert {one["program"] for one in document["result"]["opens"]} == {viewers.PERFETTO}
     assert sorted(map(bool, shown.values())) == [False, False, True]  # an empty one cannot be opened at all
@@ -567,10 +576,10 @@ def test_a_trace_that_was_killed(recorded: Path, tmp_path: Path, run) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 5, "torch_npu is in none of the environments that were looked at"),
-        (("--python", sys.executable), 5, "torch_npu is not installed there"),
+        ((), 5, "torch_npu was not found"),
+        (("--python", sys.executable), 5, f"--python {sys.executable}: no torch_npu"),
         (("--python", "/nowhere/python"), 2, "there is no interpreter /nowhere/python"),
-        (("--export", "csv"), 2, "csv is none of text, db and text,db"),
+        (("--export", "csv"), 2, "csv is not known"),
         (("--jobs", "0"), 2, "--jobs"),
         (("--timeout", "0"), 2, "--timeout"),
     ],
@@ -619,7 +628,7 @@ def test_each_trace_that_is_done_is_said(analyse, tmp_path: Path, words: tuple[s
 
 def test_what_torch_profiler_left_needs_no_parsing(tmp_path: Path, run) -> None:
     (tmp_path / "a_dp0_rank0_7.1.pt.trace.json").write_text('{"traceEvents": [{"ph": "X"}]}')
-    assert "note: 1 trace of torch.profiler needs no parsing\n" in run("analyse", tmp_path).stderr
+    assert "note: what torch.profiler recorded needs no parsing\n" in run("analyse", tmp_path).stderr
 
 
 def test_other_files_are_left_alone(tmp_path: Path, run) -> None:
@@ -695,7 +704,7 @@ def test_an_interrupted_recipe_leaves_nothing(
     analyse(traces, "--export", "db")
     monkeypatch.setattr(parsing.ToolProcess, "idles", interrupted)
     document = analyse(traces, "--msprof-analyze", analyze, code=130)
-    assert document["problems"][0]["cause"] == "stopped: the traces are parsed, and 4 of 9 recipes are done"
+    assert document["problems"][0]["cause"] == "stopped (msprof-analyze: 4 of 9 done)"
     assert [path.name for path in (traces / recipes.FOLDER).iterdir()] == ["all"]
     assert not [place for place in map(_works_in, Path("/proc").glob("[0-9]*")) if place.startswith(str(traces))]
 
