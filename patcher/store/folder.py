@@ -23,25 +23,28 @@ import errno
 import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from patcher.changes.change import Record
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, STORE, registry
+from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
 from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place
 from patcher.store.filesystem.opened import Opened, opened, resolved
 from patcher.store.filesystem.rights import Node, differences
-from patcher.store.registry import Entry, Journal, Registry
+from patcher.store.registry import Entry, Journal, NewerError, Registry, read_journal, read_records, read_registry
 
 STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
 IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
+_READABLE = Node("", None, 0o644, -1, -1)
+T = TypeVar("T")
 
 
 def _markers() -> str:
@@ -166,11 +169,8 @@ class StoreFolder:
             hint = f"see why it cannot be read, or move {STORE} away; {_markers()}"
             raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
-    def write(self, name: str, content: bytes) -> None:
-        """Put one file into the store; raises OSError."""
-        self._write(name, Node("", None, 0o644, -1, -1), content)
-
-    def _write(self, name: str, node: Node, content: bytes) -> None:
+    def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
+        """Put one file into the store, with the owner and the mode of ``node``; raises OSError."""
         with self.open() as folder:
             place(folder, name, node, content)
 
@@ -203,13 +203,21 @@ class StoreFolder:
             if mode & 0o777 == there.st_mode & 0o777:
                 return name
             wanted = wanted._replace(mode=mode & 0o777)
-        self._write(name, wanted, content)
+        self.write(name, content, wanted)
         return name
 
     def blob(self, name: str) -> bytes | None:
         """The backup of that digest; None when it is not there or damaged."""
         content = self.read(name)
         return content if content is not None and digest(content) == name else None
+
+    def entry(self, path: PurePosixPath) -> Entry | None:
+        """What the registry knows of a file, None for nothing. Raises as `registry` and `locate`."""
+        return self.registry().files.get(self.key(self.locate(path)))
+
+    def key(self, path: Path) -> str:
+        """What the file at ``path``, without links on the way, is called in records."""
+        return path.relative_to(self.root).as_posix()
 
     def locate(self, path: PurePosixPath) -> Path:
         """The name that a change of ``path`` replaces, without symlinks in its folder.
@@ -228,60 +236,40 @@ class StoreFolder:
             raise Problem(Kind.ENVIRONMENT, "its folder leads out of the root", f"{named} -> {parent}", hint)
         return target if self.root in target.parents else parent / named.name
 
-    def entry(self, path: PurePosixPath) -> Entry | None:
-        """What the registry knows of a file; None when it has no lines of ours, or the registry knows of none.
+    def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
+        """What is known of a patched file whose bytes are ``data``.
 
-        Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
-        """
-        return self.registry().files.get(self.locate(path).relative_to(self.root).as_posix())
-
-    def backup(self, path: PurePosixPath) -> bytes | None:
-        """The pristine bytes of a file as they were backed up; None when there is no good backup that we may read.
-
-        Raises Problem as `entry` does.
+        First its pristine bytes, None when there is no good backup that we may read; then what others have changed of
+        its mode, owner and attributes, "" for nothing; last whether ``data`` is what rlpatch wrote, None when the
+        registry does not know. Raises Problem(ENVIRONMENT) when that is damaged, FOREIGN_EDIT when the file is gone.
         """
         entry = self.entry(path)
+        if entry is None:
+            return None, "", None
         try:
-            return None if entry is None else self.blob(entry.digest)
+            pristine = self.blob(entry.digest)
         except Problem as problem:
-            if isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
-                return None
-            raise
-
-    def changed_rights(self, path: PurePosixPath) -> str:
-        """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
-        entry = self.entry(path)
-        present = observe(self.locate(path))[0]
-        if entry is None or entry.expected is None or present is None:
-            return ""
-        # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
-        comparable = entry.numbering == rights.numbering()
-        expected = entry.expected if comparable else entry.expected._replace(uid=present.uid, gid=present.gid)
-        return differences(expected, present)
-
-    def as_written(self, path: PurePosixPath, data: bytes) -> bool | None:
-        """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""
-        entry = self.entry(path)
-        return None if entry is None or entry.expected is None else entry.expected.digest == digest(data)
+            if not isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
+                raise
+            pristine = None
+        expected, present = entry.expected, observe(self.locate(path))[0]
+        if expected is None or present is None:
+            return pristine, "", expected and expected.digest == digest(data)
+        if entry.numbering != rights.numbering():
+            # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
+            expected = expected._replace(uid=present.uid, gid=present.gid)
+        return pristine, differences(expected, present), expected.digest == digest(data)
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
-        content = self.read(STATE)
-        try:
-            return Registry() if content is None else registry.read_registry(content)
-        except ValueError as error:
-            _unreadable(self.path / STATE, error)
+        return self._parsed(STATE, self.read(STATE), read_registry) or Registry()
 
     def records(self) -> tuple[Record, ...]:
         """The applied patches alone, quickly.
 
         Raises Problem(ENVIRONMENT) when they are damaged, or name a file that lies elsewhere: it would be read.
         """
-        content = self.read(STATE)
-        try:
-            found = () if content is None else registry.read_records(content)
-        except ValueError as error:
-            _unreadable(self.path / STATE, error)
+        found = self._parsed(STATE, self.read(STATE), read_records) or ()
         for file in {file for record in found for file in record.files}:
             self._below(file)
         return found
@@ -290,11 +278,18 @@ class StoreFolder:
         """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""
         before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
         after = self.read(COMMITTED)
-        name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
+        if after is None:
+            return self._parsed(JOURNAL, before, partial(read_journal, committed=False))
+        return self._parsed(COMMITTED, after, partial(read_journal, committed=True))
+
+    def _parsed(self, name: str, content: bytes | None, parse: Callable[[bytes], T]) -> T | None:
         try:
-            return None if content is None else registry.read_journal(content, committed=name == COMMITTED)
+            return None if content is None else parse(content)
+        except NewerError as error:
+            hint = "use that rlpatch for this root: what else it remembers would be lost"
+            raise Problem(Kind.ENVIRONMENT, f"{name} cannot be read: {error}", str(self.path / name), hint) from None
         except ValueError as error:
-            _unreadable(self.path / name, error)
+            _refuse(self.path / name, f"cannot be read: {error}")
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""
@@ -362,13 +357,6 @@ def _is_folder(folder: Opened, name: str) -> bool:
         return stat.S_ISDIR(folder.status(name).st_mode)
     except FileNotFoundError:
         return False
-
-
-def _unreadable(path: Path, error: ValueError) -> NoReturn:
-    if isinstance(error, registry.NewerError):
-        hint = "use that rlpatch for this root: what else it remembers would be lost"
-        raise Problem(Kind.ENVIRONMENT, f"{path.name} cannot be read: {error}", str(path), hint)
-    _refuse(path, f"cannot be read: {error}")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -28,13 +29,14 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.store.draft import Draft, drafted, idle
+from patcher.store.draft import TransactionMembership as TransactionMembership
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
 from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import NOTHING, Elsewhere, perform, settle
 from patcher.store.journal import Recovered as Recovered
 from patcher.store.preflight import preflight as preflight
-from patcher.store.registry import Journal, Registry, journal_text, registry_text
+from patcher.store.registry import Journal, journal_text, registry_text
 
 OnWait = Callable[[str], None]
 """Gets one line for each owner of a lock that is waited for."""
@@ -49,18 +51,6 @@ class Outcome(NamedTuple):
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
     notes: tuple[Note, ...] = ()
-
-
-class TransactionMembership(NamedTuple):
-    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
-
-    ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
-    """
-
-    transaction: str
-    participants: tuple[str, ...]
-    names: Mapping[Path, str]
-    hint: str = ""
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -114,9 +104,9 @@ def commit_prepared(
         raise missing from None
     except OSError as error:
         raise _incomplete(error, stores) from error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if not done:  # else there is nothing left to stop
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+            raise _failure(error) from None
 
 
 def _commit_as_prepared(found: Sequence[tuple[StoreFolder, Journal]]) -> None:
@@ -170,10 +160,12 @@ def _carry_out(
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
+            names = {store.root: str(store.root) for store, _edit in merged}
+            ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
             stores = [store for store, _edit in merged]
             with _hold_locks(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([drafted(store, edit) for store, edit in merged], membership)
+                done = _transact([drafted(store, edit, ours) for store, edit in merged], only_prepare=bool(membership))
     except (KeyboardInterrupt, OSError, Problem) as error:
         if done is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
@@ -190,9 +182,8 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, KeyboardInterrupt):
         return Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed")
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    return Problem(
-        Kind.ROLLED_BACK, f"{_reason(error)}; everything is as it was", where, "remove the cause and try again"
-    )
+    cause = f"{_reason(error)}; everything is as it was"
+    return Problem(Kind.ROLLED_BACK, cause, where, "remove the cause and try again")
 
 
 def records(root: Path) -> tuple[Record, ...]:
@@ -213,8 +204,8 @@ def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.si
     try:
         with _hold_locks(stores, wait, on_wait, make=True, keep=True):
             yield
-    except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
+    except KeyboardInterrupt as error:
+        raise _failure(error) from None
 
 
 def elect(root: Path, transaction: str, name: str) -> str:
@@ -276,13 +267,10 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Els
 
 def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
     if isinstance(error, Problem):
-        return Problem(Kind.ROLLBACK_INCOMPLETE, error.cause, error.where, error.hint, error.notes)
-    return Problem(
-        Kind.ROLLBACK_INCOMPLETE,
-        f"{_reason(error)}; an unfinished change is still there",
-        ", ".join(str(store.root) for store in stores),
-        CommandLine("recover"),
-    )
+        return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
+    cause = f"{_reason(error)}; an unfinished change is still there"
+    where = ", ".join(str(store.root) for store in stores)
+    return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
 
 def _undecided(error: BaseException, journal: Journal) -> BaseException:
@@ -304,7 +292,7 @@ def _hold_locks(
     """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross
-            prepare = store.prepare if make else _present(store)
+            prepare = store.prepare if make else partial(_require, store)
             within = lock.keeps(store.path)  # a step of a turn that is kept: whoever ends that sweeps
             stack.enter_context(lock.hold(store.path, prepare=prepare, wait=wait, on_wait=on_wait, keep=keep))
             if not within:
@@ -312,12 +300,9 @@ def _hold_locks(
         yield
 
 
-def _present(store: StoreFolder) -> Callable[[], None]:
-    def check() -> None:
-        if not store.exists():
-            raise _Gone
-
-    return check
+def _require(store: StoreFolder) -> None:
+    if not store.exists():
+        raise _Gone
 
 
 def _sweep(store: StoreFolder) -> None:
@@ -337,53 +322,36 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _transact(drafts: Sequence[Draft], membership: TransactionMembership | None) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes.
-
-    With ``membership`` they are only prepared.
-    """
+def _transact(drafts: Sequence[Draft], *, only_prepare: bool) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes."""
     stores = [draft.store for draft in drafts]
-    names = {store.root: str(store.root) for store in stores}
-    ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
     try:
-        journals = [_prepare(draft, ours) for draft in drafts]
-        if membership:
+        for draft in drafts:
+            _prepare(draft)
+        if only_prepare:
             return []
-        _commit(list(zip(stores, journals)))
+        _commit([(draft.store, draft.journal) for draft in drafts])
     except BaseException as error:  # also Ctrl-C: it is raised again below
-        _abandon(stores, ours.transaction, error)
+        _abandon(stores, drafts[0].journal.transaction, error)
     else:
         _settle(stores, NOTHING)
-    moved = [(draft, move) for draft in drafts for move in draft.moves if not move.path.endswith(".pyc")]
-    return [draft.store.inside(move.path) for draft, move in moved]
+    moved = [(draft.store, move.path) for draft in drafts for move in draft.journal.moves]
+    return [store.inside(path) for store, path in moved if not path.endswith(".pyc")]
 
 
-def _prepare(draft: Draft, membership: TransactionMembership) -> Journal:
+def _prepare(draft: Draft) -> None:
     """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
-    empties = draft.registry == Registry()
-    position = membership.participants.index(membership.names[store.root])
-    journal = Journal(
-        membership.transaction,
-        membership.participants,
-        position,
-        draft.moves,
-        draft.back,
-        draft.ahead,
-        empties,
-        hint=membership.hint,
-    )
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, wanted in draft.backups:
         store.keep(content, wanted)
-    if not empties:
+    if not draft.journal.empties:
         store.write(NEXT, registry_text(draft.registry))
-    store.write(JOURNAL, journal_text(journal))
+    store.write(JOURNAL, journal_text(draft.journal))
     store.sync()
     sync(store.root)  # which may have got the store only now
-    return journal
 
 
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:

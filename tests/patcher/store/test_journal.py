@@ -26,6 +26,7 @@ from tests.patcher.store.tree import (
     WORKER,
     age,
     applying,
+    backup,
     install,
     patched,
     picture,
@@ -380,7 +381,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
     for call in (
         store.records,
-        lambda root: StoreFolder(root).backup(WORKER),
+        backup,
         lambda root: store.commit([reverting(root)]),
     ):
         with pytest.raises(Problem, match=r"state\.json cannot be read") as caught:

@@ -244,7 +244,7 @@ def test_ctrl_c_before_the_mark_is_said_and_leaves_all_prepared(
     prepare(machines)
     with monkeypatch.context() as patch:
         patch.setattr(lock, "hold", pressed)
-        with pytest.raises(Problem, match="nothing was changed here") as caught:
+        with pytest.raises(Problem, match="nothing was changed") as caught:
             store.commit_prepared(machines[:1], RUN)
     assert caught.value.kind is Kind.INTERRUPTED
     first = store.standing(machines[0])
