@@ -41,7 +41,7 @@ class PatchId(NamedTuple):
 class Change(NamedTuple):
     """One file of a transaction, its ``path`` relative to the root.
 
-    ``before`` are the bytes that planning read, ``after`` those to be written, ``pristine`` those without a line of ours.
+    ``before`` are the bytes that planning read, ``after`` those to be written, ``pristine`` those without our lines.
     """
 
     path: PurePosixPath

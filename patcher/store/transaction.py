@@ -36,7 +36,7 @@ from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
 from patcher.store.journal import NOTHING, Elsewhere, perform, settle
 from patcher.store.journal import Recovered as Recovered
 from patcher.store.preflight import preflight as preflight
-from patcher.store.registry import Journal, journal_text, registry_text
+from patcher.store.registry import Journal, text_of
 
 OnWait = Callable[[str], None]
 """Gets one line for each owner of a lock that is waited for."""
@@ -348,8 +348,8 @@ def _prepare(draft: Draft) -> None:
     for content, wanted in draft.backups:
         store.keep(content, wanted)
     if not draft.journal.empties:
-        store.write(NEXT, registry_text(draft.registry))
-    store.write(JOURNAL, journal_text(draft.journal))
+        store.write(NEXT, text_of(draft.registry))
+    store.write(JOURNAL, text_of(draft.journal))
     store.sync()
     sync(store.root)  # which may have got the store only now
 
