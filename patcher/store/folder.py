@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -58,11 +57,6 @@ class StoreFolder:
         self.alias = Path(os.path.abspath(root))
         self.root = resolved(root)
         self.path = self.root / STORE
-
-    def aside(self) -> Path:
-        """A free name beside the folder, for one that nobody shall use any more but that should not be lost."""
-        names = (self.root / f"{STORE}-old{number or ''}" for number in itertools.count())
-        return next(path for path in names if not os.path.lexists(path))
 
     def exists(self) -> bool:
         """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""
@@ -136,10 +130,10 @@ class StoreFolder:
                 os.fchmod(folder.descriptor, mode)
 
     def elect(self, transaction: str, name: str) -> str:
-        """The machine that works on this root in ``transaction``: ``name`` if it is the first that asks.
+        """Who works on this root in ``transaction``, of all that see the same folder: ``name`` if it asks first.
 
-        A link is made in one step with what it says, or not at all, on NFS, too, where numbers of devices and inodes
-        differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
+        All get the same answer. A link is made in one step with what it says, or not at all, on NFS, too, where numbers
+        of devices and inodes differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
         """
         link = f"{TREE}{transaction}"
         while True:
@@ -149,11 +143,6 @@ class StoreFolder:
                 with contextlib.suppress(FileExistsError):
                     folder.make_link(name, link)
                 return folder.link(link)
-
-    def withdraw(self, transaction: str) -> None:
-        """Take back what `elect` has left; no other transaction has that name, so no lock is needed. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            self.remove(f"{TREE}{transaction}")
 
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""

@@ -11,7 +11,7 @@ are all the same transaction.
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
 each may be a process of its own; one process that takes them all keeps others out in between (`locked`). Machines that
-see the same folder (NFS, say) `elect` the one that works on it.
+see the same folder (NFS, say) elect the one that works on it (`StoreFolder.elect`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from patcher.store.draft import Draft, drafted, idle
 from patcher.store.draft import TransactionMembership as TransactionMembership
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
-from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
+from patcher.store.folder import IGNORE, JOURNAL, NEXT, TREE, StoreFolder
 from patcher.store.journal import NOTHING, Elsewhere, perform, settle
 from patcher.store.journal import Recovered as Recovered
 from patcher.store.preflight import preflight as preflight
@@ -117,7 +117,7 @@ def _commit_as_prepared(found: Sequence[tuple[StoreFolder, Journal]]) -> None:
     except BaseException as error:
         first = stores[0].journal()
         if first is None or first.position or first.committed:  # the decision has been made
-            raise _incomplete(_undecided(error, found[0][1]), stores) from error
+            raise _incomplete(error, stores, found[0][1].hint or "rlpatch recover --ray") from error
         _abandon(stores, first.transaction, error)
 
 
@@ -169,9 +169,9 @@ def _carry_out(
     except (KeyboardInterrupt, OSError, Problem) as error:
         if done is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
-            if ended:
-                failure.notes += ("an interrupted run was brought to its end before, so plan again",)
-            raise failure from (error if isinstance(error, OSError) else error.__cause__)
+            again = ("an interrupted run was brought to its end before, so plan again",) if ended else ()
+            cause = error if isinstance(error, OSError) else error.__cause__
+            raise failure.replace(notes=failure.notes + again) from cause
     return Outcome(tuple(done or ()), tuple(ended), notes)
 
 
@@ -208,22 +208,12 @@ def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.si
         raise _failure(error) from None
 
 
-def elect(root: Path, transaction: str, name: str) -> str:
-    """Who works on ``root`` in a transaction, of all machines that see the same folder: ``name``, or another.
-
-    It is the one that comes first, and all who ask get the same answer. Raises Problem(ENVIRONMENT), OSError.
-    """
-    return StoreFolder(root).elect(transaction, name)
-
-
 def withdraw(root: Path, transaction: str) -> None:
     """Take back an election in ``root`` that nothing came of, also while others hold its lock; a rest harms nobody."""
-    store = StoreFolder(root)
-    with contextlib.suppress(OSError, Problem):
-        store.withdraw(transaction)
-        if store.exists():  # made for the election, perhaps: whoever lets go of it last removes it
-            with locked([root], wait=0):
-                pass
+    with contextlib.suppress(OSError, Problem):  # there may be no store any more
+        StoreFolder(root).remove(f"{TREE}{transaction}")  # no other transaction has that name
+        with locked([root], wait=0):  # the folder was made for the election, perhaps: who lets go of it last removes it
+            pass
 
 
 def pending(root: Path) -> bool:
@@ -254,31 +244,26 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Els
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
         try:
-            with _hold_locks(present, wait, on_wait, make=False):
+            # Where the lock's owner has ended it and removed the store, the loop looks again.
+            with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
                     return settle(present, roots, elsewhere)
-        except _Gone:  # the owner of the lock has ended it and removed the store
-            continue
         except OSError as error:
             raise _incomplete(error, present) from error
     return []
 
 
-def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
+def _incomplete(error: BaseException, stores: Sequence[StoreFolder], undecided: str = "") -> Problem:
+    """What is reported where something is unfinished; ``undecided`` ends what participants elsewhere may have begun."""
+    if undecided and isinstance(error, Problem) and error.kind is Kind.FOREIGN_EDIT:
+        cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
+        error = error.replace(cause=cause, hint=f"put it back, then {undecided}", notes=())
     if isinstance(error, Problem):
         return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
     cause = f"{_reason(error)}; an unfinished change is still there"
     where = ", ".join(str(store.root) for store in stores)
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
-
-
-def _undecided(error: BaseException, journal: Journal) -> BaseException:
-    """The failure as a participant reports it that does not decide, and so undoes nothing."""
-    if not isinstance(error, Problem) or error.kind is not Kind.FOREIGN_EDIT:
-        return error
-    cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
-    return Problem(error.kind, cause, error.where, f"put it back, then {journal.hint or 'rlpatch recover --ray'}")
 
 
 def _reason(error: BaseException) -> str:

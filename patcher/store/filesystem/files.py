@@ -161,8 +161,8 @@ def can_come_back(path: Path, node: Node) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    with opened(path) as folder:
+    """Bring the names in a folder to the disk, if it is there; raises OSError."""
+    with contextlib.suppress(*_ABSENT), opened(path) as folder:
         folder.sync()
 
 
