@@ -116,7 +116,7 @@ class StoreFolder:
             shared = rights.shared(status)
             # Not the umask's business: whoever can write here can have any text put into the target.
             mode = 0o700 | status.st_mode & 0o055 | (0o2020 if shared else 0)
-            root.make_folder(STORE, mode & 0o755)
+            os.mkdir(STORE, mode & 0o755, dir_fd=root.descriptor)
             root.date(status.st_atime_ns, status.st_mtime_ns)
             with self.open() as folder:
                 if folder.names() or folder.status().st_uid != os.geteuid():  # it is another one by now
