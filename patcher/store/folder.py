@@ -23,19 +23,18 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from patcher.changes.change import Record
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
-from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place
+from patcher.store.filesystem.files import TEMPORARY, digest, observe, place
 from patcher.store.filesystem.opened import Opened, opened, resolved
 from patcher.store.filesystem.rights import Node, differences
-from patcher.store.registry import Entry, Journal, NewerError, Registry, read_journal, read_records, read_registry
+from patcher.store.registry import Entry, Journal, NewerError, Registry, journal_of, read, registry_of
 
 STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
 IGNORE = ".gitignore"
@@ -97,7 +96,7 @@ class StoreFolder:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
         try:
             with self.open() as folder:
-                names = {name for name in folder.names() if not (_ours(name) and _is_folder(folder, name))}
+                names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}
         except (FileNotFoundError, NotADirectoryError):  # or its last user has removed it this very moment
             return False
         if names & {JOURNAL, COMMITTED}:
@@ -251,14 +250,14 @@ class StoreFolder:
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
-        return self._parsed(STATE, self.read(STATE), read_registry) or Registry()
+        return self._parsed(STATE, self.read(STATE), registry_of) or Registry()
 
     def records(self) -> tuple[Record, ...]:
-        """The applied patches alone, quickly.
+        """The applied patches in their order; () without a store.
 
-        Raises Problem(ENVIRONMENT) when they are damaged, or name a file that lies elsewhere: it would be read.
+        Raises Problem(ENVIRONMENT) when the registry is damaged, or names a file that lies elsewhere: it would be read.
         """
-        found = self._parsed(STATE, self.read(STATE), read_records) or ()
+        found = self.registry().records
         for file in {file for record in found for file in record.files}:
             self._below(file)
         return found
@@ -267,13 +266,13 @@ class StoreFolder:
         """The unfinished transaction; raises Problem(ENVIRONMENT) when its journal is damaged."""
         before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
         after = self.read(COMMITTED)
-        if after is None:
-            return self._parsed(JOURNAL, before, partial(read_journal, committed=False))
-        return self._parsed(COMMITTED, after, partial(read_journal, committed=True))
+        name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
+        journal = self._parsed(name, content, journal_of)
+        return journal and journal._replace(committed=name == COMMITTED)
 
-    def _parsed(self, name: str, content: bytes | None, parse: Callable[[bytes], T]) -> T | None:
+    def _parsed(self, name: str, content: bytes | None, parse: Callable[[dict[str, Any]], T]) -> T | None:
         try:
-            return None if content is None else parse(content)
+            return None if content is None else read(content, parse)
         except NewerError as error:
             hint = "use that rlpatch for this root: what else it remembers would be lost"
             raise Problem(Kind.ENVIRONMENT, f"{name} cannot be read: {error}", str(self.path / name), hint) from None
@@ -314,8 +313,8 @@ class StoreFolder:
         needed = registered.digests()
         with self.open() as folder:
             for name in folder.names():
-                if name not in needed and _ours(name):
-                    discard(folder, name)
+                if name not in needed and _ours(name) and not folder.is_folder(name):
+                    folder.remove(name)
             if registered == Registry():
                 for name in (STATE, IGNORE, CLAIM, LOCK):
                     folder.remove(name)
@@ -339,13 +338,6 @@ def _strictly(path: Path) -> Path:
         return path.resolve(strict=True)
     except RuntimeError as error:  # what a loop of links is up to Python 3.12
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
-
-
-def _is_folder(folder: Opened, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(folder.status(name).st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

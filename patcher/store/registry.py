@@ -102,26 +102,12 @@ def _json(value: Any) -> Any:
     return [_json(one) for one in value] if isinstance(value, tuple) else value
 
 
-def read_registry(content: bytes) -> Registry:
-    """The registry from its text; raises ValueError with the reason when it is not one."""
-    return _read(content, _registry)
-
-
-def read_records(content: bytes) -> tuple[Record, ...]:
-    """Only the applied patches of a registry, for `status`; raises ValueError."""
-    return _read(content, _records)
-
-
-def read_journal(content: bytes, *, committed: bool) -> Journal:
-    """The journal from its text; raises ValueError with the reason when it is not one."""
-    return _read(content, _journal)._replace(committed=committed)
-
-
 class NewerError(ValueError):
     """A file of a store that a later rlpatch has written: it is as it should be."""
 
 
-def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
+def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
+    """What `registry_of` or `journal_of` makes of a text; raises ValueError when it is no such thing."""
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:
@@ -135,7 +121,8 @@ def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _journal(top: dict[str, Any]) -> Journal:
+def journal_of(top: dict[str, Any]) -> Journal:
+    """The journal; whether it is committed its name says."""
     participants = tuple(map(_named, _strings(top["participants"])))
     return Journal(
         transaction=_shown(top["transaction"])[:100],
@@ -149,7 +136,8 @@ def _journal(top: dict[str, Any]) -> Journal:
     )
 
 
-def _registry(top: dict[str, Any]) -> Registry:
+def registry_of(top: dict[str, Any]) -> Registry:
+    """The registry."""
     files = {
         _path(path): Entry(
             digest=_digest(entry["digest"]),

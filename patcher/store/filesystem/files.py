@@ -177,15 +177,8 @@ def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
     with contextlib.suppress(*_ABSENT), opened(path) as found:
         for name in found.names():
-            if name.startswith(TEMPORARY):
-                discard(found, name)
-
-
-def discard(found: Opened, name: str) -> None:
-    """Remove a file whose name says that it is a rest of ours; a folder of that name is somebody else's. OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISDIR(found.status(name).st_mode):
-            found.remove(name)
+            if name.startswith(TEMPORARY) and not found.is_folder(name):
+                found.remove(name)
 
 
 def rewind(path: Path, first: FolderState | None) -> None:

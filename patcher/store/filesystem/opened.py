@@ -37,6 +37,13 @@ class Opened:
             return os.fstat(self.descriptor)
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
+    def is_folder(self, name: str) -> bool:
+        """Whether a folder has that name: one that is called like a rest of ours is somebody else's."""
+        try:
+            return stat.S_ISDIR(self.status(name).st_mode)
+        except FileNotFoundError:
+            return False
+
     def names(self) -> list[str]:
         """All names in the folder."""
         return os.listdir(self.descriptor)

@@ -393,7 +393,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
 def test_the_registry_survives_its_text(two: list[Path]) -> None:
     store.commit([applying(two[0])])
     state = StoreFolder(two[0]).registry()
-    assert registry.read_registry(registry.text_of(state)) == state
+    assert registry.read(registry.text_of(state), registry.registry_of) == state
     assert state.files[str(WORKER)].digest == digest(PRISTINE)
     assert state.folders.keys() == {"pkg", "pkg/__pycache__"}
 
