@@ -10,7 +10,7 @@ any encoding, with any line ends, and what we insert is ASCII, the lines that we
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -94,23 +94,6 @@ def _name(match: re.Match[bytes]) -> PatchId:
     return PatchId(*match["id"].decode("ascii", "replace").split(" ", 2))
 
 
-def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
-    """Every patch whose marks stand in ``data``, in the order of the file.
-
-    A mark without a block is somebody's comment that looks like one, unless it is of a patch that is ``known`` to have
-    been applied, or lines of ours are left.
-
-    Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
-    """
-    if b"rlpatch" not in data:
-        return ()
-    pairing = _Pairing(data, known)
-    for index, line in enumerate(pairing.lines):
-        if b"rlpatch" in line:
-            pairing.read(index, line)
-    return tuple(pairing.finish())
-
-
 class _Block(NamedTuple):
     """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
 
@@ -121,58 +104,65 @@ class _Block(NamedTuple):
     digest: str
 
 
-class _Pairing:
-    """The blocks of ``data`` and the lines outside of them that have marks, by their patches."""
+def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
+    """Every patch whose marks stand in ``data``, in the order of the file.
 
-    def __init__(self, data: bytes, known: Collection[PatchId]) -> None:
-        self.lines = lines_of.split(data)
-        self._data, self._known = data, known
-        self._blocks: dict[PatchId, _Block] = {}
-        self._calls: dict[PatchId, list[int]] = {}
-        self._opened: _Block | None = None
+    A mark without a block is somebody's comment that looks like one, unless it is of a patch that is ``known`` to have
+    been applied, or lines of ours are left.
 
-    def read(self, index: int, line: bytes) -> None:
-        """Take one line that names rlpatch; Problem for a mark that has no place there."""
+    Raises :class:`Problem` (FOREIGN_EDIT) where marks of ours do not pair: then nobody can tell which lines are ours.
+    """
+    if b"rlpatch" not in data:
+        return ()
+    lines = lines_of.split(data)
+    blocks, calls = _paired(data, ((at, line) for at, line in enumerate(lines) if b"rlpatch" in line), known)
+    for patch, indices in calls.items():
+        ours = patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
+        if ours and patch not in blocks:
+            raise _unpaired(indices[0], "calls a block that is not there")
+    shared = [patch for patch in blocks if patch.shared]
+    return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
+
+
+def _paired(
+    data: bytes, lines: Iterable[tuple[int, bytes]], known: Collection[PatchId]
+) -> tuple[dict[PatchId, _Block], dict[PatchId, list[int]]]:
+    """The blocks, and the indices of marked lines outside of them; Problem for a mark that has no place there.
+
+    ``lines`` are those of ``data`` that name rlpatch, each with its index.
+    """
+    blocks: dict[PatchId, _Block] = {}
+    calls: dict[PatchId, list[int]] = {}
+    opened: _Block | None = None
+    for index, line in lines:
         if start := _BEGIN.fullmatch(line):
-            if self._opened or _name(start) in self._blocks:
+            if opened or _name(start) in blocks:
                 raise _unpaired(index, "begins inside another block or a second time")
-            self._opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
+            opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
         elif stop := _END.fullmatch(line):
-            self._end(index, _name(stop))
-        elif self._opened is None and (call := _LINE.fullmatch(line)):
-            self._calls.setdefault(_name(call), []).append(index)
+            patch = _name(stop)
+            if opened and opened.patch == patch:
+                blocks[patch], opened = opened._replace(last=index), None
+            elif opened or patch in {*known, *blocks} or _named(data, patch):
+                raise _unpaired(index, "ends a block that does not begin")
+        elif not opened and (call := _LINE.fullmatch(line)):
+            calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
             raise _unpaired(index, "stands within a line: were the line ends converted?")
+    if opened:
+        raise _unpaired(opened.first, "begins and never ends")
+    return blocks, calls
 
-    def _end(self, index: int, patch: PatchId) -> None:
-        if not self._opened and patch not in {*self._known, *self._blocks} and not _named(self._data, patch):
-            return
-        if not self._opened or self._opened.patch != patch:
-            raise _unpaired(index, "ends a block that does not begin")
-        self._blocks[patch], self._opened = self._opened._replace(last=index), None
 
-    def finish(self) -> Iterator[Marked]:
-        """Every patch; Problem for a block that never ends, and for lines of ours without a block."""
-        if self._opened:
-            raise _unpaired(self._opened.first, "begins and never ends")
-        for patch, calls in self._calls.items():
-            lines = [self.lines[at] for at in calls]
-            ours = patch in self._known or any(_named(line, patch) or _WAS.fullmatch(line) for line in lines)
-            if ours and patch not in self._blocks:
-                raise _unpaired(calls[0], "calls a block that is not there")
-        return map(self._marked, self._blocks.values())
-
-    def _marked(self, block: _Block) -> Marked:
-        patch, first, last, tool, digest = block
-        outside = self._calls.get(patch, [])
-        replaced = tuple(index for index in outside if _WAS.fullmatch(self.lines[index]))
-        added = [self.lines[index] for index in outside if index not in replaced]
-        inner = self.lines[first + 1 : last + 1]
-        actual = _digest(inner, added, [self.lines[index] for index in replaced])
-        text = b"".join(inner)
-        shared = (other for other in self._blocks if other.shared and other != patch)
-        uses = frozenset(one for one in shared if one.rename("(_RlpatchStage):").encode() in text)
-        return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, uses)
+def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
+    """The patch of a block, with its lines ``outside``; ``shared`` are the shared blocks of the file."""
+    patch, first, last, tool, digest = block
+    replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
+    added = [lines[index] for index in outside if index not in replaced]
+    inner = lines[first + 1 : last + 1]
+    actual, text = _digest(inner, added, [lines[index] for index in replaced]), b"".join(inner)
+    uses = (one for one in shared if one != patch and one.rename("(_RlpatchStage):").encode() in text)
+    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, frozenset(uses))
 
 
 def _named(text: bytes, patch: PatchId) -> bool:

@@ -293,17 +293,11 @@ class StoreFolder:
         return self.root / text
 
     def _below(self, text: str) -> Path:
-        pure = PurePosixPath(text)
-        parent = resolved(self.root / pure.parent)
-        try:
-            os.lstat(self.root / pure)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            pass  # not there, or not ours to see: whoever uses it will say so
-        except OSError as error:
-            _refuse(self.root / pure, f"cannot be a path: {error.strerror}")
+        named = self.root / text
+        parent = resolved(named.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(self.root / pure, "leads out of the root")
-        return parent / pure.name
+            _refuse(named, "leads out of the root")
+        return parent / named.name
 
     def sweep(self) -> None:
         """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""
