@@ -179,19 +179,18 @@ def _back(store: StoreFolder, journal: Journal) -> list[str]:
 def _undo(store: StoreFolder, move: Move) -> bool:
     """Put back what the path held before; False when it holds somebody else's file."""
     path = store.inside(move.path)
-    cache = path.suffix == ".pyc"
     present = observe(path)[0]
     if same(present, move.before):
         return True
-    if not cache and not same(present, move.after):
+    if move.before is None or path.suffix == ".pyc":  # only bytecode was not there
+        _restore_bytecode(store, path, move.before)
+        return True
+    if not same(present, move.after):
         return False
-    if present is not None and not cache and not rights.can_own(present.uid):
+    if present is not None and not rights.can_own(present.uid):
         cause = f"the file belongs to user {present.uid}, whose run was interrupted"
         hint = f"let that user, or root, run `{CommandLine('recover')}`"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
-    if move.before is None or cache:
-        _restore_bytecode(store, path, move.before)
-        return True
     content = _content(store, move.before)
     if content is None:
         hint = f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`"
