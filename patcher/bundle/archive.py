@@ -14,7 +14,7 @@ import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
 from patcher.messages.errors import Kind, Problem
 
-_HERE = ("start", "archive", "originals", "calls", "tables")
+_HERE = ("start", "archive", "originals", "tables")
 """Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
 _ROOMS = ("bundle", "changes", "messages", "store", "targets")
 _EPOCH = (1980, 1, 1, 0, 0, 0)

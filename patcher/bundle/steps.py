@@ -324,7 +324,8 @@ def abort(machine: Machine, transaction: str) -> CommandResult:
     ended = store.abort(list(_prepared(transaction, machine.discover())), transaction)
     lines = [f"{'committed' if one.forward else 'as before'}: {one.root}" for one in ended]
     committed = [one for one in ended if one.forward]
-    problems = [_left(one.root / left) for one in committed for left in one.left]
+    why, hint = "somebody changed the file since it was prepared: it was left alone", "revert it, and apply again"
+    problems = [Problem(Kind.FOREIGN_EDIT, why, str(one.root / left), hint) for one in committed for left in one.left]
     if committed:
         cause = f"the transaction {transaction} was being committed here, so it went ahead"
         commit, revert = machine.command("commit", transaction), machine.command("revert")
@@ -341,11 +342,6 @@ def _prepared(transaction: str, found: Discovery) -> dict[Path, Journal]:
     roots = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
     journals = ((root, store.standing(root)) for root in roots)
     return {root: journal for root, journal in journals if journal and journal.transaction == transaction}
-
-
-def _left(path: Path) -> Problem:
-    cause = "somebody changed the file since it was prepared: it was left alone"
-    return Problem(Kind.FOREIGN_EDIT, cause, str(path), "look at it, then revert, and apply again")
 
 
 def _lines(plans: Iterable[FittedPlan], verb: str) -> Iterator[str]:

@@ -39,10 +39,9 @@ class PatchId(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One file of a transaction.
+    """One file of a transaction, its ``path`` relative to the root.
 
-    ``path`` is relative to the root; ``before`` are the bytes that planning read; ``after`` those to be
-    written; ``pristine`` is ``before`` without any line of ours, which is ``after`` once the last patch is gone.
+    ``before`` are the bytes that planning read, ``after`` those to be written, ``pristine`` those without our lines.
     """
 
     path: PurePosixPath

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
 from patcher.changes import lines, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
+
+_BLOCK = re.compile(rb"^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*# <<< rlpatch .*\n)", re.MULTILINE)
 
 
 def revert(
@@ -26,12 +29,10 @@ def revert(
     ours = [record for record in records if record.patch in wanted]
     changes = []
     for path in map(PurePosixPath, dict.fromkeys(path for record in ours for path in record.files)):
-        before = read(path)
-        if before is None:
-            continue
-        where = str(root / path)
-        after = markers.strip(before, wanted, where=where)
-        changes.append(Change(path, before, after, markers.strip(before, where=where)))
+        if (before := read(path)) is not None:
+            where = str(root / path)
+            after = markers.strip(before, wanted, where=where)
+            changes.append(Change(path, before, after, markers.strip(before, where=where)))
     return Edit(root, tuple(changes), remove=tuple(dict.fromkeys(record.patch for record in ours)))
 
 
@@ -43,3 +44,16 @@ def diff(path: str, pristine: bytes, after: bytes) -> bytes:
     shown = difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
     text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
     return f"diff --git a/{path} b/{path}\n{text}".encode("utf-8", "surrogateescape")
+
+
+def folded(diff: bytes) -> bytes:
+    """A unified diff in which of each inserted block only its first line stands, and how many follow it.
+
+    Blocks that are cut off, and all other lines, stay as they are. ``git apply`` takes what comes out for no diff.
+    """
+
+    def first_line(block: re.Match[bytes]) -> bytes:
+        indent, opening, rest = block.groups()
+        return b"%s%s%s# ... %d lines folded ...\n" % (indent, opening, indent, rest.count(b"\n"))
+
+    return _BLOCK.sub(first_line, diff)

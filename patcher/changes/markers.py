@@ -22,11 +22,7 @@ _ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
 _BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
 _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
-_WAS = re.compile(
-    rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID,
-    re.DOTALL,
-)
-
+_WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
 _UNSEALED = "0" * 16
 
 
@@ -64,10 +60,9 @@ def was(line: bytes, patch: PatchId) -> bytes:
 
 
 def _digest(block: Iterable[bytes], lines: Iterable[bytes], replaced: Iterable[bytes]) -> str:
-    """A digest over the lines of a block (its first line left out), in any order those outside of it, and in the order
-    of the file those that come back.
+    """A digest of a block below its first line, of the lines outside of it in any order, and of those that come back.
 
-    White space at both ends of a line does not count: an editor that converts line ends changes nothing of ours.
+    White space around a line does not count: an editor that converts line ends changes nothing of ours.
     """
     ours = [*(line.strip() for line in block), *sorted(line.strip() for line in lines)]
     return sha256(b"\n".join([*ours, *(line.strip() for line in replaced)])).hexdigest()[:16]
@@ -99,6 +94,16 @@ def _name(match: re.Match[bytes]) -> PatchId:
     return PatchId(*match["id"].decode("ascii", "replace").split(" ", 2))
 
 
+class _Block(NamedTuple):
+    """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
+
+    patch: PatchId
+    first: int
+    last: int
+    tool: str
+    digest: str
+
+
 def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     """Every patch whose marks stand in ``data``, in the order of the file.
 
@@ -110,82 +115,60 @@ def marked(data: bytes, known: Collection[PatchId] = ()) -> tuple[Marked, ...]:
     if b"rlpatch" not in data:
         return ()
     lines = lines_of.split(data)
-    pairing = _Pairing(data, known)
-    for index, line in enumerate(lines):
-        if b"rlpatch" in line:
-            pairing.read(index, line)
-    pairing.finish(lines)
-    return tuple(_marked(lines, block, pairing) for block in pairing.blocks.values())
+    blocks, calls = _paired(data, ((at, line) for at, line in enumerate(lines) if b"rlpatch" in line), known)
+    for patch, indices in calls.items():
+        ours = patch in known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in indices)
+        if ours and patch not in blocks:
+            raise _unpaired(indices[0], "calls a block that is not there")
+    shared = [patch for patch in blocks if patch.shared]
+    return tuple(_marked(block, lines, calls.get(block.patch, []), shared) for block in blocks.values())
 
 
-class _Block(NamedTuple):
-    """The lines ``first`` to ``last`` of a block, and what its opening mark says."""
+def _paired(
+    data: bytes, lines: Iterable[tuple[int, bytes]], known: Collection[PatchId]
+) -> tuple[dict[PatchId, _Block], dict[PatchId, list[int]]]:
+    """The blocks, and the indices of marked lines outside of them; Problem for a mark that has no place there.
 
-    patch: PatchId
-    first: int
-    last: int
-    tool: str
-    digest: str
-
-
-class _Pairing:
-    """The blocks of ``data`` and the lines outside of them that have marks, by their patches."""
-
-    def __init__(self, data: bytes, known: Collection[PatchId]) -> None:
-        self.data, self.known = data, known
-        self.blocks: dict[PatchId, _Block] = {}
-        self.calls: dict[PatchId, list[int]] = {}
-        self.opened: _Block | None = None
-
-    def read(self, index: int, line: bytes) -> None:
-        """Take one line that names rlpatch; Problem for a mark that has no place there."""
+    ``lines`` are those of ``data`` that name rlpatch, each with its index.
+    """
+    blocks: dict[PatchId, _Block] = {}
+    calls: dict[PatchId, list[int]] = {}
+    opened: _Block | None = None
+    for index, line in lines:
         if start := _BEGIN.fullmatch(line):
-            if self.opened or _name(start) in self.blocks:
+            if opened or _name(start) in blocks:
                 raise _unpaired(index, "begins inside another block or a second time")
-            self.opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
+            opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
         elif stop := _END.fullmatch(line):
-            self._end(index, _name(stop))
-        elif self.opened is None and (call := _LINE.fullmatch(line)):
-            self.calls.setdefault(_name(call), []).append(index)
+            patch = _name(stop)
+            if opened and opened.patch == patch:
+                blocks[patch], opened = opened._replace(last=index), None
+            elif opened or patch in {*known, *blocks} or _named(data, patch):
+                raise _unpaired(index, "ends a block that does not begin")
+        elif not opened and (call := _LINE.fullmatch(line)):
+            calls.setdefault(_name(call), []).append(index)
         elif _BEGIN.search(line):
             raise _unpaired(index, "stands within a line: were the line ends converted?")
-
-    def _end(self, index: int, patch: PatchId) -> None:
-        if not self.opened and not ({patch} & {*self.known, *self.blocks} or _named(self.data, patch)):
-            return
-        if not self.opened or self.opened.patch != patch:
-            raise _unpaired(index, "ends a block that does not begin")
-        self.blocks[patch], self.opened = self.opened._replace(last=index), None
-
-    def finish(self, lines: Sequence[bytes]) -> None:
-        """Problem for a block that never ends, and for lines of ours without a block."""
-        if self.opened:
-            raise _unpaired(self.opened.first, "begins and never ends")
-        for patch, calls in self.calls.items():
-            ours = patch in self.known or any(_named(lines[at], patch) or _WAS.fullmatch(lines[at]) for at in calls)
-            if ours and patch not in self.blocks:
-                raise _unpaired(calls[0], "calls a block that is not there")
+    if opened:
+        raise _unpaired(opened.first, "begins and never ends")
+    return blocks, calls
 
 
-def _marked(lines: Sequence[bytes], block: _Block, pairing: _Pairing) -> Marked:
+def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
+    """The patch of a block, with its lines ``outside``; ``shared`` are the shared blocks of the file."""
     patch, first, last, tool, digest = block
-    outside = pairing.calls.get(patch, [])
     replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
     added = [lines[index] for index in outside if index not in replaced]
-    actual = _digest(lines[first + 1 : last + 1], added, [lines[index] for index in replaced])
-    text = b"".join(lines[first + 1 : last])
-    uses = frozenset(other for other in pairing.blocks if other.shared and other != patch and _derives(text, other))
-    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, uses)
+    inner = lines[first + 1 : last + 1]
+    actual, text = _digest(inner, added, [lines[index] for index in replaced]), b"".join(inner)
+    uses = (one for one in shared if one != patch and one.rename("(_RlpatchStage):").encode() in text)
+    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, frozenset(uses))
 
 
 def _named(text: bytes, patch: PatchId) -> bool:
     """Whether ``text`` has what the lines of ``patch`` have besides their marks."""
     names = (patch.rename("_rlpatch_stage"), patch.rename("_RlpatchStage"), note(patch))
     return any(name.encode() in text for name in names)
-
-
-def _derives(block: bytes, shared: PatchId) -> bool:
-    return re.search(rb"\(%s\):" % shared.rename("_RlpatchStage").encode(), block) is not None
 
 
 def holds(found: Marked, block: Iterable[str]) -> bool:
@@ -199,9 +182,8 @@ _NOTE_SHARED = "# Shared by patches of this class; the last one that is reverted
 
 def note(patch: PatchId) -> str:
     """The comment below the opening mark of ``patch``."""
-    return (
-        _NOTE_SHARED if patch.shared else f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
-    )
+    own = f"# Inserted by rlpatch; `rlpatch revert {patch.target}` takes it out again."
+    return _NOTE_SHARED if patch.shared else own
 
 
 def seal(data: bytes, patch: PatchId) -> bytes:
@@ -251,17 +233,13 @@ def _ours(found: Sequence[Marked], wanted: Collection[PatchId] | None) -> list[M
 def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
     lines, back = lines_of.split(data), {index for patch in ours for index in patch.replaced}
     gone = {index for patch in ours for index in patch.lines} - back
-    kept = b"".join(_before(line) if index in back else line for index, line in enumerate(lines) if index not in gone)
+    # What `was` has made a comment becomes the line again.
+    before = {index: _WAS.sub(rb"\g<indent>\g<line>\g<end>", lines[index]) for index in back}
+    kept = b"".join(before.get(index, line) for index, line in enumerate(lines) if index not in gone)
     if len(lines) - 1 in gone and not lines[-1].endswith(b"\n"):
         # The file had no newline at its end, so the block brought the one before it along.
         kept = kept[: -2 if kept.endswith(b"\r\n") else -1]
     return kept
-
-
-def _before(line: bytes) -> bytes:
-    """The line that ``was`` made ``line`` of."""
-    match = _WAS.fullmatch(line)
-    return match.expand(rb"\g<indent>\g<line>\g<end>") if match else line
 
 
 def _unpaired(index: int, what: str) -> Problem:

@@ -23,12 +23,7 @@ class FileState(NamedTuple):
 
 
 def file_state(
-    data: bytes | None,
-    pristine: bytes | None,
-    patch: PatchId,
-    path: str,
-    rights: str = "",
-    left: bool | None = None,
+    data: bytes | None, pristine: bytes | None, patch: PatchId, path: str, rights: str = "", left: bool | None = None
 ) -> FileState:
     """How the file ``path`` with the bytes ``data`` stands to ``patch``; ``pristine`` is the backup of the store.
 

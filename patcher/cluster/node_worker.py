@@ -21,7 +21,7 @@ from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import behind, digest
 from patcher.store.filesystem.lock import silent
-from patcher.store.folder import STATE
+from patcher.store.folder import STATE, StoreFolder
 from patcher.store.transaction import Recovered, TransactionMembership
 from patcher.targets.target import Target
 
@@ -108,7 +108,7 @@ class NodeWorker:
 
     def elect(self, transaction: str, names: Mapping[str, str]) -> dict[str, str]:
         """Root → the participant that works on it: the one that ``names`` has for it, or another node's."""
-        return {root: store.elect(Path(root), transaction, name) for root, name in names.items()}
+        return {root: StoreFolder(Path(root)).elect(transaction, name) for root, name in names.items()}
 
     def prepare(
         self, edits: Sequence[Edit], transaction: str, participants: tuple[str, ...], names: Mapping[str, str]

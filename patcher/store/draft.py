@@ -14,29 +14,39 @@ from typing import NamedTuple
 
 from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.store.filesystem import bytecode, files, rights
-from patcher.store.filesystem.files import BYTECODE, FolderState, digest, observe, same
+from patcher.store.filesystem.files import BYTECODE, digest, observe, same
 from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
 from patcher.store.preflight import current, lost_link
-from patcher.store.registry import Entry, Move, Registry
+from patcher.store.registry import Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
+
+
+class TransactionMembership(NamedTuple):
+    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
+
+    ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
+    """
+
+    transaction: str
+    participants: tuple[str, ...]
+    names: Mapping[Path, str]
+    hint: str = ""
 
 
 class Draft(NamedTuple):
     """One root's part of a transaction, complete before anything is written.
 
-    ``backups`` are the bytes to keep, those of after too, and who may read them; ``back`` and ``ahead`` are how the
-    touched folders were before and are to be afterwards.
+    ``journal`` and ``registry`` will lie in the store, where no registry lies once the last patch is out; ``backups``
+    are the bytes to keep, those of after too, and who may read them.
     """
 
     store: StoreFolder
-    moves: tuple[Move, ...]
-    backups: tuple[tuple[bytes, Node], ...]
+    journal: Journal
     registry: Registry
-    back: dict[str, FolderState | None]
-    ahead: dict[str, FolderState | None]
+    backups: tuple[tuple[bytes, Node], ...]
 
 
 def idle(store: StoreFolder, edit: Edit) -> bool:
@@ -59,8 +69,8 @@ def _registered(present: tuple[Record, ...], edit: Edit) -> tuple[Record, ...]:
     return tuple(kept.values())
 
 
-def drafted(store: StoreFolder, edit: Edit) -> Draft:
-    """Everything that will be done below one root.
+def drafted(store: StoreFolder, edit: Edit, membership: TransactionMembership) -> Draft:
+    """Everything that will be done below one root, as its part of a transaction.
 
     Raises Problem(FOREIGN_EDIT) when a file is not what planning read, Problem(ENVIRONMENT) when one cannot be read,
     and ValueError for two changes of one file.
@@ -77,14 +87,19 @@ def drafted(store: StoreFolder, edit: Edit) -> Draft:
     alive = _folders(registry.files.keys() - builder.pristine) & registry.folders.keys()
     present = {name: files.folder(store.root / name) for name in _folders(touched) | _folders(entries.keys())}
     first = {name: registry.folders[name] if name in alive else present[name] for name in present}
-    return Draft(
-        store=store,
+    becomes = Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())})
+    transaction, participants, names, hint = membership
+    journal = Journal(
+        transaction,
+        participants,
+        position=participants.index(names[store.root]),
         moves=(*builder.sources, *builder.caches),
-        backups=tuple(builder.backups),
-        registry=Registry(applied, entries, {name: first[name] for name in _folders(entries.keys())}),
         back={name: present[name] for name in _folders(touched)},
         ahead={name: first[name] for name in _folders(touched)},
+        empties=becomes == Registry(),
+        hint=hint,
     )
+    return Draft(store, journal, becomes, tuple(builder.backups))
 
 
 class ChangeBuilder:
@@ -107,8 +122,8 @@ class ChangeBuilder:
 
     def add_change(self, change: Change) -> None:
         """Work out one change: its file, its bytecode, and what the registry will remember. Raises as `drafted`."""
-        path, root = self._store.locate(change.path), self._store.root
-        key = self._key(path)
+        path, root, pristine = self._store.locate(change.path), self._store.root, digest(change.pristine)
+        key = self._store.key(path)
         if key in self._added:
             raise ValueError(f"{change.path}: two changes of one file")
         self._added.add(key)
@@ -117,16 +132,16 @@ class ChangeBuilder:
         plain = rights.copied(node, file, target, root)._replace(atime_ns=None)
         compiled = self._compiled(path)
         known = self.entries.pop(key, None)
-        if known is not None and (change.before == change.pristine or known.digest != digest(change.pristine)):
+        if known is not None and (change.before == change.pristine or known.digest != pristine):
             known = None  # of a file that was replaced since
         if change.before == change.pristine:
             self.pristine.add(key)
-            first = Entry(digest(change.pristine), node, compiled)
+            first = Entry(pristine, node, compiled)
         else:  # without an entry it was upgraded, or edited by others: no time of before fits these bytes
-            first = Entry(digest(change.pristine), plain._replace(digest=digest(change.pristine), mtime_ns=None))
+            first = Entry(pristine, plain._replace(digest=pristine, mtime_ns=None))
         entry = known or first
         if known is None or change.before != change.after:
-            entry = record_new_state(entry, plain, path, self._expected(key, change, known))
+            entry = _updated(entry, plain, path, self._expected(key, change, known))
         readers = rights.backup(target, root, file)
         reverts = change.after == change.pristine
         if not reverts:
@@ -156,7 +171,7 @@ class ChangeBuilder:
         for path in bytecode.beside(source):
             node, content = observe(path)
             if node is not None:
-                found[self._key(path)] = node
+                found[self._store.key(path)] = node
                 if node.link is None:
                     self.backups.append((content, rights.backup(path, self._store.root, node)))
         return found
@@ -172,11 +187,8 @@ class ChangeBuilder:
             if not same(before, after):
                 self.caches.append(Move(key, before, after))
 
-    def _key(self, path: Path) -> str:
-        return path.relative_to(self._store.root).as_posix()
 
-
-def record_new_state(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
+def _updated(entry: Entry, plain: Node, path: Path, content: str) -> Entry:
     """``entry`` with what the file at ``path`` will be, so that `status` can tell what others have changed.
 
     ``content`` is the digest of its bytes. A group that the file cannot have is recorded as -1. Raises OSError.

@@ -20,28 +20,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from patcher.changes.change import Record
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
-from patcher.store import CLAIM, LOCK, STORE, registry
+from patcher.store import CLAIM, LOCK, STORE
 from patcher.store.filesystem import rights
-from patcher.store.filesystem.files import TEMPORARY, digest, discard, observe, place
+from patcher.store.filesystem.files import TEMPORARY, digest, observe, place
 from patcher.store.filesystem.opened import Opened, opened, resolved
 from patcher.store.filesystem.rights import Node, differences
-from patcher.store.registry import Entry, Journal, Registry
+from patcher.store.registry import Entry, Journal, NewerError, Registry, journal_of, read, registry_of
 
 STATE, NEXT, JOURNAL, COMMITTED = "state.json", "next.json", "journal.json", "committed.json"
 IGNORE = ".gitignore"
 TREE = "tree-"
 _STANDING = frozenset({LOCK, CLAIM, IGNORE})
 _HEX = frozenset("0123456789abcdef")
+_READABLE = Node("", None, 0o644, -1, -1)
+T = TypeVar("T")
 
 
 def _markers() -> str:
@@ -55,11 +56,6 @@ class StoreFolder:
         self.alias = Path(os.path.abspath(root))
         self.root = resolved(root)
         self.path = self.root / STORE
-
-    def aside(self) -> Path:
-        """A free name beside the folder, for one that nobody shall use any more but that should not be lost."""
-        names = (self.root / f"{STORE}-old{number or ''}" for number in itertools.count())
-        return next(path for path in names if not os.path.lexists(path))
 
     def exists(self) -> bool:
         """Whether the folder is there; raises Problem(ENVIRONMENT) when it is not one to be believed."""
@@ -100,7 +96,7 @@ class StoreFolder:
         """Whether a journal lies here, or what a run has left that was stopped before it or after it."""
         try:
             with self.open() as folder:
-                names = {name for name in folder.names() if not (_ours(name) and _is_folder(folder, name))}
+                names = {name for name in folder.names() if not (_ours(name) and folder.is_folder(name))}
         except (FileNotFoundError, NotADirectoryError):  # or its last user has removed it this very moment
             return False
         if names & {JOURNAL, COMMITTED}:
@@ -119,7 +115,7 @@ class StoreFolder:
             shared = rights.shared(status)
             # Not the umask's business: whoever can write here can have any text put into the target.
             mode = 0o700 | status.st_mode & 0o055 | (0o2020 if shared else 0)
-            root.make_folder(STORE, mode & 0o755)
+            os.mkdir(STORE, mode & 0o755, dir_fd=root.descriptor)
             root.date(status.st_atime_ns, status.st_mtime_ns)
             with self.open() as folder:
                 if folder.names() or folder.status().st_uid != os.geteuid():  # it is another one by now
@@ -133,10 +129,10 @@ class StoreFolder:
                 os.fchmod(folder.descriptor, mode)
 
     def elect(self, transaction: str, name: str) -> str:
-        """The machine that works on this root in ``transaction``: ``name`` if it is the first that asks.
+        """Who works on this root in ``transaction``, of all that see the same folder: ``name`` if it asks first.
 
-        A link is made in one step with what it says, or not at all, on NFS, too, where numbers of devices and inodes
-        differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
+        All get the same answer. A link is made in one step with what it says, or not at all, on NFS, too, where numbers
+        of devices and inodes differ from machine to machine. Raises Problem(ENVIRONMENT), OSError.
         """
         link = f"{TREE}{transaction}"
         while True:
@@ -146,11 +142,6 @@ class StoreFolder:
                 with contextlib.suppress(FileExistsError):
                     folder.make_link(name, link)
                 return folder.link(link)
-
-    def withdraw(self, transaction: str) -> None:
-        """Take back what `elect` has left; no other transaction has that name, so no lock is needed. Raises OSError."""
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            self.remove(f"{TREE}{transaction}")
 
     def read(self, name: str) -> bytes | None:
         """The bytes of one file of the store; None when it is not there. Raises Problem(ENVIRONMENT)."""
@@ -166,11 +157,8 @@ class StoreFolder:
             hint = f"see why it cannot be read, or move {STORE} away; {_markers()}"
             raise Problem(Kind.ENVIRONMENT, f"cannot read it: {error.strerror}", str(path), hint) from error
 
-    def write(self, name: str, content: bytes) -> None:
-        """Put one file into the store; raises OSError."""
-        self._write(name, Node("", None, 0o644, -1, -1), content)
-
-    def _write(self, name: str, node: Node, content: bytes) -> None:
+    def write(self, name: str, content: bytes, node: Node = _READABLE) -> None:
+        """Put one file into the store, with the owner and the mode of ``node``; raises OSError."""
         with self.open() as folder:
             place(folder, name, node, content)
 
@@ -203,13 +191,21 @@ class StoreFolder:
             if mode & 0o777 == there.st_mode & 0o777:
                 return name
             wanted = wanted._replace(mode=mode & 0o777)
-        self._write(name, wanted, content)
+        self.write(name, content, wanted)
         return name
 
     def blob(self, name: str) -> bytes | None:
         """The backup of that digest; None when it is not there or damaged."""
         content = self.read(name)
         return content if content is not None and digest(content) == name else None
+
+    def entry(self, path: PurePosixPath) -> Entry | None:
+        """What the registry knows of a file, None for nothing. Raises as `registry` and `locate`."""
+        return self.registry().files.get(self.key(self.locate(path)))
+
+    def key(self, path: Path) -> str:
+        """What the file at ``path``, without links on the way, is called in records."""
+        return path.relative_to(self.root).as_posix()
 
     def locate(self, path: PurePosixPath) -> Path:
         """The name that a change of ``path`` replaces, without symlinks in its folder.
@@ -228,60 +224,40 @@ class StoreFolder:
             raise Problem(Kind.ENVIRONMENT, "its folder leads out of the root", f"{named} -> {parent}", hint)
         return target if self.root in target.parents else parent / named.name
 
-    def entry(self, path: PurePosixPath) -> Entry | None:
-        """What the registry knows of a file; None when it has no lines of ours, or the registry knows of none.
+    def compare(self, path: PurePosixPath, data: bytes) -> tuple[bytes | None, str, bool | None]:
+        """What is known of a patched file whose bytes are ``data``.
 
-        Raises Problem(ENVIRONMENT) when the registry is damaged, FOREIGN_EDIT when the file is not there.
-        """
-        return self.registry().files.get(self.locate(path).relative_to(self.root).as_posix())
-
-    def backup(self, path: PurePosixPath) -> bytes | None:
-        """The pristine bytes of a file as they were backed up; None when there is no good backup that we may read.
-
-        Raises Problem as `entry` does.
+        First its pristine bytes, None when there is no good backup that we may read; then what others have changed of
+        its mode, owner and attributes, "" for nothing; last whether ``data`` is what rlpatch wrote, None when the
+        registry does not know. Raises Problem(ENVIRONMENT) when that is damaged, FOREIGN_EDIT when the file is gone.
         """
         entry = self.entry(path)
+        if entry is None:
+            return None, "", None
         try:
-            return None if entry is None else self.blob(entry.digest)
+            pristine = self.blob(entry.digest)
         except Problem as problem:
-            if isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
-                return None
-            raise
-
-    def changed_rights(self, path: PurePosixPath) -> str:
-        """What others have changed of the mode, the owner and the attributes of a patched file; empty when nothing."""
-        entry = self.entry(path)
-        present = observe(self.locate(path))[0]
-        if entry is None or entry.expected is None or present is None:
-            return ""
-        # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
-        comparable = entry.numbering == rights.numbering()
-        expected = entry.expected if comparable else entry.expected._replace(uid=present.uid, gid=present.gid)
-        return differences(expected, present)
-
-    def as_written(self, path: PurePosixPath, data: bytes) -> bool | None:
-        """Whether ``data`` is what rlpatch wrote there; None when the registry does not know. Raises as `entry`."""
-        entry = self.entry(path)
-        return None if entry is None or entry.expected is None else entry.expected.digest == digest(data)
+            if not isinstance(problem.__cause__, PermissionError):  # kept from us as the file was
+                raise
+            pristine = None
+        expected, present = entry.expected, observe(self.locate(path))[0]
+        if expected is None or present is None:
+            return pristine, "", expected and expected.digest == digest(data)
+        if entry.numbering != rights.numbering():
+            # Of a container's numbers nobody outside of it knows whose they are, and the other way round.
+            expected = expected._replace(uid=present.uid, gid=present.gid)
+        return pristine, differences(expected, present), expected.digest == digest(data)
 
     def registry(self) -> Registry:
         """The registry as it is; raises Problem(ENVIRONMENT) when it is damaged."""
-        content = self.read(STATE)
-        try:
-            return Registry() if content is None else registry.read_registry(content)
-        except ValueError as error:
-            _unreadable(self.path / STATE, error)
+        return self._parsed(STATE, self.read(STATE), registry_of) or Registry()
 
     def records(self) -> tuple[Record, ...]:
-        """The applied patches alone, quickly.
+        """The applied patches in their order; () without a store.
 
-        Raises Problem(ENVIRONMENT) when they are damaged, or name a file that lies elsewhere: it would be read.
+        Raises Problem(ENVIRONMENT) when the registry is damaged, or names a file that lies elsewhere: it would be read.
         """
-        content = self.read(STATE)
-        try:
-            found = () if content is None else registry.read_records(content)
-        except ValueError as error:
-            _unreadable(self.path / STATE, error)
+        found = self.registry().records
         for file in {file for record in found for file in record.files}:
             self._below(file)
         return found
@@ -291,10 +267,17 @@ class StoreFolder:
         before = self.read(JOURNAL)  # first, as it may be renamed meanwhile: then the other name has it
         after = self.read(COMMITTED)
         name, content = (JOURNAL, before) if after is None else (COMMITTED, after)
+        journal = self._parsed(name, content, journal_of)
+        return journal and journal._replace(committed=name == COMMITTED)
+
+    def _parsed(self, name: str, content: bytes | None, parse: Callable[[dict[str, Any]], T]) -> T | None:
         try:
-            return None if content is None else registry.read_journal(content, committed=name == COMMITTED)
+            return None if content is None else read(content, parse)
+        except NewerError as error:
+            hint = "use that rlpatch for this root: what else it remembers would be lost"
+            raise Problem(Kind.ENVIRONMENT, f"{name} cannot be read: {error}", str(self.path / name), hint) from None
         except ValueError as error:
-            _unreadable(self.path / name, error)
+            _refuse(self.path / name, f"cannot be read: {error}")
 
     def commit(self) -> None:
         """Set the commit mark: one rename, there or not there."""
@@ -310,17 +293,11 @@ class StoreFolder:
         return self.root / text
 
     def _below(self, text: str) -> Path:
-        pure = PurePosixPath(text)
-        parent = resolved(self.root / pure.parent)
-        try:
-            os.lstat(self.root / pure)
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            pass  # not there, or not ours to see: whoever uses it will say so
-        except OSError as error:
-            _refuse(self.root / pure, f"cannot be a path: {error.strerror}")
+        named = self.root / text
+        parent = resolved(named.parent)
         if parent != self.root and self.root not in parent.parents:
-            _refuse(self.root / pure, "leads out of the root")
-        return parent / pure.name
+            _refuse(named, "leads out of the root")
+        return parent / named.name
 
     def sweep(self) -> None:
         """Remove what no registry needs, and the folder itself with the last entry. Raises OSError."""
@@ -330,8 +307,8 @@ class StoreFolder:
         needed = registered.digests()
         with self.open() as folder:
             for name in folder.names():
-                if name not in needed and _ours(name):
-                    discard(folder, name)
+                if name not in needed and _ours(name) and not folder.is_folder(name):
+                    folder.remove(name)
             if registered == Registry():
                 for name in (STATE, IGNORE, CLAIM, LOCK):
                     folder.remove(name)
@@ -355,20 +332,6 @@ def _strictly(path: Path) -> Path:
         return path.resolve(strict=True)
     except RuntimeError as error:  # what a loop of links is up to Python 3.12
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path)) from error
-
-
-def _is_folder(folder: Opened, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(folder.status(name).st_mode)
-    except FileNotFoundError:
-        return False
-
-
-def _unreadable(path: Path, error: ValueError) -> NoReturn:
-    if isinstance(error, registry.NewerError):
-        hint = "use that rlpatch for this root: what else it remembers would be lost"
-        raise Problem(Kind.ENVIRONMENT, f"{path.name} cannot be read: {error}", str(path), hint)
-    _refuse(path, f"cannot be read: {error}")
 
 
 def _refuse(path: Path, why: str) -> NoReturn:

@@ -12,15 +12,17 @@ nothing is touched.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
+from patcher.store import STORE
 from patcher.store.filesystem import bytecode, files, rights
 from patcher.store.filesystem.files import observe, put, remove, same, sync
 from patcher.store.filesystem.opened import resolved
@@ -57,25 +59,25 @@ def settle(stores: Sequence[StoreFolder], roots: Sequence[Path], elsewhere: Else
     Raises Problem(ROLLBACK_INCOMPLETE) for a transaction that cannot be decided, after all others were ended.
     """
     pending = [(store, journal) for store in stores if (journal := store.journal())]
-    journals = [journal for _store, journal in pending]
     known = {*elsewhere.ended, *(os.path.realpath(root) for root in roots)}
     done, undecided = [], []
     # The first participant decides, so its journal goes last.
     for store, journal in sorted(pending, key=lambda one: one[1].position, reverse=True):
-        forward = _verdict(journal, journals, known, elsewhere.decided)
+        forward = _verdict(journal, [one for _store, one in pending], known, elsewhere.decided)
         if forward is None:
             undecided.append((store, journal))
         else:
             foreign = _ahead(store, journal) if forward else _back(store, journal)
             done.append(Recovered(store.root, forward, tuple(foreign)))
             known.add(journal.participants[journal.position])
-    for store, journal in undecided:
-        raise _undecidable(store, journal, [path for path in journal.participants if path not in known])
+    if undecided:
+        raise _undecidable(*undecided[0], known)
     return done
 
 
-def _undecidable(store: StoreFolder, journal: Journal, others: Sequence[str]) -> Problem:
-    """The problem of a transaction that needs ``others``: participants here, or HOST:ROOT on another machine."""
+def _undecidable(store: StoreFolder, journal: Journal, known: Collection[str]) -> Problem:
+    """The problem of a transaction that needs more than is ``known``, here or, as HOST:ROOT, on another machine."""
+    others = [path for path in journal.participants if path not in known]
     cause = "an interrupted run over several roots can only be ended with all of them"
     command = CommandLine("recover") if all(path.startswith("/") for path in others) else "rlpatch recover --ray"
     hint = f"run `{command}` where these are found too: {', '.join(others)}"
@@ -83,7 +85,9 @@ def _undecidable(store: StoreFolder, journal: Journal, others: Sequence[str]) ->
         cause, hint = f"the transaction {journal.transaction} is prepared here and not decided yet", journal.hint
     if gone := [path for path in others if path.startswith("/") and not os.path.lexists(path)]:
         # Whether it had decided went with it, and another machine may have it: only the user knows.
-        away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(store.aside()))}"
+        names = (store.root / f"{STORE}-old{number or ''}" for number in itertools.count())
+        aside = next(path for path in names if not os.path.lexists(path))
+        away = f"mv {shlex.quote(str(store.path))} {shlex.quote(str(aside))}"
         again = f"{away}; {CommandLine('revert', '--path', str(store.root))}"
         hint += f"; if {', '.join(gone)} was deleted, go on without it, by the marks alone: {again}"
     return Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(store.root), hint)
@@ -129,12 +133,11 @@ def perform(store: StoreFolder, moves: Sequence[Move], check: Callable[[], None]
             continue
         content = _content(store, move.after)
         if content is None:
-            cause = "the bytes that it shall hold are gone from the store, or damaged"
-            raise Problem(Kind.ENVIRONMENT, cause, str(path), f"{CommandLine('recover')}; then run the command again")
+            hint = f"{CommandLine('recover')}; then run the command again"
+            raise Problem(Kind.ENVIRONMENT, "its new bytes are gone from the store, or damaged", str(path), hint)
         put(path, rights.like(move.after, present), content)
     for folder in {store.inside(move.path).parent for move in moves}:
-        if folder.is_dir():
-            sync(folder)
+        sync(folder)
     return foreign
 
 
@@ -155,8 +158,7 @@ def _restore_bytecode(store: StoreFolder, path: Path, node: Node | None) -> None
 def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
     # Without a mark of its own it may have been only prepared when the first participant decided.
     foreign = [] if journal.committed else perform(store, journal.moves)
-    for source in _sources(store, journal):
-        _forget_elsewhere(source)
+    _forget_elsewhere(store, journal)
     if journal.empties:
         store.remove(STATE)
         store.sync()
@@ -169,8 +171,7 @@ def _ahead(store: StoreFolder, journal: Journal) -> list[str]:
 
 def _back(store: StoreFolder, journal: Journal) -> list[str]:
     foreign = [move.path for move in journal.moves if not _undo(store, move)]
-    for source in _sources(store, journal):
-        _forget_elsewhere(source)
+    _forget_elsewhere(store, journal)
     _end(store, journal, journal.back)
     return foreign
 
@@ -178,19 +179,18 @@ def _back(store: StoreFolder, journal: Journal) -> list[str]:
 def _undo(store: StoreFolder, move: Move) -> bool:
     """Put back what the path held before; False when it holds somebody else's file."""
     path = store.inside(move.path)
-    cache = path.suffix == ".pyc"
     present = observe(path)[0]
     if same(present, move.before):
         return True
-    if not cache and not same(present, move.after):
+    if move.before is None or path.suffix == ".pyc":  # only bytecode was not there
+        _restore_bytecode(store, path, move.before)
+        return True
+    if not same(present, move.after):
         return False
-    if present is not None and not cache and not rights.can_own(present.uid):
+    if present is not None and not rights.can_own(present.uid):
         cause = f"the file belongs to user {present.uid}, whose run was interrupted"
         hint = f"let that user, or root, run `{CommandLine('recover')}`"
         raise Problem(Kind.ROLLBACK_INCOMPLETE, cause, str(path), hint)
-    if cache or move.before is None:
-        _restore_bytecode(store, path, move.before)
-        return True
     content = _content(store, move.before)
     if content is None:
         hint = f"reinstall the package, or put the file back from git; then `{CommandLine('recover')}`"
@@ -208,21 +208,15 @@ def _end(store: StoreFolder, journal: Journal, times: dict[str, files.FolderStat
     for folder in sorted(rewound, key=lambda path: len(path.parts), reverse=True):
         files.rewind(folder, rewound[folder])
     for folder in folders:
-        if folder.is_dir():
-            sync(folder)
+        sync(folder)
     store.remove(COMMITTED if journal.committed else JOURNAL)
     store.sync()
 
 
-def _sources(store: StoreFolder, journal: Journal) -> Iterator[Path]:
-    """The source files of the transaction, by the root's real name and by the one the caller used."""
-    for move in journal.moves:
-        if not move.path.endswith(".pyc"):
-            yield store.inside(move.path)
-            yield store.alias / move.path
-
-
-def _forget_elsewhere(source: Path) -> None:
-    for path in bytecode.elsewhere(source):
-        with contextlib.suppress(OSError, Problem):  # perhaps not ours to remove; its time makes it stale in any case
-            remove(resolved(path.parent) / path.name)
+def _forget_elsewhere(store: StoreFolder, journal: Journal) -> None:
+    """Remove bytecode below PYTHONPYCACHEPREFIX, by the root's real name and by the one the caller used."""
+    sources = [move.path for move in journal.moves if not move.path.endswith(".pyc")]
+    for source in (place for path in sources for place in (store.inside(path), store.alias / path)):
+        for compiled in bytecode.elsewhere(source):
+            with contextlib.suppress(OSError, Problem):  # perhaps not ours; its time makes it stale in any case
+                remove(resolved(compiled.parent) / compiled.name)

@@ -58,26 +58,20 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
-    folders = (
-        Note(
-            "the time of change of a folder is new: it belongs to somebody else",
-            f"{folder} belongs to user {owner}, who alone can put its time of change back: it gets a new one",
-        )
-        for folder, owner in undated.items()
-    )
-    return (*links, *folders)
+    new = "the time of change of a folder is new: it belongs to somebody else"
+    why = "{} belongs to user {}, who alone can put its time of change back: it gets a new one"
+    return (*links, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
     """Where the link led that was at ``path`` before the first patch, if nothing is there any more; "" otherwise."""
-    if entry is None or entry.pristine.link is None:
-        return ""
+    link = entry.pristine.link if entry else None
     try:
-        os.stat(path.parent / entry.pristine.link)
+        os.stat(path.parent / (link or "."))
     except (FileNotFoundError, NotADirectoryError):
-        return entry.pristine.link
+        return link or ""
     except OSError:  # not ours to see
-        return ""
+        pass
     return ""
 
 
@@ -142,21 +136,11 @@ def _dated_by_others(*folders: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _writable(path: Path) -> None:
-    if not os.access(path, os.W_OK) and not _gone(path):
+    # What is not there any more may be a store that another process has removed with the last patch.
+    if not os.access(path, os.W_OK) and os.path.lexists(path):
         cause = f"no permission to write {'in this folder' if path.is_dir() else 'this file'}"
         hint = f"make it writable, install the package into an environment of your own, or {_RUN_INSTEAD}"
         raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
-
-
-def _gone(path: Path) -> bool:
-    """Whether it is not there any more: another process removes the store with the last patch, say."""
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _importable(path: Path) -> None:
@@ -164,8 +148,5 @@ def _importable(path: Path) -> None:
         sibling = path.parent / name
         compiled = name.startswith(f"{path.stem}.") and name.endswith(_COMPILED)
         if compiled or (name == path.stem and (sibling / "__init__.py").exists()):
-            cause, hint = (
-                f"Python imports {name} instead of this file",
-                "install the package without the compiled module",
-            )
-            raise Problem(Kind.ENVIRONMENT, cause, str(path), hint)
+            hint = "install the package without the compiled module"
+            raise Problem(Kind.ENVIRONMENT, f"Python imports {name} instead of this file", str(path), hint)

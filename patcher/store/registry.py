@@ -65,9 +65,8 @@ class Move(NamedTuple):
 class Journal(NamedTuple):
     """One root's part of a transaction.
 
-    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first
-    decides for all.
-    They are compared with the roots that a command found by itself and never visited from here. ``back`` and
+    ``participants`` are the roots in their sorted order, ``position`` is the place of this one; the first decides for
+    all. They are compared with the roots that a command found by itself and never visited from here. ``back`` and
     ``ahead`` are the times that the touched folders get when the transaction is undone or has succeeded. ``hint`` is
     what whoever began it would type to end it, where that is no `rlpatch recover`.
     """
@@ -83,91 +82,32 @@ class Journal(NamedTuple):
     hint: str = ""
 
 
-def registry_text(registry: Registry) -> bytes:
-    """The registry as it lies on the disk."""
-    files = {
-        path: {
-            "digest": entry.digest,
-            "pristine": entry.pristine._asdict(),
-            "bytecode": {name: node._asdict() for name, node in entry.bytecode.items()},
-            "given": entry.expected and entry.expected._asdict(),
-            "numbering": entry.numbering,
-        }
-        for path, entry in registry.files.items()
-    }
-    records = [{**record._asdict(), "patch": list(record.patch)} for record in registry.records]
-    return _text({"records": records, "files": files, "folders": _folders_text(registry.folders)})
-
-
-def journal_text(journal: Journal) -> bytes:
-    """The journal as it lies on the disk; the commit mark is in its name."""
-    moves = [
-        {
-            "path": move.path,
-            "before": move.before and move.before._asdict(),
-            "after": move.after and move.after._asdict(),
-        }
-        for move in journal.moves
-    ]
-    return _text(
-        {
-            "transaction": journal.transaction,
-            "participants": list(journal.participants),
-            "index": journal.position,
-            "moves": moves,
-            "back": _folders_text(journal.back),
-            "ahead": _folders_text(journal.ahead),
-            "empties": journal.empties,
-            "hint": journal.hint,
-        }
-    )
-
-
-def _text(top: dict[str, Any]) -> bytes:
+def text_of(value: Registry | Journal) -> bytes:
+    """A registry or a journal as it lies on the disk; whether a journal is committed its name says."""
+    top = _json(value)
+    top.pop("committed", None)
     return json.dumps({"version": VERSION, **top}, indent=1).encode() + b"\n"
 
 
-def _folders_text(folders: Mapping[str, FolderState | None]) -> dict[str, Any]:
-    return {path: kept and kept._asdict() for path, kept in folders.items()}
+_ON_DISK = {"expected": "given", "position": "index"}
+"""How fields are called there that have another name by now."""
 
 
-def read_registry(content: bytes) -> Registry:
-    """The registry from its text; raises ValueError with the reason when it is not one."""
-    return _read(content, _registry)
-
-
-def read_records(content: bytes) -> tuple[Record, ...]:
-    """Only the applied patches of a registry, for `status`; raises ValueError."""
-    return _read(content, _records)
-
-
-def read_journal(content: bytes, *, committed: bool) -> Journal:
-    """The journal from its text; raises ValueError with the reason when it is not one."""
-
-    def parse(top: dict[str, Any]) -> Journal:
-        participants = tuple(map(_named, _strings(top["participants"])))
-        index = _whole(top["index"], len(participants))
-        participants[index]
-        return Journal(
-            transaction=_shown(top["transaction"])[:100],
-            participants=participants,
-            position=index,
-            moves=tuple(_move(move) for move in top["moves"]),
-            back=_folders(top["back"]),
-            ahead=_folders(top["ahead"]),
-            empties=bool(top["empties"]),
-            committed=committed,
-            hint=_shown(top.get("hint", ""))[:2000],
-        )
-
-    return _read(content, parse)
+def _json(value: Any) -> Any:
+    """Named tuples as objects, but for the id of a patch."""
+    if hasattr(value, "_asdict") and not isinstance(value, PatchId):
+        return {_ON_DISK.get(name, name): _json(field) for name, field in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {key: _json(one) for key, one in value.items()}
+    return [_json(one) for one in value] if isinstance(value, tuple) else value
 
 
 class NewerError(ValueError):
     """A file of a store that a later rlpatch has written: it is as it should be."""
 
 
-def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
+def read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
+    """What `registry_of` or `journal_of` makes of a text; raises ValueError when it is no such thing."""
     try:
         top = json.loads(content)
         if isinstance(top["version"], int) and top["version"] > VERSION:
@@ -181,18 +121,38 @@ def _read(content: bytes, parse: Callable[[dict[str, Any]], T]) -> T:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def _registry(top: dict[str, Any]) -> Registry:
+def journal_of(top: dict[str, Any]) -> Journal:
+    """The journal; whether it is committed its name says."""
+    participants = tuple(map(_named, _strings(top["participants"])))
+    return Journal(
+        transaction=_shown(top["transaction"])[:100],
+        participants=participants,
+        position=_whole(top["index"], len(participants) - 1),
+        moves=tuple(map(_move, top["moves"])),
+        back=_folders(top["back"]),
+        ahead=_folders(top["ahead"]),
+        empties=bool(top["empties"]),
+        hint=_shown(top.get("hint", ""))[:2000],
+    )
+
+
+def registry_of(top: dict[str, Any]) -> Registry:
+    """The registry."""
     files = {
         _path(path): Entry(
             digest=_digest(entry["digest"]),
             pristine=_node(entry["pristine"]),
             bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
-            expected=_node(entry["given"]) if entry.get("given") is not None else None,
+            expected=_optional(_node, entry.get("given")),
             numbering=_string(entry.get("numbering", "")),
         )
         for path, entry in top["files"].items()
     }
     return Registry(_records(top), files, _folders(top["folders"]))
+
+
+def _optional(parse: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else parse(value)
 
 
 def _records(top: dict[str, Any]) -> tuple[Record, ...]:
@@ -201,7 +161,7 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
             patch=PatchId(*_strings(record["patch"])),
             version=_string(record["version"]),
             options=_strings(record["options"]),
-            files=tuple(_path(path) for path in record["files"]),
+            files=tuple(map(_path, record["files"])),
             applied_at=_string(record["applied_at"]),
             tool=_string(record["tool"]),
         )
@@ -210,8 +170,7 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
 
 
 def _move(move: dict[str, Any]) -> Move:
-    before, after = (_node(node) if node is not None else None for node in (move["before"], move["after"]))
-    path = _path(move["path"])
+    path, before, after = _path(move["path"]), _optional(_node, move["before"]), _optional(_node, move["after"])
     if (before is None or after is None) and not path.endswith(".pyc"):
         raise ValueError(f"{path}: only bytecode comes or goes")
     return Move(path, before, after)
@@ -221,12 +180,12 @@ def _node(node: dict[str, Any]) -> Node:
     link = node["link"]
     return Node(
         digest=_digest(node["digest"]) if link is None else "",
-        link=None if link is None else _named(link),
+        link=_optional(_named, link),
         mode=_whole(node["mode"], 0o7777) & 0o1777,  # a program's rights are never given back
         uid=_whole(node["uid"], _OWNERS),
         gid=_whole(node["gid"], _OWNERS, -1),
-        atime_ns=None if node["atime_ns"] is None else _time(node["atime_ns"]),
-        mtime_ns=None if node["mtime_ns"] is None else _time(node["mtime_ns"]),
+        atime_ns=_optional(_time, node["atime_ns"]),
+        mtime_ns=_optional(_time, node["mtime_ns"]),
         attributes=_attributes(node.get("attributes", [])),
     )
 
@@ -239,17 +198,15 @@ def _attributes(pairs: Any) -> Attributes:
 
 
 def _folders(folders: dict[str, Any]) -> dict[str, FolderState | None]:
-    return {
-        _path(path, folder=True): kept
-        and FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
-        for path, kept in folders.items()
-    }
+    return {path if path == "." else _path(path): _optional(_folder, kept) for path, kept in folders.items()}
 
 
-def _path(text: Any, *, folder: bool = False) -> str:
+def _folder(kept: dict[str, Any]) -> FolderState:
+    return FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
+
+
+def _path(text: Any) -> str:
     pure = PurePosixPath(_named(text))
-    if folder and text == ".":
-        return "."
     plain = pure.parts and str(pure) == text and not pure.is_absolute()
     if not plain or ".." in pure.parts or pure.parts[0] == STORE:
         raise ValueError(f"{text!r} is not a path below the root")

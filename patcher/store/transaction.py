@@ -11,14 +11,15 @@ are all the same transaction.
 (`prepare`, `commit_prepared`, `finish`, `abort`): all prepare; the one with the first participant commits, which
 decides; the others commit; they finish, and the first one last. Between two steps the journal is the lock, so
 each may be a process of its own; one process that takes them all keeps others out in between (`locked`). Machines that
-see the same folder (NFS, say) `elect` the one that works on it.
+see the same folder (NFS, say) elect the one that works on it (`StoreFolder.elect`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Callable, NamedTuple
 
@@ -28,13 +29,14 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.store.draft import Draft, drafted, idle
+from patcher.store.draft import TransactionMembership as TransactionMembership
 from patcher.store.filesystem import lock
 from patcher.store.filesystem.files import sync
-from patcher.store.folder import IGNORE, JOURNAL, NEXT, StoreFolder
+from patcher.store.folder import IGNORE, JOURNAL, NEXT, TREE, StoreFolder
 from patcher.store.journal import NOTHING, Elsewhere, perform, settle
 from patcher.store.journal import Recovered as Recovered
 from patcher.store.preflight import preflight as preflight
-from patcher.store.registry import Journal, Registry, journal_text, registry_text
+from patcher.store.registry import Journal, text_of
 
 OnWait = Callable[[str], None]
 """Gets one line for each owner of a lock that is waited for."""
@@ -49,18 +51,6 @@ class Outcome(NamedTuple):
     written: tuple[Path, ...] = ()
     recovered: tuple[Recovered, ...] = ()
     notes: tuple[Note, ...] = ()
-
-
-class TransactionMembership(NamedTuple):
-    """Who takes part in a transaction: ``participants`` are agreed upon by all machines, and the first decides.
-
-    ``names`` says which of them the resolved roots here are, ``hint`` what else than `rlpatch recover` ends it.
-    """
-
-    transaction: str
-    participants: tuple[str, ...]
-    names: Mapping[Path, str]
-    hint: str = ""
 
 
 class _Gone(Exception):  # noqa: N818  (nothing has gone wrong)
@@ -114,9 +104,9 @@ def commit_prepared(
         raise missing from None
     except OSError as error:
         raise _incomplete(error, stores) from error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         if not done:  # else there is nothing left to stop
-            raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed here") from None
+            raise _failure(error) from None
 
 
 def _commit_as_prepared(found: Sequence[tuple[StoreFolder, Journal]]) -> None:
@@ -127,7 +117,7 @@ def _commit_as_prepared(found: Sequence[tuple[StoreFolder, Journal]]) -> None:
     except BaseException as error:
         first = stores[0].journal()
         if first is None or first.position or first.committed:  # the decision has been made
-            raise _incomplete(_undecided(error, found[0][1]), stores) from error
+            raise _incomplete(error, stores, found[0][1].hint or "rlpatch recover --ray") from error
         _abandon(stores, first.transaction, error)
 
 
@@ -170,16 +160,18 @@ def _carry_out(
             if not merged:
                 return Outcome(recovered=tuple(ended))
             notes = preflight([edit for _store, edit in merged])
+            names = {store.root: str(store.root) for store, _edit in merged}
+            ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
             stores = [store for store, _edit in merged]
             with _hold_locks(stores, wait, on_wait, make=True):
                 ended += settle(stores, roots)
-                done = _transact([drafted(store, edit) for store, edit in merged], membership)
+                done = _transact([drafted(store, edit, ours) for store, edit in merged], only_prepare=bool(membership))
     except (KeyboardInterrupt, OSError, Problem) as error:
         if done is None or isinstance(error, Problem):  # else there is nothing left to stop
             failure = _failure(error)
-            if ended:
-                failure.notes += ("an interrupted run was brought to its end before, so plan again",)
-            raise failure from (error if isinstance(error, OSError) else error.__cause__)
+            again = ("an interrupted run was brought to its end before, so plan again",) if ended else ()
+            cause = error if isinstance(error, OSError) else error.__cause__
+            raise failure.replace(notes=failure.notes + again) from cause
     return Outcome(tuple(done or ()), tuple(ended), notes)
 
 
@@ -190,9 +182,8 @@ def _failure(error: BaseException) -> Problem:
     if isinstance(error, KeyboardInterrupt):
         return Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed")
     where = str(error.filename or "") if isinstance(error, OSError) else ""
-    return Problem(
-        Kind.ROLLED_BACK, f"{_reason(error)}; everything is as it was", where, "remove the cause and try again"
-    )
+    cause = f"{_reason(error)}; everything is as it was"
+    return Problem(Kind.ROLLED_BACK, cause, where, "remove the cause and try again")
 
 
 def records(root: Path) -> tuple[Record, ...]:
@@ -213,26 +204,16 @@ def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.si
     try:
         with _hold_locks(stores, wait, on_wait, make=True, keep=True):
             yield
-    except KeyboardInterrupt:
-        raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed") from None
-
-
-def elect(root: Path, transaction: str, name: str) -> str:
-    """Who works on ``root`` in a transaction, of all machines that see the same folder: ``name``, or another.
-
-    It is the one that comes first, and all who ask get the same answer. Raises Problem(ENVIRONMENT), OSError.
-    """
-    return StoreFolder(root).elect(transaction, name)
+    except KeyboardInterrupt as error:
+        raise _failure(error) from None
 
 
 def withdraw(root: Path, transaction: str) -> None:
     """Take back an election in ``root`` that nothing came of, also while others hold its lock; a rest harms nobody."""
-    store = StoreFolder(root)
-    with contextlib.suppress(OSError, Problem):
-        store.withdraw(transaction)
-        if store.exists():  # made for the election, perhaps: whoever lets go of it last removes it
-            with locked([root], wait=0):
-                pass
+    with contextlib.suppress(OSError, Problem):  # there may be no store any more
+        StoreFolder(root).remove(f"{TREE}{transaction}")  # no other transaction has that name
+        with locked([root], wait=0):  # the folder was made for the election, perhaps: who lets go of it last removes it
+            pass
 
 
 def pending(root: Path) -> bool:
@@ -263,34 +244,26 @@ def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Els
     while any(pending(store.root) for store in stores):
         present = [store for store in stores if store.exists()]
         try:
-            with _hold_locks(present, wait, on_wait, make=False):
+            # Where the lock's owner has ended it and removed the store, the loop looks again.
+            with contextlib.suppress(_Gone), _hold_locks(present, wait, on_wait, make=False):
                 # A store that appeared meanwhile may hold the mark that decides: then lock that one, too.
                 if present == [store for store in stores if store.exists()]:
                     return settle(present, roots, elsewhere)
-        except _Gone:  # the owner of the lock has ended it and removed the store
-            continue
         except OSError as error:
             raise _incomplete(error, present) from error
     return []
 
 
-def _incomplete(error: BaseException, stores: Sequence[StoreFolder]) -> Problem:
+def _incomplete(error: BaseException, stores: Sequence[StoreFolder], undecided: str = "") -> Problem:
+    """What is reported where something is unfinished; ``undecided`` ends what participants elsewhere may have begun."""
+    if undecided and isinstance(error, Problem) and error.kind is Kind.FOREIGN_EDIT:
+        cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
+        error = error.replace(cause=cause, hint=f"put it back, then {undecided}", notes=())
     if isinstance(error, Problem):
-        return Problem(Kind.ROLLBACK_INCOMPLETE, error.cause, error.where, error.hint, error.notes)
-    return Problem(
-        Kind.ROLLBACK_INCOMPLETE,
-        f"{_reason(error)}; an unfinished change is still there",
-        ", ".join(str(store.root) for store in stores),
-        CommandLine("recover"),
-    )
-
-
-def _undecided(error: BaseException, journal: Journal) -> BaseException:
-    """The failure as a participant reports it that does not decide, and so undoes nothing."""
-    if not isinstance(error, Problem) or error.kind is not Kind.FOREIGN_EDIT:
-        return error
-    cause = "somebody changed the file since it was prepared; others of the transaction may be replaced already"
-    return Problem(error.kind, cause, error.where, f"put it back, then {journal.hint or 'rlpatch recover --ray'}")
+        return error.replace(kind=Kind.ROLLBACK_INCOMPLETE)
+    cause = f"{_reason(error)}; an unfinished change is still there"
+    where = ", ".join(str(store.root) for store in stores)
+    return Problem(Kind.ROLLBACK_INCOMPLETE, cause, where, CommandLine("recover"))
 
 
 def _reason(error: BaseException) -> str:
@@ -304,7 +277,7 @@ def _hold_locks(
     """Hold the locks of all stores, and leave no store behind that has nothing to remember."""
     with contextlib.ExitStack() as stack:
         for store in sorted(stores, key=lambda store: str(store.root)):  # two commands must not cross
-            prepare = store.prepare if make else _present(store)
+            prepare = store.prepare if make else partial(_require, store)
             within = lock.keeps(store.path)  # a step of a turn that is kept: whoever ends that sweeps
             stack.enter_context(lock.hold(store.path, prepare=prepare, wait=wait, on_wait=on_wait, keep=keep))
             if not within:
@@ -312,12 +285,9 @@ def _hold_locks(
         yield
 
 
-def _present(store: StoreFolder) -> Callable[[], None]:
-    def check() -> None:
-        if not store.exists():
-            raise _Gone
-
-    return check
+def _require(store: StoreFolder) -> None:
+    if not store.exists():
+        raise _Gone
 
 
 def _sweep(store: StoreFolder) -> None:
@@ -337,53 +307,36 @@ def _merged(edits: Sequence[Edit]) -> list[tuple[StoreFolder, Edit]]:
     return [found[root] for root in sorted(found, key=str)]
 
 
-def _transact(drafts: Sequence[Draft], membership: TransactionMembership | None) -> list[Path]:
-    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes.
-
-    With ``membership`` they are only prepared.
-    """
+def _transact(drafts: Sequence[Draft], *, only_prepare: bool) -> list[Path]:
+    """Carry the drafts out, or bring everything back; the locks are ours. Returns the files that hold other bytes."""
     stores = [draft.store for draft in drafts]
-    names = {store.root: str(store.root) for store in stores}
-    ours = membership or TransactionMembership(os.urandom(8).hex(), tuple(names.values()), names)
     try:
-        journals = [_prepare(draft, ours) for draft in drafts]
-        if membership:
+        for draft in drafts:
+            _prepare(draft)
+        if only_prepare:
             return []
-        _commit(list(zip(stores, journals)))
+        _commit([(draft.store, draft.journal) for draft in drafts])
     except BaseException as error:  # also Ctrl-C: it is raised again below
-        _abandon(stores, ours.transaction, error)
+        _abandon(stores, drafts[0].journal.transaction, error)
     else:
         _settle(stores, NOTHING)
-    moved = [(draft, move) for draft in drafts for move in draft.moves if not move.path.endswith(".pyc")]
-    return [draft.store.inside(move.path) for draft, move in moved]
+    moved = [(draft.store, move.path) for draft in drafts for move in draft.journal.moves]
+    return [store.inside(path) for store, path in moved if not path.endswith(".pyc")]
 
 
-def _prepare(draft: Draft, membership: TransactionMembership) -> Journal:
+def _prepare(draft: Draft) -> None:
     """Put all that either way needs into the store, and last the journal, which makes it count."""
     interrupts.look()
     store = draft.store
-    empties = draft.registry == Registry()
-    position = membership.participants.index(membership.names[store.root])
-    journal = Journal(
-        membership.transaction,
-        membership.participants,
-        position,
-        draft.moves,
-        draft.back,
-        draft.ahead,
-        empties,
-        hint=membership.hint,
-    )
     if store.read(IGNORE) is None:
         store.write(IGNORE, b"*\n")
     for content, wanted in draft.backups:
         store.keep(content, wanted)
-    if not empties:
-        store.write(NEXT, registry_text(draft.registry))
-    store.write(JOURNAL, journal_text(journal))
+    if not draft.journal.empties:
+        store.write(NEXT, text_of(draft.registry))
+    store.write(JOURNAL, text_of(draft.journal))
     store.sync()
     sync(store.root)  # which may have got the store only now
-    return journal
 
 
 def _commit(prepared: Sequence[tuple[StoreFolder, Journal]]) -> None:

@@ -54,9 +54,7 @@ class PatchedRoot(NamedTuple):
         states, store = [], StoreFolder(self.folder)
         for path in map(PurePosixPath, record.files):
             data = self.read(path)
-            pristine = None if data is None else store.backup(path)
-            changed = "" if data is None else store.changed_rights(path)
-            left = None if data is None else store.as_written(path, data)
+            pristine, changed, left = (None, "", None) if data is None else store.compare(path, data)
             states.append(file_state(data, pristine, record.patch, str(path), changed, left))
         return states
 

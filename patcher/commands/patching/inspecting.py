@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patcher.changes import edits
-from patcher.changes.calls import folded
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.patched import nothing_found, patched_roots, report_nothing
@@ -38,7 +37,7 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
             shown.setdefault((number, tuple(below)), (root, search))
     applied.refuse_several([shlex.join(search.alone(root)) for root, search in shown.values()])
     raw = b"".join(edits.diff(*file) for _, below in shown for file in below)
-    raw = folded(raw) if calls else raw
+    raw = edits.folded(raw) if calls else raw
     first = next((str(root) for root, _ in shown.values()), "")
     return CommandResult("diff", step, data=Diff(first, raw.decode("utf-8", "replace")), raw=raw)
 

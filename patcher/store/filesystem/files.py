@@ -10,7 +10,6 @@ pip (``adjacent_tmp_file``) and quilt (``backup-files -L``) do the same for the 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import stat
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from patcher.store import STORE
 from patcher.store.filesystem import rights
-from patcher.store.filesystem.opened import Opened, opened
+from patcher.store.filesystem.opened import Opened, opened, require_regular
 from patcher.store.filesystem.rights import Node
 
 TEMPORARY = ".rlpatch-tmp-"
@@ -58,9 +57,9 @@ def behind(path: Path) -> bytes:
 
     For looking only: a pipe is not waited for, and a device is not opened.
     """
-    _regular(os.stat(path), path)
+    require_regular(os.stat(path), path)
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        _regular(os.fstat(stream.fileno()), path)
+        require_regular(os.fstat(stream.fileno()), path)
         return stream.read()
 
 
@@ -68,32 +67,19 @@ def observe(path: Path) -> tuple[Node | None, bytes]:
     """What lies at ``path`` and its bytes; (None, b"") when nothing does, b"" for a link. Raises OSError."""
     try:
         with opened(path.parent) as folder:
-            return look(folder, path.name)
+            status = folder.status(path.name)
+            if stat.S_ISLNK(status.st_mode):
+                return _node(status, "", folder.link(path.name), ()), b""
+            with folder.reading(path.name) as stream:
+                content, attributes = stream.read(), rights.attributes(stream.fileno())
+                return _node(os.fstat(stream.fileno()), digest(content), None, attributes), content
     except _ABSENT:
         return None, b""
 
 
-def look(folder: Opened, name: str) -> tuple[Node, bytes]:
-    """What lies in the folder under the name, and its bytes; raises OSError, also when nothing does."""
-    status = folder.status(name)
-    if stat.S_ISLNK(status.st_mode):
-        return _node(status, folder.link(name), b"", ()), b""
-    with folder.reading(name) as stream:
-        content, attributes = stream.read(), rights.attributes(stream.fileno())
-        return _node(os.fstat(stream.fileno()), None, content, attributes), content
-
-
-def _node(status: os.stat_result, link: str | None, content: bytes, attributes: rights.Attributes) -> Node:
-    return Node(
-        digest="" if link is not None else digest(content),
-        link=link,
-        mode=stat.S_IMODE(status.st_mode),
-        uid=status.st_uid,
-        gid=status.st_gid,
-        atime_ns=status.st_atime_ns,
-        mtime_ns=status.st_mtime_ns,
-        attributes=attributes,
-    )
+def _node(status: os.stat_result, digest: str, link: str | None, attributes: rights.Attributes) -> Node:
+    mode, times = stat.S_IMODE(status.st_mode), (status.st_atime_ns, status.st_mtime_ns)
+    return Node(digest, link, mode, status.st_uid, status.st_gid, *times, attributes)
 
 
 def put(path: Path, node: Node, content: bytes) -> None:
@@ -136,7 +122,7 @@ def _dress_link(folder: Opened, name: str, node: Node) -> None:
     made = folder.status(name)
     if (made.st_uid, made.st_gid) != (node.uid, node.gid):
         with contextlib.suppress(OSError):
-            folder.own(name, node.uid, node.gid)
+            os.chown(name, node.uid, node.gid, dir_fd=folder.descriptor, follow_symlinks=False)
     if node.mtime_ns is not None:
         folder.date(_or(node.atime_ns, made.st_atime_ns), node.mtime_ns, name)
 
@@ -155,14 +141,16 @@ def can_come_back(path: Path, node: Node) -> bool:
     """Whether a removed file can be made again with the owner that a record tells of. Raises OSError."""
     try:
         with opened(path.parent) as folder:
-            return rights.can_come_back(node, folder.status())
+            status = folder.status()
     except _ABSENT:
         return False
+    followed = os.geteuid() != 0 or (node.uid, node.gid) == (status.st_uid, status.st_gid)
+    return followed and rights.can_own(node.uid) and rights.in_group(node.gid, status)
 
 
 def sync(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    with opened(path) as folder:
+    """Bring the names in a folder to the disk, if it is there; raises OSError."""
+    with contextlib.suppress(*_ABSENT), opened(path) as folder:
         folder.sync()
 
 
@@ -181,11 +169,6 @@ def _folder(found: Opened) -> FolderState:
     return FolderState(digest(b"\0".join(names)), status.st_atime_ns, status.st_mtime_ns)
 
 
-def _regular(status: os.stat_result, path: Path) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-
-
 def _ours(name: str) -> bool:
     return name == STORE or name.startswith(TEMPORARY)
 
@@ -194,15 +177,8 @@ def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
     with contextlib.suppress(*_ABSENT), opened(path) as found:
         for name in found.names():
-            if name.startswith(TEMPORARY):
-                discard(found, name)
-
-
-def discard(found: Opened, name: str) -> None:
-    """Remove a file whose name says that it is a rest of ours; a folder of that name is somebody else's. OSError."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISDIR(found.status(name).st_mode):
-            found.remove(name)
+            if name.startswith(TEMPORARY) and not found.is_folder(name):
+                found.remove(name)
 
 
 def rewind(path: Path, first: FolderState | None) -> None:

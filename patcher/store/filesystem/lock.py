@@ -188,13 +188,6 @@ def _suffices(path: Path, descriptor: int) -> bool:
         os.close(second)
 
 
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
 def _claim(path: Path, ours: str) -> str:
     """Empty when the claim is ours now, else what its owner wrote, or ``ours`` when it is worth another try.
 
@@ -281,7 +274,7 @@ def _dead(text: str) -> bool:
 
 
 def _boot() -> str:
-    return _text_of("/proc/sys/kernel/random/boot_id").strip()
+    return mounts.kernel_text("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _space() -> str:
@@ -293,7 +286,7 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str:
-    fields = _text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    fields = mounts.kernel_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if fields else ""
 
 

@@ -6,45 +6,32 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-_MOUNTS = Path("/proc/self/mountinfo")
-_OPEN = Path("/proc/self/fdinfo")
-
-
-class _Mount(NamedTuple):
-    """One line of the kernel's table: the number, what of its file system is mounted, where, and the kind of that."""
-
-    number: bytes
-    source: bytes
-    point: bytes
-    kind: bytes
+_MOUNTS = "/proc/self/mountinfo"
 
 
 def kind(descriptor: int) -> str:
     """The kind of file system that an open file lies on, such as ``ext4``; "" where nothing tells."""
-    number = re.search(rb"^mnt_id:\s*(\d+)$", _read(_OPEN / str(descriptor)), re.MULTILINE)
-    return next((os.fsdecode(mount.kind) for mount in _mounts() if number and mount.number == number[1]), "")
+    found = re.search(r"^mnt_id:\s*(\d+)$", kernel_text(f"/proc/self/fdinfo/{descriptor}"), re.MULTILINE)
+    return next((kind for number, _source, _point, kind in _mounts() if found and number == found[1]), "")
 
 
 def over(path: Path) -> str:
     """What is mounted at exactly the resolved ``path``, as its own file system names it; "" for nothing."""
-    return next((os.fsdecode(mount.source) for mount in _mounts() if mount.point == os.fsencode(path)), "")
+    return next((source for _number, source, point, _kind in _mounts() if point == str(path)), "")
 
 
-def _mounts() -> Iterator[_Mount]:
-    for line in _read(_MOUNTS).splitlines():
-        number, _parent, _device, source, point, *rest = map(_plain, line.split(b" "))
-        yield _Mount(number, source, point, rest[rest.index(b"-") + 1])
-
-
-def _plain(field: bytes) -> bytes:
-    """A field of the table without the escapes for blanks and backslashes."""
-    return re.sub(rb"\\([0-7]{3})", lambda octal: bytes([int(octal[1], 8)]), field)
-
-
-def _read(path: Path) -> bytes:
+def kernel_text(path: str) -> str:
+    """What the kernel says in a file of ``/proc``; "" where it does not say."""
     try:
-        return path.read_bytes()
+        return os.fsdecode(Path(path).read_bytes())
     except OSError:
-        return b""
+        return ""
+
+
+def _mounts() -> Iterator[tuple[str, str, str, str]]:
+    """The number of each mount, what of its file system is mounted, where, and the kind of that."""
+    for line in filter(None, kernel_text(_MOUNTS).split("\n")):
+        # Blanks and backslashes within a field are escaped.
+        fields = [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), field) for field in line.split(" ")]
+        yield fields[0], fields[3], fields[4], fields[fields.index("-") + 1]

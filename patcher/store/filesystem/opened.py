@@ -37,6 +37,13 @@ class Opened:
             return os.fstat(self.descriptor)
         return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
 
+    def is_folder(self, name: str) -> bool:
+        """Whether a folder has that name: one that is called like a rest of ours is somebody else's."""
+        try:
+            return stat.S_ISDIR(self.status(name).st_mode)
+        except FileNotFoundError:
+            return False
+
     def names(self) -> list[str]:
         """All names in the folder."""
         return os.listdir(self.descriptor)
@@ -50,14 +57,10 @@ class Opened:
     def reading(self, name: str) -> Iterator[BinaryIO]:
         """The regular file ``name``, open; anything else that has this name is an OSError."""
         # Looked at before it is opened, too: to open some devices is to use them.
-        self._regular(self.status(name), name)
+        require_regular(self.status(name), self.path / name)
         with open(self.open(name, os.O_RDONLY), "rb") as stream:
-            self._regular(os.fstat(stream.fileno()), name)
+            require_regular(os.fstat(stream.fileno()), self.path / name)
             yield stream
-
-    def _regular(self, status: os.stat_result, name: str) -> None:
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(self.path / name))
 
     def link(self, name: str) -> str:
         """The text of a link."""
@@ -66,10 +69,6 @@ class Opened:
     def make_link(self, text: str, name: str) -> None:
         """Make a link."""
         os.symlink(text, name, dir_fd=self.descriptor)
-
-    def make_folder(self, name: str, mode: int) -> None:
-        """Make a folder."""
-        os.mkdir(name, mode, dir_fd=self.descriptor)
 
     def replace(self, source: str, target: str) -> None:
         """Give what is called ``source`` the name ``target``, in one step."""
@@ -83,10 +82,6 @@ class Opened:
     def remove_folder(self, name: str) -> None:
         """Remove an empty folder."""
         os.rmdir(name, dir_fd=self.descriptor)
-
-    def own(self, name: str, uid: int, gid: int) -> None:
-        """Give what has that name to a user and a group."""
-        os.chown(name, uid, gid, dir_fd=self.descriptor, follow_symlinks=False)
 
     def date(self, atime_ns: int, mtime_ns: int, name: str = "") -> None:
         """Set the times of what has that name, or of the folder itself, where that is ours to do.
@@ -109,6 +104,12 @@ class Opened:
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):
                 raise
+
+
+def require_regular(status: os.stat_result, path: Path) -> None:
+    """Raise OSError where the ``status`` of what lies at ``path`` is not that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def resolved(path: Path) -> Path:

@@ -16,6 +16,7 @@ import stat
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
+from patcher.store.filesystem.mounts import kernel_text
 from patcher.store.filesystem.opened import opened
 
 ACL = "system.posix_acl_access"
@@ -47,12 +48,11 @@ class Node(NamedTuple):
 
 
 def attributes(file: int | Path) -> Attributes:
-    """The extended attributes of an open file, or of a path that is not followed; () where there can be none."""
+    """The extended attributes of an open file, or of what a path leads to; () where there can be none."""
     found = []
     for name in _listed(file):
         with contextlib.suppress(OSError):  # removed this moment, or known by name only
-            value = os.getxattr(file, name) if isinstance(file, int) else os.getxattr(file, name, follow_symlinks=False)
-            found.append((name, binascii.b2a_base64(value, newline=False).decode()))
+            found.append((name, binascii.b2a_base64(os.getxattr(file, name), newline=False).decode()))
     return tuple(found)
 
 
@@ -60,8 +60,7 @@ def _listed(file: int | Path) -> list[str]:
     if not hasattr(os, "listxattr"):
         return []
     try:
-        names = os.listxattr(file) if isinstance(file, int) else os.listxattr(file, follow_symlinks=False)
-        return sorted(names)
+        return sorted(os.listxattr(file))
     except OSError as error:
         if error.errno not in (errno.ENOTSUP, errno.ENOSYS):
             raise
@@ -248,7 +247,7 @@ def known(what: str, number: int) -> bool:
     ranges = _ranges(what)
     if ranges in ([], [(0, 0, 2**32 - 1)]):
         return True
-    nobody = _text_of(f"/proc/sys/kernel/overflow{what[0]}id").strip()
+    nobody = kernel_text(f"/proc/sys/kernel/overflow{what[0]}id").strip()
     return str(number) != nobody and any(first <= number < first + count for first, _outside, count in ranges)
 
 
@@ -259,20 +258,7 @@ def numbering() -> str:
 
 def _ranges(what: str) -> list[tuple[int, ...]]:
     """First number, the same outside, and how many follow; [] where the kernel does not say."""
-    return [tuple(map(int, line.split())) for line in _text_of(f"/proc/self/{what[0]}id_map").splitlines()]
-
-
-def _text_of(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-def can_come_back(node: Node, folder: os.stat_result) -> bool:
-    """Whether a file that a record tells of may be made in ``folder`` where there is none: root follows the folder."""
-    followed = os.geteuid() != 0 or (node.uid, node.gid) == (folder.st_uid, folder.st_gid)
-    return followed and can_own(node.uid) and in_group(node.gid, folder)
+    return [tuple(map(int, line.split())) for line in kernel_text(f"/proc/self/{what[0]}id_map").splitlines()]
 
 
 def shared(root: os.stat_result) -> bool:
@@ -286,9 +272,7 @@ def believed(store: os.stat_result, root: os.stat_result) -> str:
     if store.st_mode & 0o002 or (store.st_mode & 0o020 and not ours):
         return "can be written by others"
     if not ours and store.st_uid not in (0, os.geteuid(), root.st_uid):
-        if not known("user", store.st_uid):
-            return "belongs to a user that this container does not know"
-        return f"belongs to user {store.st_uid}, who is neither you nor root nor the owner of the folder around it"
+        return f"belongs to {_called('user', store.st_uid)}, neither you nor root nor the owner of the folder around it"
     return ""
 
 

@@ -26,6 +26,7 @@ from tests.patcher.store.tree import (
     WORKER,
     age,
     applying,
+    backup,
     install,
     patched,
     picture,
@@ -380,7 +381,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
     for call in (
         store.records,
-        lambda root: StoreFolder(root).backup(WORKER),
+        backup,
         lambda root: store.commit([reverting(root)]),
     ):
         with pytest.raises(Problem, match=r"state\.json cannot be read") as caught:
@@ -392,7 +393,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
 def test_the_registry_survives_its_text(two: list[Path]) -> None:
     store.commit([applying(two[0])])
     state = StoreFolder(two[0]).registry()
-    assert registry.read_registry(registry.registry_text(state)) == state
+    assert registry.read(registry.text_of(state), registry.registry_of) == state
     assert state.files[str(WORKER)].digest == digest(PRISTINE)
     assert state.folders.keys() == {"pkg", "pkg/__pycache__"}
 

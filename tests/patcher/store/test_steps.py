@@ -244,7 +244,7 @@ def test_ctrl_c_before_the_mark_is_said_and_leaves_all_prepared(
     prepare(machines)
     with monkeypatch.context() as patch:
         patch.setattr(lock, "hold", pressed)
-        with pytest.raises(Problem, match="nothing was changed here") as caught:
+        with pytest.raises(Problem, match="nothing was changed") as caught:
             store.commit_prepared(machines[:1], RUN)
     assert caught.value.kind is Kind.INTERRUPTED
     first = store.standing(machines[0])
@@ -461,8 +461,8 @@ def test_a_turn_that_was_for_nothing_leaves_nothing(machines: list[Path]) -> Non
 def test_who_comes_first_is_elected_and_all_get_the_same_answer(machines: list[Path]) -> None:
     root = machines[0]
     before = picture(root)
-    assert [store.elect(root, RUN, name) for name in ("one:a", "two:a", "one:a")] == ["one:a"] * 3
-    assert store.elect(root, "another", "two:a") == "two:a"
+    assert [StoreFolder(root).elect(RUN, name) for name in ("one:a", "two:a", "one:a")] == ["one:a"] * 3
+    assert StoreFolder(root).elect("another", "two:a") == "two:a"
     assert store.pending(root)  # it was left by one that died, as far as anybody knows
     store.recover([root])
     assert picture(root) == before
@@ -476,7 +476,7 @@ def test_an_election_that_nothing_came_of_leaves_nothing_while_others_hold_the_l
         child = os.fork()
         if child == 0:
             lock._kept.clear()  # what the parent keeps is not the child's
-            store.elect(root, "another", "two:a")
+            StoreFolder(root).elect("another", "two:a")
             pending = store.pending(root)
             store.withdraw(root, "another")
             os._exit(0 if pending and not store.pending(root) else 1)

@@ -33,6 +33,7 @@ from tests.patcher.store.tree import (
     WORKER,
     age,
     applying,
+    backup,
     install,
     patched,
     picture,
@@ -54,7 +55,7 @@ def test_apply_writes_the_bytes_keeps_mode_and_owner_and_registers(root: Path) -
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o640, os.getuid())
     assert status.st_mtime_ns > OLD + 10**9
     assert [one.patch for one in store.records(root)] == [ROLLOUT]
-    assert StoreFolder(root).backup(WORKER) == PRISTINE
+    assert backup(root) == PRISTINE
     assert not store.pending(root)
     assert (root / ".rlpatch" / ".gitignore").read_bytes() == b"*\n"
 
@@ -112,7 +113,7 @@ def test_two_patches_in_one_file_reverted_in_either_order(root: Path) -> None:
     assert [one.patch for one in store.records(root)] == [ROLLOUT, UPDATE]
     store.commit([Edit(root, (Change(WORKER, patched(both), patched(), PRISTINE),), remove=(UPDATE,))])
     assert (root / WORKER).read_bytes() == patched()
-    assert StoreFolder(root).backup(WORKER) == PRISTINE
+    assert backup(root) == PRISTINE
     store.commit([reverting(root)])
     assert picture(root) == before
 
@@ -137,7 +138,7 @@ def test_replacing_a_patch_keeps_its_place_and_its_pristine_backup(root: Path) -
         (ROLLOUT, "other = 1  # rlpatch\n"),
         (UPDATE, "30:60"),
     ]
-    assert StoreFolder(root).backup(WORKER) == PRISTINE
+    assert backup(root) == PRISTINE
 
 
 def test_nothing_to_do_writes_nothing(root: Path) -> None:
@@ -183,7 +184,7 @@ def test_reading_the_registry_writes_nothing(root: Path) -> None:
     assert store.records(root) == ()
     assert store.records(root / "nowhere") == ()
     assert (store.pending(root), store.recover([root, root / "nowhere"])) == (False, [])
-    assert StoreFolder(root).backup(WORKER) is None
+    assert backup(root) is None
     store.commit([applying(root)])
     before = picture(root)
     assert len(store.records(root)) == 1
@@ -287,7 +288,7 @@ def test_a_symlink_within_the_root_means_the_file_behind_it(root: Path) -> None:
     outcome = store.commit([applying(root, path=PurePosixPath("build/worker.py"))])
     assert outcome.written == (root / WORKER,)
     assert link.is_symlink()
-    assert StoreFolder(root).backup(PurePosixPath("build/worker.py")) == PRISTINE
+    assert backup(root, PurePosixPath("build/worker.py")) == PRISTINE
     store.commit([reverting(root, path=PurePosixPath("build/worker.py"))])
     assert picture(root) == before
 
@@ -342,7 +343,7 @@ def test_an_upgraded_file_gets_a_backup_of_its_own(root: Path) -> None:
     os.utime(root / WORKER, ns=(OLD + 5, OLD + 5))
     change = Change(WORKER, NEWER, NEWER + OURS, NEWER)
     store.commit([Edit(root, (change,), add=(record(),))])
-    assert StoreFolder(root).backup(WORKER) == NEWER
+    assert backup(root) == NEWER
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == NEWER
     assert (root / WORKER).stat().st_mtime_ns == OLD + 5
@@ -374,7 +375,7 @@ def test_an_edit_of_others_under_a_patch_that_stays_renews_the_backup(root: Path
     (root / WORKER).write_bytes(NEWER + OURS)
     change = Change(WORKER, NEWER + OURS, NEWER + b"b = 1  # rlpatch\n", NEWER)
     store.commit([Edit(root, (change,), add=(record(window="1:2"),))])
-    assert StoreFolder(root).backup(WORKER) == NEWER
+    assert backup(root) == NEWER
 
 
 def test_a_record_without_its_file_can_be_removed(root: Path) -> None:
@@ -392,7 +393,7 @@ def test_a_lost_store_is_made_again_by_the_next_apply(root: Path) -> None:
     shutil.rmtree(root / ".rlpatch")
     again = Edit(root, (Change(WORKER, patched(), patched(), PRISTINE),), add=(record(),))
     assert store.commit([again]).written == ()
-    assert StoreFolder(root).backup(WORKER) == PRISTINE
+    assert backup(root) == PRISTINE
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert not (root / ".rlpatch").exists()
@@ -403,7 +404,7 @@ def test_lost_backups_do_not_stop_a_revert(root: Path) -> None:
     for path in (root / ".rlpatch").iterdir():
         if len(path.name) == 64:
             path.write_bytes(b"damaged")
-    assert StoreFolder(root).backup(WORKER) is None
+    assert backup(root) is None
     store.commit([reverting(root)])
     assert (root / WORKER).read_bytes() == PRISTINE
     assert (root / WORKER).stat().st_mtime_ns == OLD

@@ -7,6 +7,7 @@ import stat
 from pathlib import Path, PurePosixPath
 
 from patcher.changes.change import Change, Edit, PatchId, Record
+from patcher.store.folder import StoreFolder
 
 PRISTINE = b'VALUE = "pristine"\n\n\ndef value():\n    return VALUE\n'
 OURS = b'VALUE = "patched "  # rlpatch\n'
@@ -74,3 +75,8 @@ def reverting(root: Path, patch: PatchId = ROLLOUT, path: PurePosixPath = WORKER
     before = (root / path).read_bytes()
     pristine = b"".join(line for line in before.splitlines(keepends=True) if b"rlpatch" not in line)
     return Edit(root, (Change(path, before, pristine, pristine),), remove=(patch,))
+
+
+def backup(root: Path, path: PurePosixPath = WORKER) -> bytes | None:
+    """The pristine bytes of a file as the store has them."""
+    return StoreFolder(root).compare(path, b"")[0]

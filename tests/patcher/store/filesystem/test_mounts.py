@@ -14,7 +14,7 @@ from patcher.store.filesystem import mounts
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A table of mounts that a test writes."""
     path = tmp_path / "mountinfo"
-    monkeypatch.setattr(mounts, "_MOUNTS", path)
+    monkeypatch.setattr(mounts, "_MOUNTS", str(path))
     return path
 
 

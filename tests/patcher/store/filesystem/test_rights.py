@@ -100,7 +100,7 @@ def test_an_open_folder_stays_the_same_whatever_its_name_leads_to(tmp_path: Path
         ours.rename(tmp_path / "moved")
         ours.symlink_to(theirs)
         folder.make_link("x", "link")
-        folder.make_folder("folder", 0o755)
+        os.mkdir("folder", dir_fd=folder.descriptor)
         folder.replace("link", "renamed")
         assert sorted(folder.names()) == ["folder", "renamed"]
         folder.remove_folder("folder")

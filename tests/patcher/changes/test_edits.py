@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.changes import edits
-from patcher.changes.calls import folded
+from patcher.changes.edits import folded
 
 BEFORE = b"class Worker:\n    def run(self):\n        work()\n"
 BLOCK = (
