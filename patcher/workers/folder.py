@@ -6,12 +6,13 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
-from patcher.workers.request import TriggerRequest
+from patcher.workers.request import FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 
 NAME = ".rlpatch"
@@ -22,18 +23,12 @@ LARGEST = 1 << 26
 """Bytes of a file of ours: a state may tell of every unit of its last window."""
 
 
-class Skipped(NamedTuple):
-    """A file that is no state and no request, and why."""
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that is no state and no request, and why it is left out."""
 
     file: Path
     why: str
-
-
-class FiledRequest(NamedTuple):
-    """A request that lies there, and when it was written, by the clock of the file system."""
-
-    request: TriggerRequest
-    written: float
 
 
 class FolderContents(NamedTuple):
@@ -41,7 +36,7 @@ class FolderContents(NamedTuple):
 
     workers: tuple[Worker, ...] = ()
     requests: Mapping[str, FiledRequest] = {}
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
 
 class StateFolder:
@@ -70,7 +65,7 @@ class StateFolder:
             elif isinstance(value, FiledRequest):
                 filed[name.removesuffix(requests.SUFFIX)] = value
             elif value is not None:
-                skipped.append(Skipped(self.path / name, value))
+                skipped.append(SkippedFile(self.path / name, value))
         return FolderContents(tuple(found), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
@@ -125,7 +120,7 @@ class StateFolder:
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
     ".json": lambda text, _written: workers.read(text),
-    requests.SUFFIX: lambda text, written: FiledRequest(requests.read(text), written),
+    requests.SUFFIX: lambda text, written: FiledRequest(**vars(requests.read(text)), written=written),
 }
 
 

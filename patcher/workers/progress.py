@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.workers import life
-from patcher.workers.folder import FiledRequest, FolderContents, Skipped, StateFolder
+from patcher.workers.folder import FolderContents, SkippedFile, StateFolder
 from patcher.workers.life import Life
+from patcher.workers.request import FiledRequest
 from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
@@ -44,13 +45,13 @@ class MissingRanks:
     lost: bool
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """All workers of the present runs, and the number of those of ``earlier`` runs."""
 
     rows: tuple[WorkerProgress, ...]
     missing: tuple[MissingRanks, ...]
     requests: dict[str, FiledRequest]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedFile, ...]
     earlier: int
 
     @property
@@ -76,7 +77,7 @@ def collect(
     *,
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
-) -> Progress:
+) -> RunProgress:
     """How far the ``wanted`` workers are; those on demand with ``requested``, else with the request that is there.
 
     Raises OSError where the folder cannot be read.
@@ -88,7 +89,7 @@ def collect(
         newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
     present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
     rows = tuple(sorted((_row(folder, seen, one, state, now, requested) for one, state in present), key=_order))
-    return Progress(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
+    return RunProgress(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
 
 
 def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
@@ -107,37 +108,41 @@ def _row(
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     if not worker.on_demand:
         return WorkerProgress(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
-    lying = seen.requests.get(worker.stage)
-    filed = requested or lying
-    if filed is None or not filed.request.includes(worker.rank):
-        return WorkerProgress(worker, state, traces, IDLE)
-    if worker.request != filed.request.id and (lying is None or lying.request.id != filed.request.id):
-        why = "another request took its place" if lying else "the request was removed before it was taken"
-        return WorkerProgress(worker, state, traces, LOST, why)
-    return WorkerProgress(worker, state, traces, *_on_demand(worker, state, traces, filed, now))
+    return WorkerProgress(worker, state, traces, *_on_demand(worker, state, traces, requested, seen, now))
 
 
 def _on_demand(
-    worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest, now: float
+    worker: Worker,
+    state: Life,
+    traces: Sequence[SavedTrace],
+    requested: FiledRequest | None,
+    seen: FolderContents,
+    now: float,
 ) -> tuple[str, str]:
-    """What comes of a worker on demand that a request asks."""
-    request = filed.request
-    late = worker.turn is not None and worker.turn > request.at
-    if worker.request != request.id:
-        if worker.refused and worker.at > filed.written:  # it could not even read the id
+    """What comes of a worker on demand, with ``requested`` or else with the request that lies there."""
+    lying = seen.requests.get(worker.stage)
+    filed = requested or lying
+    if filed is None or not filed.includes(worker.rank):
+        return IDLE, ""
+    late = worker.turn is not None and worker.turn > filed.at
+    if worker.request != filed.id:
+        since = worker.at > filed.written
+        if lying is None or lying.id != filed.id:
+            return LOST, "another request took its place" if lying else "the request was removed before it was taken"
+        if worker.refused and since:  # it could not even read the id
             return LOST, worker.why
         if state.gone:
-            return (LOST, _gone(worker)) if worker.at > filed.written else (IDLE, "")
+            return (LOST, _gone(worker)) if since else (IDLE, "")
         if late:
-            return LOST, f"{worker.turns} {request.at} was asked for, and it is at {worker.turn}"
-        return (LOST, "the request has expired") if request.expires < now else (AT_WORK, "")
+            return LOST, f"{worker.turns} {filed.at} was asked for, and it is at {worker.turn}"
+        return (LOST, "the request has expired") if filed.expires < now else (AT_WORK, "")
     fresh = sum(trace.written is None or trace.written >= filed.written for trace in traces)
     if worker.state not in (SAVED, NOT_RECORDED, FAILED, ARMED, RECORDING):  # it waits: before the window or behind it
-        if fresh >= request.windows:
+        if fresh >= filed.windows:
             return DONE, ""
         if late:
-            return LOST, f"{worker.turns} {request.at} has passed, and it saved {fresh} of {request.windows} windows"
-    more = worker.state == SAVED and 0 < fresh < request.windows
+            return LOST, f"{worker.turns} {filed.at} has passed, and it saved {fresh} of {filed.windows} windows"
+    more = worker.state == SAVED and 0 < fresh < filed.windows
     return _outcome(worker, state, fresh, more=more)
 
 

@@ -48,9 +48,16 @@ class TriggerRequest:
         return f"{json.dumps({'format': self.format, 'expires': self.expires, **settings})}\n".encode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class FiledRequest(TriggerRequest):
+    """A request that lies in the folder, ``written`` in seconds since the epoch by the clock of the file system."""
+
+    written: float
+
+
 def read(text: bytes) -> TriggerRequest:
     """The request in a file; ValueError, which says why, for what is none."""
-    fields = forms.Fields(forms.loaded(text))
+    fields = forms.Fields(text)
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))
         for name in ("ROLLOUT", "AT_LOAD", "AT_TAIL", "AT_CONTEXT")

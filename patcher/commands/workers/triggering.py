@@ -20,9 +20,9 @@ from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets import versions
 from patcher.workers import life, progress
-from patcher.workers.folder import FiledRequest, StateFolder
-from patcher.workers.progress import AT_WORK, Progress, WorkerProgress
-from patcher.workers.request import TriggerRequest
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, RunProgress, WorkerProgress
+from patcher.workers.request import FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
 
@@ -123,7 +123,7 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     return CommandResult("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
 
 
-def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:
+def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> RunProgress:
     """How far the workers are that wait for requests as ``taking`` does."""
 
     def wanted(worker: Worker) -> bool:
@@ -152,7 +152,7 @@ def window_of(options: TriggerOptions) -> str:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> list[WorkerProgress]:
+def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers that take requests for the unit, all of one stage; Problem where there is none."""
     if not found.rows:
         raise watching.nobody(folder, found)
@@ -280,7 +280,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
         yield Message("note", f"the workers are at {living[0].worker.turns}s {min(turns)} to {max(turns)}")
 
 
-def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: TriggerOptions) -> Iterator[Message]:
+def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for one in found.skipped:
@@ -289,7 +289,7 @@ def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: Tr
             yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
-    request = found.requests[stage].request
+    request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
     turns = "rollout" if kind_of(options.unit) is RolloutStage else "training step"
@@ -307,7 +307,7 @@ def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: Tr
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
         file = folder.write(stage, request)
-        return FiledRequest(request, os.lstat(file).st_mtime)
+        return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
         hint = "nothing was asked: make room for it, and the same again"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem, refused
@@ -16,12 +17,10 @@ from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
 from patcher.traces.folders import states
 from patcher.workers import progress
-from patcher.workers.folder import StateFolder
-from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, Progress, SavedTrace, WorkerProgress
-from patcher.workers.request import TriggerRequest
-
-if TYPE_CHECKING:
-    from patcher.workers.worker import Worker
+from patcher.workers.folder import SkippedFile, StateFolder
+from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, RunProgress, SavedTrace, WorkerProgress
+from patcher.workers.request import FiledRequest
+from patcher.workers.worker import Worker, WorkerState
 
 POLL_S = 1.0
 """How often the folder is read. An entry that has not changed is not read again."""
@@ -61,60 +60,22 @@ class TraceRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerRow:
-    """One worker: what its state says (see `Worker`), and what is known besides.
+class WorkerRow(WorkerState):
+    """One worker: what it says of itself, and what is known besides.
 
-    ``age`` is in seconds since it wrote; ``live`` is the number of its next unit, where its memory tells; ``alive`` is
-    None of a worker on another host; ``life`` says the same in words; ``outcome`` and ``why`` are what comes of it.
+    ``turns`` says what it counts, ``age`` is in seconds since it wrote; ``live`` is the number of its next unit, where
+    its memory tells; ``alive`` is None of a worker on another host; ``life`` says the same in words; ``outcome`` and
+    ``why`` are what comes of it.
     """
 
-    target: str
-    release: str
-    stage: str
-    role: str
-    host: str
-    replica: str
-    dp: int | None
-    rank: int
-    world: int
-    pid: int
-    ranks: str
-    unit: str
-    window: str
-    load: int
-    tail: int
-    context: int
-    rollout: int | None
-    step: int | None
     turns: str
-    state: str
-    why: str
-    at: float
     age: float
-    number: int | None
     live: int | None
     here: bool
     alive: bool | None
     life: str
-    on_demand: bool
-    request: str
     outcome: str
     traces: tuple[TraceRow, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestRow(TriggerRequest):
-    """A request that lies in the folder, ``written`` in seconds since the epoch."""
-
-    written: float
-
-
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file that no probe writes, and why it is left out."""
-
-    file: str
-    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +85,7 @@ class WatchData:
     folder: str
     workers: tuple[WorkerRow, ...]
     missing: tuple[MissingRanks, ...]
-    requests: Mapping[str, RequestRow]
+    requests: Mapping[str, FiledRequest]
     skipped: tuple[SkippedFile, ...]
     earlier: int
     ended: str = ""
@@ -153,7 +114,7 @@ def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult
     Raises: Problem (NO_TRACE, ENVIRONMENT) where there is nothing to read.
     """
 
-    def collect(folder: StateFolder) -> Progress:
+    def collect(folder: StateFolder) -> RunProgress:
         return progress.collect(folder, time.time(), wanted=options.wanted)
 
     data, step = watched(save_path, options, shown, collect)
@@ -164,7 +125,7 @@ def watched(
     save_path: Path,
     options: WatchOptions,
     shown: Shown,
-    collect: Callable[[StateFolder], Progress],
+    collect: Callable[[StateFolder], RunProgress],
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
     """Wait until what ``collect`` finds is settled; where the workers stand then. ``head`` stands above the table."""
@@ -180,17 +141,17 @@ def watched(
 
 
 def _settled(
-    folder: StateFolder, options: WatchOptions, screen: Screen, collect: Callable[[StateFolder], Progress]
-) -> tuple[Progress, WatchData]:
+    folder: StateFolder, options: WatchOptions, screen: Screen, collect: Callable[[StateFolder], RunProgress]
+) -> tuple[RunProgress, WatchData]:
     """What was found when nobody was to be waited for any more, or not any longer."""
-    sizes, stopped = _Sizes(), ""
+    stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
         try:
             found = collect(folder)
         except OSError as error:
             raise unreadable(folder, error) from None
-        data = _data(folder, found, sizes)
+        data = _data(folder, found)
         remaining = until - time.monotonic()
         ended = _ended(found, options) or stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
         if ended:
@@ -209,7 +170,7 @@ def unreadable(folder: StateFolder, error: OSError) -> Problem:
     return Problem(Kind.ENVIRONMENT, f"{folder.path} cannot be read: {error.strerror or error}", str(folder.path))
 
 
-def _ended(found: Progress, options: WatchOptions) -> str:
+def _ended(found: RunProgress, options: WatchOptions) -> str:
     """How it ended; "" where it goes on."""
     there = {row.worker.stage for row in found.rows}
     if not found.settled or not there.issuperset(options.stages):
@@ -217,50 +178,42 @@ def _ended(found: Progress, options: WatchOptions) -> str:
     return SAVED if found.complete else UNSAVED
 
 
-class _Sizes:
-    """The sizes of traces, each measured once: a folder of torch_npu holds thousands of files."""
-
-    def __init__(self) -> None:
-        self._known: dict[SavedTrace, int | None] = {}
-
-    def of(self, trace: SavedTrace) -> int | None:
-        """Bytes on disk; None where it is no longer there."""
-        if trace not in self._known:
-            try:
-                self._known[trace] = None if trace.written is None else states.size(trace.path)
-            except OSError:
-                self._known[trace] = None
-        return self._known[trace]
+@functools.cache  # a folder of torch_npu holds thousands of files
+def _size(trace: SavedTrace) -> int | None:
+    """Bytes on disk; None where it is no longer there."""
+    try:
+        return None if trace.written is None else states.size(trace.path)
+    except OSError:
+        return None
 
 
-def _data(folder: StateFolder, found: Progress, sizes: _Sizes) -> WatchData:
+def _data(folder: StateFolder, found: RunProgress) -> WatchData:
     return WatchData(
         folder=str(folder.save_path),
-        workers=tuple(_row(row, sizes) for row in found.rows),
+        workers=tuple(map(_row, found.rows)),
         missing=found.missing,
-        requests={
-            stage: RequestRow(**asdict(filed.request), written=filed.written) for stage, filed in found.requests.items()
-        },
-        skipped=tuple(SkippedFile(str(one.file), one.why) for one in found.skipped),
+        requests=found.requests,
+        skipped=found.skipped,
         earlier=found.earlier,
     )
 
 
-def _row(row: WorkerProgress, sizes: _Sizes) -> WorkerRow:
+def _row(row: WorkerProgress) -> WorkerRow:
     worker, life = row.worker, row.life
-    besides: dict[str, Any] = {
-        "why": row.why or worker.why, "age": round(life.age, 1), "live": life.number, "here": life.here,
-        "alive": life.alive, "life": life.words, "outcome": row.outcome,
-        "traces": tuple(TraceRow(str(trace.path), sizes.of(trace)) for trace in row.traces),
-    }  # fmt: skip
-    names = (field.name for field in fields(WorkerRow) if field.name not in besides)
-    return WorkerRow(**{name: getattr(worker, name) for name in names}, **besides)
+    state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
+    return WorkerRow(
+        **{**state, "why": row.why or worker.why}, turns=worker.turns, age=round(life.age, 1), live=life.number,
+        here=life.here, alive=life.alive, life=life.words, outcome=row.outcome,
+        traces=tuple(TraceRow(str(trace.path), _size(trace)) for trace in row.traces),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the words
 
 
-def _result(screen: Screen, folder: StateFolder, found: Progress, data: WatchData, options: WatchOptions) -> StepResult:
+def _result(
+    screen: Screen, folder: StateFolder, found: RunProgress, data: WatchData, options: WatchOptions
+) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
     text = "a file there is none that a probe writes, and is left out"
     notes = [Message("warning", text, f"{one.file}: {one.why}") for one in found.skipped]
@@ -275,7 +228,7 @@ def _result(screen: Screen, folder: StateFolder, found: Progress, data: WatchDat
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
 
-def _unsaved_problem(folder: StateFolder, found: Progress, ended: str, options: WatchOptions) -> Problem | None:
+def _unsaved_problem(folder: StateFolder, found: RunProgress, ended: str, options: WatchOptions) -> Problem | None:
     """What is not saved and why; None where nothing was requested."""
     unsaved = _unsaved(found, options)
     if not unsaved and ended == NOW:
@@ -286,7 +239,7 @@ def _unsaved_problem(folder: StateFolder, found: Progress, ended: str, options: 
     return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more))
 
 
-def nobody(folder: StateFolder, found: Progress, stages: Sequence[str] = ()) -> Problem:
+def nobody(folder: StateFolder, found: RunProgress, stages: Sequence[str] = ()) -> Problem:
     """The problem that no worker is there to be watched, or to be asked."""
     of = f" of {', '.join(stages)}" if stages else ""
     cause = f"no worker{of} has written its state into {folder.path}"
@@ -320,7 +273,7 @@ def _pending(data: WatchData) -> Iterator[str]:
             yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
 
 
-def _summary(found: Progress, options: WatchOptions) -> str:
+def _summary(found: RunProgress, options: WatchOptions) -> str:
     counts = {outcome: sum(row.outcome == outcome for row in found.rows) for outcome in (DONE, AT_WORK, LOST, IDLE)}
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
     missing = sum(len(one.ranks) for one in found.missing)
@@ -330,11 +283,11 @@ def _summary(found: Progress, options: WatchOptions) -> str:
     return ", ".join(parts)
 
 
-def _absent(found: Progress, options: WatchOptions) -> list[str]:
+def _absent(found: RunProgress, options: WatchOptions) -> list[str]:
     return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
 
 
-def _cause(ended: str, found: Progress, options: WatchOptions) -> str:
+def _cause(ended: str, found: RunProgress, options: WatchOptions) -> str:
     total = len(found.requested) + sum(len(one.ranks) for one in found.missing)
     unsaved = total - sum(row.outcome == DONE for row in found.requested)
     if not unsaved:
@@ -347,7 +300,7 @@ def _cause(ended: str, found: Progress, options: WatchOptions) -> str:
     return ", and ".join(filter(None, (without, late)))
 
 
-def _unsaved(found: Progress, options: WatchOptions) -> list[str]:
+def _unsaved(found: RunProgress, options: WatchOptions) -> list[str]:
     lines = [
         f"{row.worker.stage} {row.worker.name}: {row.why or f'{row.worker.state}, {row.life.words}'}"
         for row in found.requested if row.outcome != DONE

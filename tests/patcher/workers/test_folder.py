@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
 from patcher.workers.folder import StateFolder
-from patcher.workers.request import TriggerRequest
+from patcher.workers.request import FiledRequest, TriggerRequest
 from tests.matrix import examples
 from tests.patcher.workers.maker import ON_DEMAND, ROLLOUT, TRAINING, VALUES, Saved
 
@@ -99,14 +99,14 @@ def test_what_is_no_state_is_left_out_with_the_reason(saved: Saved, content: obj
     file = saved.write("rollout_node1_dp0_rank0_1.json", content)
     seen = StateFolder(saved.path).read()
     assert [worker.rank for worker in seen.workers] == [1]
-    ((skipped, said),) = seen.skipped
-    assert skipped == file
-    assert said.startswith(why)
+    (skipped,) = seen.skipped
+    assert skipped.file == file
+    assert skipped.why.startswith(why)
 
 
 def test_what_is_huge_is_not_read(saved: Saved) -> None:
     os.truncate(saved.state(), (1 << 26) + 1)
-    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is larger than 64 MB"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is larger than 64 MB"]
 
 
 @pytest.mark.parametrize(
@@ -143,13 +143,13 @@ KINDS: dict[str, Callable[[Path], object]] = {"folder": Path.mkdir, "pipe": os.m
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_only_regular_files_are_read(saved: Saved, make: Callable[[Path], object]) -> None:
     make(saved.folder / "rollout_x.json")
-    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_is_closed_is_left_out(saved: Saved) -> None:
     saved.state().chmod(0)
-    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["Permission denied"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["Permission denied"]
 
 
 def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
 
     saved.state()
     monkeypatch.setattr(os, "open", refused)
-    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["Input/output error"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["Input/output error"]
 
 
 def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
@@ -175,7 +175,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
         return real(path, *words)
 
     monkeypatch.setattr(os, "open", exchanged)
-    assert [why for _, why in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
 
 
 def test_what_others_keep_there_is_theirs(saved: Saved) -> None:
@@ -249,7 +249,9 @@ def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
         "RLPATCH_ROLLOUT": "3", "RLPATCH_TRAINING_STEPS": "3", "RLPATCH_AT_LOAD": "0", "RLPATCH_AT_TAIL": "8",
         "RLPATCH_AT_CONTEXT": "0",
     }  # fmt: skip
-    assert folder.read().requests["rollout"].request == request
+    assert folder.read().requests["rollout"] == FiledRequest(
+        **vars(request), written=folder.read().requests["rollout"].written
+    )
     assert abs(folder.read().requests["rollout"].written - time.time()) < 60
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
     assert (request.windows, request.includes(3), request.includes(1)) == (2, True, False)
@@ -283,7 +285,7 @@ def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:
     saved.write(f".rollout.request.{os.getpid()}", "half a requ")
     folder = StateFolder(saved.path)
     folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
-    assert folder.read().requests["rollout"].request.includes(77)
+    assert folder.read().requests["rollout"].includes(77)
 
 
 def test_a_request_that_cannot_be_written_leaves_nothing(saved: Saved) -> None:

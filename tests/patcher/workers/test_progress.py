@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from patcher.workers import progress
-from patcher.workers.folder import FiledRequest, StateFolder
-from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, Progress
-from patcher.workers.request import TriggerRequest
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, RunProgress
+from patcher.workers.request import FiledRequest
 from tests.patcher.workers.maker import ON_DEMAND, Saved, ended, here
 
 NOW = time.time()
@@ -25,7 +25,7 @@ def saved(tmp_path: Path) -> Saved:
     return Saved(tmp_path / "traces")
 
 
-def surveyed(saved: Saved, **more: Any) -> Progress:
+def surveyed(saved: Saved, **more: Any) -> RunProgress:
     return progress.collect(StateFolder(saved.path), NOW + 1, **more)
 
 
@@ -151,7 +151,7 @@ def test_a_request_that_expired_is_waited_for_no_longer(saved: Saved) -> None:
     ],
 )
 def test_what_came_of_one_request(asked: Saved, lies: str | None, told: dict[str, Any], outcome: str, why: str) -> None:
-    filed = FiledRequest(TriggerRequest(id="abc123", window="30:60", ranks="0", at=2, expires=NOW + 60), NOW)
+    filed = FiledRequest(id="abc123", window="30:60", ranks="0", at=2, expires=NOW + 60, written=NOW)
     if lies:
         asked.request(id=lies)
     else:
