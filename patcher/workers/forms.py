@@ -37,10 +37,11 @@ class Fields:
     def text(self, name: str, default: str | None = None, pattern: str = "", longest: int = LONGEST) -> str:
         """A text that can be shown as it is, and has the ``pattern`` if there is one, or is the default."""
         value = self._of(name, default)
-        fitting = isinstance(value, str) and len(value) <= longest and value.isprintable()
-        if not fitting or (pattern and value != default and not re.fullmatch(pattern, value, re.ASCII)):
+        if not isinstance(value, str) or len(value) > longest or not value.isprintable():
             raise self._wrong(name)
-        return str(value)
+        if pattern and value != default and not re.fullmatch(pattern, value, re.ASCII):
+            raise self._wrong(name)
+        return value
 
     def listed(self, name: str, pattern: str) -> str:
         """A text of words with commas between them, which may be a list of them; "" where it is absent."""

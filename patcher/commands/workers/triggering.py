@@ -89,15 +89,12 @@ class ServedData(TriggerData, WatchData):
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
     """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
 
-    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written; then
-    nothing is.
+    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
+    where the folder cannot be read; then nothing is written.
     """
-    options = options._replace(window=window_of(options))
+    options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
-    try:
-        found = progress.collect(folder, now)
-    except OSError as error:
-        raise watching.unreadable(folder, error) from None
+    found = progress.collect(folder, now)
     living = _living(folder, found, options)
     rows = _takers(living, options)
     stage = rows[0].worker.stage
@@ -132,7 +129,7 @@ def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> RunPro
     return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
 
 
-def window_of(options: TriggerOptions) -> str:
+def _window(options: TriggerOptions) -> str:
     """The window as it goes into the request; Problem (USAGE) for none, and for several.
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
@@ -156,22 +153,15 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     """The workers that take requests for the unit, all of one stage; Problem where there is none."""
     if not found.rows:
         raise watching.nobody(folder, found)
-    rows = [row for row in found.rows if _of_target(row.worker, options.target)]
-    if not rows:
-        there = ", ".join(sorted({row.worker.target for row in found.rows}))
-        hint = f"leave the target out, or name one of those that are there: {there}"
-        raise Problem(Kind.NO_WORKER, f"no worker of {options.target} writes there", str(folder.save_path), hint)
-    rows = _of_stage(rows, options)
+    rows = _of_stage(folder, found.rows, options)
     waiting = [row for row in rows if row.worker.on_demand]
-    if not waiting:
-        cause = f"the {_workers(rows)} of {rows[0].worker.stage} there take no requests"
-        hint = "patch with --on-demand, and start the run again"
-        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
     living = [row for row in waiting if not row.life.gone]
     if not living:
-        last = life.duration(min(row.life.age for row in waiting))
-        cause = f"nobody is left of the {_workers(waiting)} that took requests; the last word is {last} old"
-        hint = "start the run again; `rlpatch watch` shows its workers"
+        cause = f"the {_workers(rows)} of {rows[0].worker.stage} there take no requests"
+        hint = "patch with --on-demand, and start the run again"
+        if waiting:
+            cause = f"nobody is left of the {_workers(waiting)} that took requests"
+            hint = "start the run again; `rlpatch watch` shows its workers"
         raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
     return living
 
@@ -198,44 +188,29 @@ def _of_target(worker: Worker, word: str) -> bool:
     return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
 
 
-def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Those of the requested stage that count the unit; Problem (USAGE) where it is none, or several."""
-    stages = _stages(rows)
-    if options.stage and options.stage not in stages:
-        cause = f"--stage {options.stage}: no worker of this stage writes there"
-        raise Problem(Kind.USAGE, cause, hint=_choices(stages))
-    fitting = [row for row in rows if options.stage in ("", row.worker.stage) and row.worker.unit == options.unit]
+def _of_stage(folder: StateFolder, rows: Sequence[WorkerProgress], options: TriggerOptions) -> Sequence[WorkerProgress]:
+    """Those of the target and stage that count the unit; Problem (NO_WORKER, USAGE) for no stage, and for several."""
+    of_target = [row for row in rows if _of_target(row.worker, options.target)]
+    if not of_target:
+        there = ", ".join(sorted({row.worker.target for row in rows}))
+        hint = f"leave the target out, or name one of those that are there: {there}"
+        raise Problem(Kind.NO_WORKER, f"no worker of {options.target} writes there", str(folder.save_path), hint)
+    counting = [row for row in of_target if row.worker.unit == options.unit]
+    fitting = [row for row in counting if options.stage in ("", row.worker.stage)]
     if not fitting:
-        raise _other_unit(rows, options.stage or " and ".join(stages), options)
-    several = _stages([row for row in fitting if row.worker.on_demand] or fitting)
-    if len(several) > 1:
-        cause = f"{options.words}: {' and '.join(several)} count this unit"
-        raise Problem(Kind.USAGE, cause, hint=_choices(several))
-    return [row for row in fitting if row.worker.stage == several[0]]
+        cause = f"{options.words}: no worker of {options.stage or 'any stage'} there counts this unit"
+        raise Problem(Kind.USAGE, cause, hint=_choices(of_target) or "rlpatch watch shows what the workers count")
+    fitting = [row for row in fitting if row.worker.on_demand] or fitting
+    stages = sorted({row.worker.stage for row in fitting})
+    if len(stages) > 1:
+        raise Problem(Kind.USAGE, f"{options.words}: {' and '.join(stages)} count this unit", hint=_choices(fitting))
+    return [row for row in counting if row.worker.stage == stages[0]]
 
 
-def _stages(rows: Sequence[WorkerProgress]) -> list[str]:
-    return sorted({row.worker.stage for row in rows})
-
-
-def _choices(stages: Sequence[str]) -> str:
-    return " or ".join(f"--stage {stage}" for stage in stages)
-
-
-def _other_unit(rows: Sequence[WorkerProgress], stage: str, options: TriggerOptions) -> Problem:
-    """The problem that the workers of ``stage`` count other units."""
-    of_stage = [row.worker for row in rows if options.stage in ("", row.worker.stage)]
-    units = sorted({worker.unit for worker in of_stage if worker.unit in UNITS})
-    cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
-    hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
-    return Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
-
-
-def _moved(window: str, first: int) -> str:
-    """The window ``A:B``, if it has to begin later, as far as that lets it be one."""
-    begin, _, end = window.partition(":")
-    begins = max(int(begin), first)
-    return f"{begins}:{max(int(end), begins + 1) if end else ''}"
+def _choices(rows: Sequence[WorkerProgress]) -> str:
+    """The stages with what their workers count, as they are typed."""
+    known = {(row.worker.stage, row.worker.unit) for row in rows if row.worker.unit in UNITS}
+    return " or ".join(f"--stage {stage} --{unit} A:B" for stage, unit in sorted(known))
 
 
 # ---------------------------------------------------------------- the request
@@ -310,9 +285,7 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
-        hint = "nothing was asked: make room for it, and the same again"
-        if isinstance(error, PermissionError):
-            hint = "ask as the user of the run, or let yours write there"
+        hint = "make room there, or let your user write, and the same again"
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
 from patcher.traces.folders import states
@@ -111,7 +111,7 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
     """Where the workers stand, when all that were requested have saved, or none of the others ever will.
 
-    Raises: Problem (NO_TRACE, ENVIRONMENT) where there is nothing to read.
+    Raises: Problem (NO_TRACE) where there is no folder, OSError where it cannot be read.
     """
 
     def collect(folder: StateFolder) -> RunProgress:
@@ -147,10 +147,7 @@ def _settled(
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        try:
-            found = collect(folder)
-        except OSError as error:
-            raise unreadable(folder, error) from None
+        found = collect(folder)
         data = _data(folder, found)
         remaining = until - time.monotonic()
         ended = _ended(found, options) or stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
@@ -161,13 +158,6 @@ def _settled(
             time.sleep(min(POLL_S, remaining))
         except KeyboardInterrupt:  # where they stand now is the last that is shown
             stopped = STOPPED
-
-
-def unreadable(folder: StateFolder, error: OSError) -> Problem:
-    """The problem of a folder of states that cannot be read."""
-    if isinstance(error, PermissionError):
-        return refused(error)
-    return Problem(Kind.ENVIRONMENT, f"{folder.path} cannot be read: {error.strerror or error}", str(folder.path))
 
 
 def _ended(found: RunProgress, options: WatchOptions) -> str:

@@ -54,7 +54,7 @@ def test_a_folder_of_states_that_is_none_is_said(saved: Saved, run: Run) -> None
     saved.folder.rmdir()
     saved.folder.write_text("")
     for words in (("trigger", "--decode", "30:60"), ("watch",)):
-        assert f"{saved.folder} cannot be read: Not a directory\n" in run(*words, code=5).stderr
+        assert f"Not a directory\n  at {saved.folder}\n" in run(*words, code=5).stderr
 
 
 def test_a_request_is_for_one_window(waiting: Saved, run: Run) -> None:
@@ -176,14 +176,13 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [DEMAND], "verl --decode 1:2", 3, "no worker of verl writes there", "one of those that are there: vllm"),
     "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "no worker of vllm==0.9.0 writes there", "vllm"),
     "another stage": (
-        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--stage update-policy: no worker of this stage writes there", "--stage rollout"),
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no worker of update-policy there counts this unit",
+        "--stage rollout --decode A:B"),
     "another unit": (
-        [DEMAND], "--iterations 5:9", 2, "--iterations 5:9: the workers of rollout were patched to count decode", "--decode 5:9"),
-    "another unit, and a step that it does not have": (
-        [DEMAND], "--prefill 0:1", 2, "the workers of rollout were patched to count decode", "--decode 1:2"),
+        [DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no worker of any stage there counts this unit", "--decode A:B"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
-        "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob or --stage update-policy"),
+        "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob --micro-batch A:B or --stage update-policy"),
     "none on demand": (
         [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "the 2 workers of rollout there take no requests", "patch with --on-demand"),
     "all gone": (
