@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from patcher.cluster import summary
-from patcher.cluster.mirror import Mirror, Mirrors
+from patcher.cluster.mirror import Mirror, mirrored
 from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
@@ -55,14 +56,14 @@ class Nodes:
         self.group = group
         self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
         self._recover_command, self._left_out = recover_command, left_out
-        self._mirrors = Mirrors()
+        self._folder = tempfile.TemporaryDirectory(prefix="rlpatch-nodes-", ignore_cleanup_errors=True)
 
     def within(self, work: Callable[[], CommandResult]) -> CommandResult:
         """See `Where`."""
         try:
             report = work()
         finally:
-            self._mirrors.close()
+            self._folder.cleanup()
             self.group.close()
         if self._left_out:
             report.note(self._left_out)
@@ -83,7 +84,7 @@ class Nodes:
                 step += StepResult.noted(summary.elsewhere(surveys), "warning")
         if step.problems:
             return (), step
-        return self._mirrors.make(surveys, self._contents, self._search, self._words), step
+        return mirrored(Path(self._folder.name), surveys, self._contents, self._search, self._words), step
 
     def settle(self, search: Search) -> StepResult:  # noqa: ARG002
         """See `Where`: mirrors have no interrupted runs, `searches` has ended them."""

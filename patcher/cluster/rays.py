@@ -10,8 +10,7 @@ import re
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
@@ -70,7 +69,6 @@ class RayNodeGroup:
         self._class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(actor.NodeActor)
         self._archive = ray.put(shipping.archive())
         self._actors: dict[str, Any] = {}
-        self.progress: Callable[[str, int, int], None] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +90,8 @@ class RayNodeGroup:
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, own))) for name, own in arguments.items()
         }
-        ready = self._wait(method, list(references.values()), limit_s) if references else set()
+        waiting = list(references.values())
+        ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=limit_s)[0] if waiting else ()
         return {name: self._answer(reference) for name, reference in references.items() if reference in ready}
 
     def reconnect(self, name: str) -> bool:
@@ -106,18 +105,6 @@ class RayNodeGroup:
         with contextlib.suppress(Exception):
             self._ray.shutdown()
         sys.stdout, sys.stderr = (getattr(one, "stream", one) for one in (sys.stdout, sys.stderr))
-
-    def _wait(self, method: str, references: list[Any], limit_s: float) -> set[Any]:
-        """Those that are there after ``limit_s`` seconds."""
-        limit = time.monotonic() + limit_s
-        while True:
-            remaining = max(limit - time.monotonic(), 0.0)
-            step = min(remaining, 0.2) if self.progress else remaining
-            done, rest = self._ray.wait(references, num_returns=len(references), timeout=step)
-            if self.progress:
-                self.progress(method, len(done), len(references))
-            if not rest or time.monotonic() >= limit:
-                return set(done)
 
     def _actor(self, name: str) -> Any:
         if name not in self._actors:
@@ -203,18 +190,14 @@ def _stderr_copy() -> Iterator[IO[str]]:
 
     There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
     """
-    with os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace") as copy:
-        try:
+    catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
+    with catching as copy, contextlib.ExitStack() as restoring:
+        with contextlib.suppress(OSError):  # this process was started without one
             kept = os.dup(2)
-        except OSError:  # this process was started without one
-            yield copy
-            return
-        try:
+            restoring.callback(os.close, kept)
+            restoring.callback(os.dup2, kept, 2)
             os.dup2(copy.fileno(), 2)
-            yield copy
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+        yield copy
 
 
 def _imported(address: str) -> Any:
