@@ -72,8 +72,8 @@ class Mirror:
     def fill(self, contents: Contents) -> None:
         """Write the files of the first node, which ``contents`` fetches, and the folders that only have to be there."""
         packages = [one.target.root / package for one in self._survey.targets for package in ("", *one.packages)]
-        for path in (*packages, *self._survey.stores):
-            self._inside(path).mkdir(parents=True, exist_ok=True)
+        for folder in (*packages, *self._survey.stores):
+            self._inside(folder).mkdir(parents=True, exist_ok=True)
         for path, content in contents(self.nodes[0], self._survey.files).items():
             place = self._inside(Path(path))
             place.parent.mkdir(parents=True, exist_ok=True)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.changes.change import Record
 from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
+
+if TYPE_CHECKING:
+    from patcher.targets.applied import PatchPayload
 
 LIMIT_S = 120.0
 """How long a node may take for one answer; it waits 20 s of them for a lock."""
@@ -33,7 +37,7 @@ class NodeSurvey(NamedTuple):
     ``requested`` has what each word of the command leads to, ``discovered`` is all that is there, ``roots`` are
     those of all, and of ``stores`` without a target, in one order. ``files`` has the digest of every file that planning
     reads, ``records`` what is applied below each root, by their paths. ``unfinished`` are roots with an interrupted
-    run, ``free`` is the space in bytes where the first root lies.
+    run.
     """
 
     requested: Mapping[str, NodeTarget | Problem]
@@ -44,7 +48,6 @@ class NodeSurvey(NamedTuple):
     files: Mapping[str, str]
     records: Mapping[str, tuple[Record, ...]]
     unfinished: tuple[Path, ...]
-    free: int | None
 
     @property
     def found(self) -> dict[str, NodeTarget]:
@@ -55,6 +58,21 @@ class NodeSurvey(NamedTuple):
     def targets(self) -> tuple[NodeTarget, ...]:
         """All that is here, what the command names first."""
         return tuple({one.place: one for one in (*self.found.values(), *self.discovered)}.values())
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node: the version of each target, what is applied, the processes that may hold it, the free space in bytes."""
+
+    node: str
+    state: str
+    targets: Mapping[str, str] = field(default_factory=dict)
+    roots: tuple[str, ...] = ()
+    patches: Sequence[PatchPayload] = ()
+    unfinished: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    free: int | None = None
+    problem: str | None = None
 
 
 class PendingTransaction(NamedTuple):

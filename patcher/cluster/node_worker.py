@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.changes.change import Edit, Record
-from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
+from patcher.cluster.node_group import NodeStatus, NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Note
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from patcher.commands.here import Here
     from patcher.messages.report import CommandResult, StepResult
     from patcher.processes import Processes
+    from patcher.targets.applied import PatchPayload
 
 
 class NodeWorker:
@@ -66,7 +67,7 @@ class NodeWorker:
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
         discovered = tuple(self._described(target, packages) for target in discovery.targets)
-        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, (), None)
+        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, ())
         roots = tuple(dict.fromkeys([*(one.target.root for one in found.targets), *discovery.stores]))
         files: dict[str, str] = {}
         records: dict[str, tuple[Record, ...]] = {}
@@ -82,16 +83,31 @@ class NodeWorker:
             files=files,
             records=records,
             unfinished=tuple(root for root in roots if store.pending(root)),
-            free=shutil.disk_usage(roots[0]).free if roots else None,
         )
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of the files."""
         return {path: behind(Path(path)) for path in paths}
 
-    def status(self, words: Sequence[str]) -> CommandResult:
-        """What is patched here."""
-        return self._here.status(words)
+    def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> tuple[NodeStatus, CommandResult]:
+        """What is there, and the report on what is patched; ``engines`` has the processes of each project."""
+        report = self._here.status(words)
+        discovery = self._search.discover()
+        targets = discovery.targets
+        roots = tuple(dict.fromkeys([*(target.root for target in targets), *discovery.stores]))
+        unfinished, patches = tuple(str(root) for root in roots if store.pending(root)), report.data.patches
+        known = list(dict.fromkeys(engines[target.project.name] for target in targets))
+        status = NodeStatus(
+            self.ping(),
+            "interrupted" if unfinished else _state(patches, targets),
+            {target.project.name: target.version for target in targets},
+            tuple(sorted({str(target.root) for target in targets})),
+            patches,
+            unfinished,
+            self.running(known, [str(target.root / target.project.package) for target in targets]),
+            shutil.disk_usage(roots[0]).free if roots else None,
+        )
+        return status, report
 
     def check(self, words: Sequence[str]) -> CommandResult:
         """What the environment of this node, and what is installed here, says of other profilers."""
@@ -209,6 +225,14 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
     except Exception as error:
         cause, hint = f"{type(error).__name__}: {error}", "please report it"
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
+
+
+def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
+    """One word for a node without an interrupted run."""
+    if not patches:
+        return "as released" if targets else "no target"
+    states = dict.fromkeys(file["state"] for patch in patches for file in patch.files)
+    return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 
 def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:

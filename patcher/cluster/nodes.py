@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from patcher.cluster import summary
 from patcher.cluster.mirror import Mirror, mirrored
-from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
+from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
 from patcher.commands.finding import parse_target
@@ -142,7 +142,12 @@ class Nodes:
         for search, upstream, root in patched:
             for node in search.nodes:
                 places.setdefault(node, []).append((upstream, cast("Mirror", search).place(root, node)))
-        return [f"{node}: {process}" for node, found in values(self._running(places)).items() for process in found]
+        arguments = {}
+        for node, known in places.items():
+            kinds = list(dict.fromkeys(upstream.processes for upstream, _ in known))
+            arguments[node] = (kinds, [f"{root}/{upstream.project.package}" for upstream, root in known])
+        answers = values(self.group.call("running", arguments))
+        return [f"{node}: {process}" for node, found in answers.items() for process in found]
 
     def recover(self) -> CommandResult:
         """See `Where`."""
@@ -159,13 +164,8 @@ class Nodes:
 
     def status(self, words: Sequence[str]) -> CommandResult:
         """See `Where`."""
-        surveys = self.group.call("survey", all_of(self.group.names, words, "status", {}))
-        reports = self.group.call("status", all_of(self.group.names, words))
-        found = {
-            node: [(projects.upstream(name), root) for name, root in (one.place for one in survey.targets)]
-            for node, survey in values(surveys).items()
-        }
-        return summary.status(surveys, reports, self._running(found))
+        engines = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
+        return summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
@@ -192,14 +192,6 @@ class Nodes:
             problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
             step += StepResult(problems=(problem,))
         return kept, step
-
-    def _running(self, places: Mapping[str, Iterable[tuple[Upstream, Path]]]) -> dict[str, Answer]:
-        """The processes that each node names, for its upstreams and their roots."""
-        arguments = {}
-        for node, known in places.items():
-            kinds = list(dict.fromkeys(upstream.processes for upstream, _ in known))
-            arguments[node] = (kinds, [f"{root}/{upstream.project.package}" for upstream, root in known])
-        return self.group.call("running", arguments)
 
     def _contents(self, node: str, paths: Iterable[str]) -> Mapping[str, bytes]:
         answers = self.group.call("contents", {node: (list(paths),)})

@@ -12,7 +12,7 @@ from patcher.messages.errors import Kind, Problem
 
 
 def test_of_many_kinds_of_installation_each_is_told_with_its_own_node(tmp_path: Path) -> None:
-    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
+    survey = NodeSurvey({}, (), (), (), (), {}, {}, ())
     kinds = {f"node{number}": survey._replace(files={f"/{number}": "digest"}) for number in range(12)}
     made = mirrored(tmp_path, kinds, lambda _node, _paths: {}, SearchOptions(), ())
     assert len({mirror.folder for mirror in made}) == len(kinds)

@@ -125,7 +125,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
         Target(projects.upstream("vllm-ascend").project, "0.11.0rc1", Path("/site"), "unpacked", "", "--path")
     )
     absent = Problem(Kind.NO_TARGET, "verl is not there")
-    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
+    survey = NodeSurvey({}, (), (), (), (), {}, {}, ())
     surveys = {
         "one": survey._replace(requested={"vllm-ascend": found, "verl": absent}),
         "none": survey._replace(requested={"vllm-ascend": absent, "verl": absent}),
