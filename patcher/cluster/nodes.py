@@ -118,9 +118,6 @@ class Nodes:
         return Committed(self._committed(result, len(edits), verb), nodes)
 
     def _committed(self, result: TransactionResult, count: int, verb: str) -> StepResult:
-        step = StepResult.noted(result.notes)
-        for node, one in result.recovered:
-            step += outcomes.ended([one], node)
         lines = [
             f"{node} sees the same folder as {leaders}, where it was written once"
             for node, leaders in result.followers.items()
@@ -129,7 +126,9 @@ class Nodes:
             trees = count - len(lines)
             lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {count} nodes")
         files = sorted({path for paths in result.written.values() for path in paths})
-        step += StepResult(tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files))
+        step = result.step + StepResult(
+            tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files)
+        )
         if result.stale:
             status = CommandLine("status", *self._words)
             late = f"their file system may be late: look again with `{status}` before the run starts"

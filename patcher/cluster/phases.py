@@ -29,7 +29,8 @@ from patcher.cluster.node_group import (
     values,
 )
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
+from patcher.messages.report import StepResult
+from patcher.store import outcomes
 from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Recovered
 
@@ -38,14 +39,13 @@ class TransactionResult(NamedTuple):
     """What a transaction did.
 
     ``written`` has for each node the files that hold other bytes now, ``followers`` who works on a tree that others
-    see, too; ``stale`` are nodes that do not see (yet) what was written.
+    see, too; ``stale`` are nodes that do not see (yet) what was written. ``step`` is what the nodes had to say.
     """
 
     written: Mapping[str, tuple[str, ...]]
-    notes: tuple[Note, ...] = ()
-    recovered: tuple[tuple[str, Recovered], ...] = ()
-    followers: Mapping[str, str] = {}
-    stale: tuple[str, ...] = ()
+    followers: Mapping[str, str]
+    stale: tuple[str, ...]
+    step: StepResult
 
 
 class _Transaction(NamedTuple):
@@ -98,13 +98,15 @@ def transact(
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
         _go_ahead(transaction)
-    return TransactionResult(
-        {node: _written(edits) for node, edits in transaction.edits.items()},
-        tuple(dict.fromkeys(note for notes, _ in prepared.values() for note in notes)),
-        tuple((node, one) for node, (_, recovered) in prepared.items() for one in recovered),
-        followers,
-        _stale(group, work),
-    )
+    written = {
+        node: tuple(
+            str(edit.root / change.path) for edit in edits for change in edit.changes if change.before != change.after
+        )
+        for node, edits in transaction.edits.items()
+    }
+    step = StepResult.noted(dict.fromkeys(note for notes, _ in prepared.values() for note in notes))
+    step = sum((outcomes.ended(recovered, node) for node, (_, recovered) in prepared.items()), step)
+    return TransactionResult(written, followers, _stale(group, work), step)
 
 
 def _elect(
@@ -257,12 +259,6 @@ def _go_ahead(transaction: _Transaction) -> None:
 def _ended(answers: Mapping[str, Answer]) -> list[Recovered]:
     """The roots that were brought to an end."""
     return [one for recovered in values(answers).values() for one in recovered]
-
-
-def _written(edits: Sequence[Edit]) -> tuple[str, ...]:
-    return tuple(
-        str(edit.root / change.path) for edit in edits for change in edit.changes if change.before != change.after
-    )
 
 
 def _stale(group: NodeGroup, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> tuple[str, ...]:

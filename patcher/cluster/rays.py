@@ -10,6 +10,7 @@ import re
 import socket
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -126,13 +127,13 @@ class RayNodeGroup:
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
-    try:
-        ray = _imported(chosen)
-    except Problem as problem:
-        if chosen == address or problem.kind is not Kind.USAGE:
-            raise
-        hint = "the same command without it: `env -u RAY_ADDRESS rlpatch …`; or name the cluster: --ray HOST:6379"
-        raise Problem(problem.kind, f"RAY_ADDRESS={chosen}: {problem.cause}", hint=hint) from None
+    if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
+        cause = f"{chosen} is no HOST:PORT of a Ray cluster"
+        hint = "--ray HOST:6379 behind the targets; Ray Client (ray://) loses the connection without a word"
+        if chosen != address:
+            cause, hint = f"RAY_ADDRESS={cause}", f"`env -u RAY_ADDRESS rlpatch …`, or {hint}"
+        raise Problem(Kind.USAGE, cause, hint=hint)
+    ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     streams = sys.stdout, sys.stderr
@@ -157,19 +158,16 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     for node in listed:
         if node["Alive"]:
             places.setdefault((node["NodeManagerHostname"], node["NodeManagerAddress"]), []).append(node)
-    # Where nobody is left, one stands for the machine, so that it is missed.
-    pairs = [
-        (node, place)
-        for place, several in places.items()
-        for node in (several[1:] and [*filter(_listens, several)]) or several[-1:]
-    ]
-    hosts, addresses = [host for _, (host, _) in pairs], [at for _, (_, at) in pairs]
     nodes = []
-    for node, (host, at) in pairs:
-        name = host if hosts.count(host) == 1 else f"{host}({at})"
-        if name != host and addresses.count(at) > 1:
-            name = f"{host}({node['NodeID'][:8]})"
-        nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
+    for (host, at), several in places.items():
+        # Where nobody is left, one stands for the machine, so that it is missed.
+        living = (several[1:] and [*filter(_listens, several)]) or several[-1:]
+        nodes += [RayNode(host, one["NodeID"], host, at, one["Resources"]) for one in living]
+    hosts, addresses = Counter(node.host for node in nodes), Counter(node.address for node in nodes)
+    for number, node in enumerate(nodes):
+        if hosts[node.host] > 1:
+            own = node.address if addresses[node.address] == 1 else node.identity[:8]
+            nodes[number] = node._replace(name=f"{node.host}({own})")
     return sorted(nodes, key=lambda node: natural(node.name))
 
 
@@ -200,28 +198,13 @@ def _stderr_copy() -> Iterator[IO[str]]:
         yield copy
 
 
-def _imported(address: str) -> Any:
-    if address.startswith("ray://"):
-        raise Problem(
-            Kind.USAGE,
-            "Ray Client (ray://) loses the connection without a word, so nobody would know what is done",
-            address,
-            "run rlpatch on a node of the cluster with --ray, or give the address of the head: --ray HOST:6379",
-        )
-    if address != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", address):
-        raise Problem(
-            Kind.USAGE,
-            f"{address!r} is no address of a Ray cluster",
-            hint="targets stand before --ray: rlpatch status TARGET --ray; an address is HOST:PORT",
-        )
+def _imported() -> Any:
     try:
         import ray  # noqa: PLC0415
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         cause = "Ray is not installed beside rlpatch"
-        hint = (
-            "run the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
-        )
+        hint = "the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 

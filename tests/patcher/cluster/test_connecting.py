@@ -91,8 +91,8 @@ This process on node 10.0.0.1 was started with:
 @pytest.mark.parametrize(
     ("address", "error", "kind", "said", "next_"),
     [
-        ("ray://head:10001", None, Kind.USAGE, "Ray Client", "--ray HOST:6379"),
-        ("verl", None, Kind.USAGE, "no address", "targets stand before --ray"),
+        ("ray://head:10001", None, Kind.USAGE, "no HOST:PORT of a Ray cluster", "Ray Client (ray://) loses"),
+        ("verl", None, Kind.USAGE, "no HOST:PORT", "--ray HOST:6379 behind the targets"),
         ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "another Ray or Python", "the cluster's own environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
         ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
@@ -223,7 +223,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 ) -> None:
     ray(FakeRay(ConnectionError("asked all the same")))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(Problem, match=f"RAY_ADDRESS={address}: ") as caught:
+    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is no HOST:PORT") as caught:
         connect("auto", None, SearchOptions())
     assert caught.value.kind is Kind.USAGE
     assert "env -u RAY_ADDRESS rlpatch" in caught.value.hint
