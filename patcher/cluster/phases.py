@@ -190,16 +190,13 @@ def _pending(group: NodeGroup, node: str, *, reconnect: bool) -> tuple[PendingTr
 
 def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Problem:
     """Bring all back before the decision; gives the problem to raise."""
-    found = problems(answers, _lost_before)
+    problem = together(problems(answers, _lost_before))
     unreached = _abort(transaction)
-    if not unreached:
-        return together(found)
-    note = _goes_back(transaction, unreached)
-    if {node for node, answer in answers.items() if answer.lost}.issuperset(unreached):
-        return together([one.replace(notes=(*one.notes, note)) for one in found])
-    problem = together(found)
-    notes = (*problem.notes, note)
-    return problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=transaction.recover_command, notes=notes)
+    if unreached:
+        problem = problem.replace(notes=(*problem.notes, _goes_back(transaction, unreached)))
+    if not {node for node, answer in answers.items() if answer.lost}.issuperset(unreached):
+        problem = problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=transaction.recover_command)
+    return problem
 
 
 def _goes_back(transaction: _Transaction, unreached: Sequence[str]) -> str:

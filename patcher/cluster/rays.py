@@ -163,11 +163,11 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
         # Where nobody is left, one stands for the machine, so that it is missed.
         living = (several[1:] and [*filter(_listens, several)]) or several[-1:]
         nodes += [RayNode(host, one["NodeID"], host, at, one["Resources"]) for one in living]
-    hosts, addresses = Counter(node.host for node in nodes), Counter(node.address for node in nodes)
-    for number, node in enumerate(nodes):
-        if hosts[node.host] > 1:
-            own = node.address if addresses[node.address] == 1 else node.identity[:8]
-            nodes[number] = node._replace(name=f"{node.host}({own})")
+    hosts, addresses = Counter(one.host for one in nodes), Counter(one.address for one in nodes)
+    for number, one in enumerate(nodes):
+        if hosts[one.host] > 1:
+            own = one.address if addresses[one.address] == 1 else one.identity[:8]
+            nodes[number] = one._replace(name=f"{one.host}({own})")
     return sorted(nodes, key=lambda node: natural(node.name))
 
 
