@@ -7,10 +7,11 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from patcher.messages import tables
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Message
@@ -91,18 +92,8 @@ class WatchData:
     ended: str = ""
 
 
-class Screen(Protocol):
-    """Where the user sees it change, and how the last of it is drawn."""
-
-    def show(self, data: WatchData) -> None:
-        """Show what would be reported now."""
-
-    def table(self, data: WatchData) -> list[str]:
-        """The lines of the table in the report."""
-
-
-Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
-"""Opens the screen, with lines that stand above the table."""
+Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], None]]]
+"""Opens what shows the user how it changes, below some lines."""
 
 
 # ---------------------------------------------------------------- the command
@@ -132,29 +123,29 @@ def watched(
     if save_path.exists() and not save_path.is_dir():
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
-    with shown(head) as screen:
-        found, data = _settled(folder, options, screen, collect)
-    step = _result(screen, folder, found, data, options)
-    if data.ended == STOPPED:
-        step = replace(step, problems=(Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on"),))
-    return data, step
+    with shown(head) as show:
+        found, data = _settled(folder, options, show, collect)
+    return data, _result(folder, found, data, options)
 
 
 def _settled(
-    folder: StateFolder, options: WatchOptions, screen: Screen, collect: Callable[[StateFolder], RunProgress]
+    folder: StateFolder,
+    options: WatchOptions,
+    show: Callable[[WatchData], None],
+    collect: Callable[[StateFolder], RunProgress],
 ) -> tuple[RunProgress, WatchData]:
     """What was found when nobody was to be waited for any more, or not any longer."""
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
         found = collect(folder)
-        data = _data(folder, found)
         remaining = until - time.monotonic()
         ended = _ended(found, options) or stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
-        if ended:
-            return found, replace(data, ended=ended)
+        data = _data(folder, found, ended)
         try:
-            screen.show(data)
+            show(data)
+            if ended:
+                return found, data
             time.sleep(min(POLL_S, remaining))
         except KeyboardInterrupt:  # where they stand now is the last that is shown
             stopped = STOPPED
@@ -177,15 +168,11 @@ def _size(trace: SavedTrace) -> int | None:
         return None
 
 
-def _data(folder: StateFolder, found: RunProgress) -> WatchData:
+def _data(folder: StateFolder, found: RunProgress, ended: str) -> WatchData:
     return WatchData(
-        folder=str(folder.save_path),
-        workers=tuple(map(_row, found.rows)),
-        missing=found.missing,
-        requests=found.requests,
-        skipped=found.skipped,
-        earlier=found.earlier,
-    )
+        folder=str(folder.save_path), workers=tuple(map(_row, found.rows)), missing=found.missing,
+        requests=found.requests, skipped=found.skipped, earlier=found.earlier, ended=ended,
+    )  # fmt: skip
 
 
 def _row(row: WorkerProgress) -> WorkerRow:
@@ -201,32 +188,35 @@ def _row(row: WorkerProgress) -> WorkerRow:
 # ---------------------------------------------------------------- the words
 
 
-def _result(
-    screen: Screen, folder: StateFolder, found: RunProgress, data: WatchData, options: WatchOptions
-) -> StepResult:
+def _result(folder: StateFolder, found: RunProgress, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
     text = "a file there is none that a probe writes, and is left out"
     notes = [Message("warning", text, f"{one.file}: {one.why}") for one in found.skipped]
     if found.earlier:
         notes.append(Message("note", f"{found.earlier} left out that ended before others took their places"))
-    if not found.rows:
-        return StepResult(notes=tuple(notes), problems=(nobody(folder, found, options.stages),))
-    lines = [*screen.table(data), *below(data), _summary(found, options)]
+    lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(found, options)] if found.rows else []
     if any(row.traces for row in found.rows):
         lines.append(f"next: {CommandLine('traces', str(folder.save_path))}")
-    problem = None if found.complete and data.ended == SAVED else _unsaved_problem(folder, found, data.ended, options)
+    problem = _problem(folder, found, data.ended, options)
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
 
-def _unsaved_problem(folder: StateFolder, found: RunProgress, ended: str, options: WatchOptions) -> Problem | None:
-    """What is not saved and why; None where nothing was requested."""
+def _problem(folder: StateFolder, found: RunProgress, ended: str, options: WatchOptions) -> Problem | None:
+    """That it was stopped, or what is not saved and why; None where all is, or nothing was requested."""
+    if ended == STOPPED:
+        return Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on")
+    if not found.rows:
+        return nobody(folder, found, options.stages)
     unsaved = _unsaved(found, options)
-    if not unsaved and ended == NOW:
+    if ended == SAVED or (ended == NOW and not unsaved):
         return None
+    cause = f"{_CAUSES[ended]}: {_summary(found, options)}"
     hint = "the log of the run says more, and `rlpatch watch` goes on where it was"
     more = (f"and {len(unsaved) - MANY} more: --json has all",) if len(unsaved) > MANY else ()
-    cause = _cause(ended, found, options)
     return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more))
+
+
+_CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is over"}
 
 
 def nobody(folder: StateFolder, found: RunProgress, stages: Sequence[str] = ()) -> Problem:
@@ -275,19 +265,6 @@ def _summary(found: RunProgress, options: WatchOptions) -> str:
 
 def _absent(found: RunProgress, options: WatchOptions) -> list[str]:
     return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
-
-
-def _cause(ended: str, found: RunProgress, options: WatchOptions) -> str:
-    total = len(found.requested) + sum(len(one.ranks) for one in found.missing)
-    unsaved = total - sum(row.outcome == DONE for row in found.requested)
-    if not unsaved:
-        nothing = f"nobody of {', '.join(_absent(found, options))}" if total else "nothing was asked of the workers"
-        return nothing if ended == NOW else f"{nothing}, and the time is over"
-    lost = sum(row.outcome == LOST for row in found.requested)
-    lost += sum(len(one.ranks) for one in found.missing if one.lost)
-    without = f"{lost} of {total} workers left no trace" if lost else ""
-    late = f"{unsaved - lost} of {total} not saved {'yet' if ended == NOW else 'in time'}" if unsaved > lost else ""
-    return ", and ".join(filter(None, (without, late)))
 
 
 def _unsaved(found: RunProgress, options: WatchOptions) -> list[str]:
