@@ -100,11 +100,10 @@ class StateFolder:
         """The request to a stage."""
         return self.path / f"{stage}{requests.SUFFIX}"
 
-    def write(self, stage: str, request: TriggerRequest) -> Path:
+    def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
         """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
         file = self.file(stage)
-        adjacent = file.with_name(f".{file.name}.{os.getpid()}")
-        adjacent.unlink(missing_ok=True)  # of a process that was killed, and had the same number
+        adjacent = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
         try:
             with open(os.open(adjacent, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:  # noqa: PTH123
                 stream.write(request.text)
@@ -115,7 +114,7 @@ class StateFolder:
             with contextlib.suppress(OSError):
                 adjacent.unlink()
             raise
-        return file
+        return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
 
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.workers import life
-from patcher.workers.folder import FolderContents, SkippedFile, StateFolder
+from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.life import Life
 from patcher.workers.request import FiledRequest
-from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
+from patcher.workers.worker import FAILED, INSTALLED, NOT_RECORDED, SAVED, WAITING, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
 """What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
@@ -88,8 +89,12 @@ def collect(
     for worker, _ in living:
         newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
     present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
-    rows = tuple(sorted((_row(folder, seen, one, state, now, requested) for one, state in present), key=_order))
-    return RunProgress(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
+    rows = [_row(folder, worker, state, seen.requests.get(worker.stage), requested, now) for worker, state in present]
+    rows.sort(key=_ORDER)
+    return RunProgress(tuple(rows), tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(rows))
+
+
+_ORDER = attrgetter(*(f"worker.{name}" for name in ("target", "stage", "replica", "rank", "host", "role", "pid")))
 
 
 def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
@@ -97,53 +102,56 @@ def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...],
     return (state.gone or state.silent) and newest[worker.place] > worker.at
 
 
-def _order(row: WorkerProgress) -> tuple[object, ...]:
-    worker = row.worker
-    return worker.target, worker.stage, worker.replica, worker.rank, worker.host, worker.role, worker.pid
-
-
 def _row(
-    folder: StateFolder, seen: FolderContents, worker: Worker, state: Life, now: float, requested: FiledRequest | None
-) -> WorkerProgress:
-    traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
-    if not worker.on_demand:
-        return WorkerProgress(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
-    return WorkerProgress(worker, state, traces, *_on_demand(worker, state, traces, requested, seen, now))
-
-
-def _on_demand(
+    folder: StateFolder,
     worker: Worker,
     state: Life,
-    traces: Sequence[SavedTrace],
+    lying: FiledRequest | None,
     requested: FiledRequest | None,
-    seen: FolderContents,
     now: float,
-) -> tuple[str, str]:
-    """What comes of a worker on demand, with ``requested`` or else with the request that lies there."""
-    lying = seen.requests.get(worker.stage)
+) -> WorkerProgress:
+    """How far a worker is; on demand it serves ``requested``, or else the request that is ``lying`` there."""
+    traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or lying
-    if filed is None or not filed.includes(worker.rank):
-        return IDLE, ""
-    late = worker.turn is not None and worker.turn > filed.at
-    if worker.request != filed.id:
-        since = worker.at > filed.written
-        if lying is None or lying.id != filed.id:
-            return LOST, "another request took its place" if lying else "the request was removed before it was taken"
-        if worker.refused and since:  # it could not even read the id
-            return LOST, worker.why
-        if state.gone:
-            return (LOST, _gone(worker)) if since else (IDLE, "")
-        if late:
-            return LOST, f"{worker.turns} {filed.at} was asked for, and it is at {worker.turn}"
-        return (LOST, "the request has expired") if filed.expires < now else (AT_WORK, "")
+    if not worker.on_demand:
+        outcome, why = _outcome(worker, state, len(traces), more=_more(worker))
+    elif filed is None or not filed.includes(worker.rank):
+        outcome, why = IDLE, ""
+    elif worker.request == filed.id:
+        outcome, why = _serving(worker, state, traces, filed)
+    elif lying is None or lying.id != filed.id:
+        outcome, why = LOST, "the request was removed, or another took its place, before this worker did"
+    else:
+        outcome, why = _untaken(worker, state, filed, now)
+    return WorkerProgress(worker, state, traces, outcome, why)
+
+
+def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
+    """What comes of a worker that has not taken the request that lies there."""
+    since = worker.at > filed.written
+    if worker.refused and since:  # it could not even read the id
+        return LOST, worker.why
+    if state.gone:
+        return (LOST, _gone(worker)) if since else (IDLE, "")
+    if _late(worker, filed):
+        return LOST, f"{worker.turns} {filed.at} was asked for, and it is at {worker.turn}"
+    return (LOST, "the request has expired") if filed.expires < now else (AT_WORK, "")
+
+
+def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
+    """What comes of a worker that has taken the request."""
     fresh = sum(trace.written is None or trace.written >= filed.written for trace in traces)
-    if worker.state not in (SAVED, NOT_RECORDED, FAILED, ARMED, RECORDING):  # it waits: before the window or behind it
+    if worker.state in (INSTALLED, WAITING):  # before the window or behind it
         if fresh >= filed.windows:
             return DONE, ""
-        if late:
+        if _late(worker, filed):
             return LOST, f"{worker.turns} {filed.at} has passed, and it saved {fresh} of {filed.windows} windows"
     more = worker.state == SAVED and 0 < fresh < filed.windows
     return _outcome(worker, state, fresh, more=more)
+
+
+def _late(worker: Worker, filed: FiledRequest) -> bool:
+    return worker.turn is not None and worker.turn > filed.at
 
 
 def _more(worker: Worker) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -56,6 +55,11 @@ class TriggerOptions(NamedTuple):
         return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
 
     @property
+    def turns(self) -> str:
+        """What the stage counts: rollouts or training steps."""
+        return "rollout" if kind_of(self.unit) is RolloutStage else "training step"
+
+    @property
     def words(self) -> str:
         """The window as it is typed."""
         return f"--{self.unit} {self.window}{self.conditions}"
@@ -99,25 +103,22 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     rows = _takers(living, options)
     stage = rows[0].worker.stage
     request = _request(living, options, now)
-    notes = [*_notes(living, options), *_pending_notes(folder, found, stage, options)]
+    notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
-    lines = _lines(rows, request, options)
+    step = StepResult(_lines(rows, request, options), notes)
     if options.dry_run:
-        lines.append("next: the same without --dry-run")
-        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
+        return CommandResult("trigger", step + StepResult(("next: the same without --dry-run",)), data=data)
     filed = _written(folder, stage, request)
-    notes += _late_notes(folder, rows, request)
-    done = (f"wrote {folder.file(stage)}",)
+    step += StepResult(done=(f"wrote {folder.file(stage)}",))
     if wait is None:
-        lines.append(f"next: {CommandLine('watch', str(folder.save_path))}")
-        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
+        line = f"next: {CommandLine('watch', str(folder.save_path))}"
+        return CommandResult("trigger", step + StepResult((line,)), data=data)
     collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
-    served, step = watching.watched(save_path, wait, shown, collect, lines)
-    step = StepResult(tuple(lines), tuple(notes), done=done) + step
-    return CommandResult("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
+    served, watched = watching.watched(save_path, wait, shown, collect, step.lines)
+    return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
 
 
 def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> RunProgress:
@@ -154,14 +155,10 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     if not found.rows:
         raise watching.nobody(folder, found)
     rows = _of_stage(folder, found.rows, options)
-    waiting = [row for row in rows if row.worker.on_demand]
-    living = [row for row in waiting if not row.life.gone]
+    living = [row for row in rows if row.worker.on_demand and not row.life.gone]
     if not living:
-        cause = f"the {_workers(rows)} of {rows[0].worker.stage} there take no requests"
-        hint = "patch with --on-demand, and start the run again"
-        if waiting:
-            cause = f"nobody is left of the {_workers(waiting)} that took requests"
-            hint = "start the run again; `rlpatch watch` shows its workers"
+        cause = f"no worker of {rows[0].worker.stage} there waits for requests, or lives"
+        hint = "patch with --on-demand, and start the run again; `rlpatch watch` shows its workers"
         raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
     return living
 
@@ -222,11 +219,10 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     Problem (USAGE) for one that a worker is in already.
     """
     turns = _turns(rows)
-    begin = 0 if kind_of(options.unit) is RolloutStage else 1
-    following = max(turns, default=begin - 1) + 1
+    following = max(turns) + 1 if turns else int(options.turns != "rollout")
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: it is too late, for a worker is in {rows[0].worker.turns} {following - 1}"
+        cause = f"--at {at}: it is too late, for a worker is in {options.turns} {following - 1}"
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
@@ -252,7 +248,7 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
             yield Message("warning", text, "how far it is was not counted")
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        yield Message("note", f"the workers are at {living[0].worker.turns}s {min(turns)} to {max(turns)}")
+        yield Message("note", f"the workers are at {options.turns}s {min(turns)} to {max(turns)}")
 
 
 def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
@@ -267,8 +263,7 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
-    turns = "rollout" if kind_of(options.unit) is RolloutStage else "training step"
-    name = f"{request.window} of {turns} {request.at}"
+    name = f"{request.window} of {options.turns} {request.at}"
     if pending and not options.replace:
         cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
@@ -281,44 +276,26 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
-        file = folder.write(stage, request)
-        return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
+        return folder.write(stage, request)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
         hint = "make room there, or let your user write, and the same again"
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _late_notes(folder: StateFolder, rows: Sequence[WorkerProgress], request: TriggerRequest) -> Iterator[Message]:
-    """Who began the requested rollout before the request was there: such a worker reads it no more."""
-    taking = {(row.worker.place, row.worker.pid) for row in rows}
-    present = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
-    late = [one for one in present if one.turn is not None and one.turn >= request.at and one.request != request.id]
-    if late:
-        names = ", ".join(one.name for one in late[: watching.MANY])
-        text = f"{late[0].turns} {request.at} began meanwhile on {names}"
-        detail = "who looked before the request was there leaves no trace: --replace asks for the next one"
-        yield Message("warning", text, detail)
-
-
-def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> list[str]:
+def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     worker = rows[0].worker
-    of = f"{worker.turns} {request.at}"
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
-    return [
-        f"{would} for {options.words} in {of}{after}",
+    return (
+        f"{would} for {options.words} in {options.turns} {request.at}{after}",
         f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
-        f"  request {request.id}, {expires}; a worker looks for it where a {worker.turns} begins",
-    ]
+        f"  request {request.id}, {expires}; a worker looks for it where a {options.turns} begins",
+    )
 
 
 def _names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
     return ", ".join(names) + more
-
-
-def _workers(rows: Sequence[WorkerProgress]) -> str:
-    return "1 worker" if len(rows) == 1 else f"{len(rows)} workers"

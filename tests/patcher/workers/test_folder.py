@@ -243,16 +243,14 @@ def test_a_trace_has_a_name_of_its_own(saved: Saved, path: str) -> None:
 def test_a_request_comes_back_as_it_was_written(saved: Saved) -> None:
     request = TriggerRequest(id="ab12", window="30:60,100:110", ranks="0,3", at=3, tail=8, expires=2e9)
     folder = StateFolder(saved.path)
-    file = folder.write("rollout", request)
-    assert json.loads(file.read_text()) == {
+    written = folder.write("rollout", request)
+    assert json.loads(folder.file("rollout").read_text()) == {
         "format": 1, "expires": 2e9, "RLPATCH_REQUEST": "ab12", "RLPATCH_WINDOW": "30:60,100:110", "RLPATCH_RANKS": "0,3",
         "RLPATCH_ROLLOUT": "3", "RLPATCH_TRAINING_STEPS": "3", "RLPATCH_AT_LOAD": "0", "RLPATCH_AT_TAIL": "8",
         "RLPATCH_AT_CONTEXT": "0",
     }  # fmt: skip
-    assert folder.read().requests["rollout"] == FiledRequest(
-        **vars(request), written=folder.read().requests["rollout"].written
-    )
-    assert abs(folder.read().requests["rollout"].written - time.time()) < 60
+    assert folder.read().requests["rollout"] == written == FiledRequest(**vars(request), written=written.written)
+    assert abs(written.written - time.time()) < 60
     assert [path.name for path in saved.folder.iterdir()] == ["rollout.request"]
     assert (request.windows, request.includes(3), request.includes(1)) == (2, True, False)
 
@@ -266,19 +264,18 @@ def test_a_request_is_whole_on_the_disk_before_it_has_its_name(saved: Saved, mon
         synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
 
     monkeypatch.setattr(os, "fsync", sync)
-    file = folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
-    assert synced == [file.read_bytes()]
+    folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
+    assert synced == [folder.file("rollout").read_bytes()]
 
 
 def test_workers_of_another_user_may_read_a_request_as_far_as_the_umask_lets_them(saved: Saved) -> None:
     before = os.umask(0o026)
     try:
-        file = StateFolder(saved.path).write(
-            "rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9)
-        )
+        folder = StateFolder(saved.path)
+        folder.write("rollout", TriggerRequest(id="ab", window="1:2", ranks="all", at=0, expires=2e9))
     finally:
         os.umask(before)
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert stat.S_IMODE(folder.file("rollout").stat().st_mode) == 0o640
 
 
 def test_what_a_killed_process_left_is_no_hindrance(saved: Saved) -> None:

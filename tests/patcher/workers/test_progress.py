@@ -144,8 +144,8 @@ def test_a_request_that_expired_is_waited_for_no_longer(saved: Saved) -> None:
 @pytest.mark.parametrize(
     ("lies", "told", "outcome", "why"),
     [
-        ("def456", {}, LOST, "another request took its place"),
-        (None, {}, LOST, "the request was removed before it was taken"),
+        ("def456", {}, LOST, "the request was removed, or another took its place, before this worker did"),
+        (None, {}, LOST, "the request was removed, or another took its place, before this worker did"),
         ("def456", {**TOOK, "state": "recording"}, AT_WORK, ""),
         (None, {**TOOK, "state": "saved", "traces": ["/t/new.json"]}, DONE, ""),
     ],

@@ -19,8 +19,7 @@ from click.testing import Result
 
 from fixtures.cache import REPOSITORY
 from patcher.commands.workers import watching
-from patcher.workers.folder import StateFolder
-from patcher.workers.request import TriggerRequest, read
+from patcher.workers.request import read
 from tests.patcher.workers import maker
 from tests.patcher.workers.maker import ON_DEMAND, Saved, here
 
@@ -184,9 +183,9 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
         "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob --micro-batch A:B or --stage update-policy"),
     "none on demand": (
-        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "the 2 workers of rollout there take no requests", "patch with --on-demand"),
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "no worker of rollout there waits for requests, or lives", "patch with --on-demand"),
     "all gone": (
-        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "nobody is left of the 1 worker that took requests", "start the run again"),
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no worker of rollout there waits for requests", "start the run again"),
     "no such rank": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
     "too late": (
@@ -308,20 +307,6 @@ def test_what_another_user_may_not_do(
     assert done.returncode == code, done.stderr
     assert said in " ".join(done.stderr.split())
     assert not list(saved.folder.glob("*.request"))
-
-
-@pytest.mark.parametrize(("request_", "said"), [("", True), ("its own", False)])
-def test_a_rollout_that_begins_meanwhile_is_said(
-    run: Run, waiting: Saved, monkeypatch: pytest.MonkeyPatch, request_: str, said: bool
-) -> None:
-    def write(folder: StateFolder, stage: str, asked: TriggerRequest, inner: Any = StateFolder.write) -> Path:
-        file: Path = inner(folder, stage, asked)
-        waiting.state("waiting", **ON_DEMAND, **here(world=2, ranks="all", rollout=3), request=request_ and asked.id)
-        return file
-
-    monkeypatch.setattr(StateFolder, "write", write)
-    done = run("trigger", "--decode", "30:60")
-    assert (f"warning: rollout 3 began meanwhile on {here()['host']} rank 0" in done.stderr) is said
 
 
 # ---------------------------------------------------------------- waiting
