@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.store.filesystem.opened import opened
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
 from patcher.workers.request import FiledRequest, TriggerRequest
@@ -124,13 +125,8 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 
 
 def content(file: Path, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file; OSError where it cannot be read, ValueError where it is something else."""
-    if not stat.S_ISREG(os.lstat(file).st_mode):
-        raise ValueError("it is no regular file")
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
+    """The bytes of a regular file; OSError where it cannot be read or is something else, ValueError if it is larger."""
+    with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
         text = stream.read(largest + 1)
     if len(text) > largest:
         raise ValueError(f"it is larger than {largest >> 20} MB")

@@ -56,20 +56,15 @@ class RunProgress(NamedTuple):
     earlier: int
 
     @property
-    def requested(self) -> tuple[WorkerProgress, ...]:
-        """The workers of whom something was requested."""
-        return tuple(row for row in self.rows if row.outcome != IDLE)
-
-    @property
     def settled(self) -> bool:
         """Whether something was requested and nobody is to be waited for."""
-        waiting = any(row.outcome == AT_WORK for row in self.rows) or any(not one.lost for one in self.missing)
-        return bool(self.requested) and not waiting
+        outcomes = {row.outcome for row in self.rows} - {IDLE}
+        return bool(outcomes) and AT_WORK not in outcomes and all(one.lost for one in self.missing)
 
     @property
     def complete(self) -> bool:
         """Whether all that were requested have saved."""
-        return bool(self.requested) and not self.missing and all(row.outcome == DONE for row in self.requested)
+        return {row.outcome for row in self.rows} - {IDLE} == {DONE} and not self.missing
 
 
 def collect(

@@ -151,16 +151,27 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that take requests for the unit, all of one stage; Problem where there is none."""
+    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
     if not found.rows:
         raise watching.nobody(folder, found)
-    rows = _of_stage(folder, found.rows, options)
-    living = [row for row in rows if row.worker.on_demand and not row.life.gone]
-    if not living:
-        cause = f"no worker of {rows[0].worker.stage} there waits for requests, or lives"
-        hint = "patch with --on-demand, and start the run again; `rlpatch watch` shows its workers"
-        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
-    return living
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    counting = [one for one in of_target if _counts(one.worker, options)]
+    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
+    stages = sorted({row.worker.stage for row in living})
+    if len(stages) == 1:
+        return living
+    kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
+    workers = [row.worker for row in living or found.rows if row.worker.unit in UNITS]
+    choices = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
+    if not stages:
+        choices.append("patch with --on-demand, and start the run again")
+    waiting = f"{' and '.join(stages)} wait for it" if stages else "no worker there waits for it, and lives"
+    cause = f"{options.target} {options.words}: {waiting}".lstrip()
+    raise Problem(kind, cause, str(folder.save_path), " or ".join(choices))
+
+
+def _counts(worker: Worker, options: TriggerOptions) -> bool:
+    return worker.unit == options.unit and options.stage in ("", worker.stage)
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
@@ -183,31 +194,6 @@ def _of_target(worker: Worker, word: str) -> bool:
     wanted = versions.normalise(name)
     known = (one.name for one in projects() if wanted in map(versions.normalise, (one.name, *one.distributions)))
     return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
-
-
-def _of_stage(folder: StateFolder, rows: Sequence[WorkerProgress], options: TriggerOptions) -> Sequence[WorkerProgress]:
-    """Those of the target and stage that count the unit; Problem (NO_WORKER, USAGE) for no stage, and for several."""
-    of_target = [row for row in rows if _of_target(row.worker, options.target)]
-    if not of_target:
-        there = ", ".join(sorted({row.worker.target for row in rows}))
-        hint = f"leave the target out, or name one of those that are there: {there}"
-        raise Problem(Kind.NO_WORKER, f"no worker of {options.target} writes there", str(folder.save_path), hint)
-    counting = [row for row in of_target if row.worker.unit == options.unit]
-    fitting = [row for row in counting if options.stage in ("", row.worker.stage)]
-    if not fitting:
-        cause = f"{options.words}: no worker of {options.stage or 'any stage'} there counts this unit"
-        raise Problem(Kind.USAGE, cause, hint=_choices(of_target) or "rlpatch watch shows what the workers count")
-    fitting = [row for row in fitting if row.worker.on_demand] or fitting
-    stages = sorted({row.worker.stage for row in fitting})
-    if len(stages) > 1:
-        raise Problem(Kind.USAGE, f"{options.words}: {' and '.join(stages)} count this unit", hint=_choices(fitting))
-    return [row for row in counting if row.worker.stage == stages[0]]
-
-
-def _choices(rows: Sequence[WorkerProgress]) -> str:
-    """The stages with what their workers count, as they are typed."""
-    known = {(row.worker.stage, row.worker.unit) for row in rows if row.worker.unit in UNITS}
-    return " or ".join(f"--stage {stage} --{unit} A:B" for stage, unit in sorted(known))
 
 
 # ---------------------------------------------------------------- the request

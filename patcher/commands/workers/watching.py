@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -153,8 +154,7 @@ def _settled(
 
 def _ended(found: RunProgress, options: WatchOptions) -> str:
     """How it ended; "" where it goes on."""
-    there = {row.worker.stage for row in found.rows}
-    if not found.settled or not there.issuperset(options.stages):
+    if not found.settled or _absent(found, options):
         return ""
     return SAVED if found.complete else UNSAVED
 
@@ -254,10 +254,10 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 
 def _summary(found: RunProgress, options: WatchOptions) -> str:
-    counts = {outcome: sum(row.outcome == outcome for row in found.rows) for outcome in (DONE, AT_WORK, LOST, IDLE)}
+    counts = Counter(row.outcome for row in found.rows)
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
     missing = sum(len(one.ranks) for one in found.missing)
-    parts = [f"{count} {words[outcome]}" for outcome, count in counts.items() if count]
+    parts = [f"{counts[outcome]} {text}" for outcome, text in words.items() if counts[outcome]]
     parts += [f"{missing} not heard of"] if missing else []
     parts += [f"nobody of {stage}" for stage in _absent(found, options)]
     return ", ".join(parts)
@@ -270,7 +270,7 @@ def _absent(found: RunProgress, options: WatchOptions) -> list[str]:
 def _unsaved(found: RunProgress, options: WatchOptions) -> list[str]:
     lines = [
         f"{row.worker.stage} {row.worker.name}: {row.why or f'{row.worker.state}, {row.life.words}'}"
-        for row in found.requested if row.outcome != DONE
+        for row in found.rows if row.outcome in (AT_WORK, LOST)
     ]  # fmt: skip
     for one in found.missing:
         ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")

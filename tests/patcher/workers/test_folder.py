@@ -143,7 +143,7 @@ KINDS: dict[str, Callable[[Path], object]] = {"folder": Path.mkdir, "pipe": os.m
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_only_regular_files_are_read(saved: Saved, make: Callable[[Path], object]) -> None:
     make(saved.folder / "rollout_x.json")
-    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["not a regular file"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
@@ -155,7 +155,7 @@ def test_a_file_that_is_closed_is_left_out(saved: Saved) -> None:
 def test_a_file_that_cannot_be_read_is_left_out_in_the_words_of_the_system(
     saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> int:
+    def refused(*_: object, **_more: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
     saved.state()
@@ -169,13 +169,14 @@ def test_a_pipe_that_takes_the_place_of_a_file_meanwhile_is_not_read(
     file = saved.state()
     real = os.open
 
-    def exchanged(path: Path, *words: int) -> int:
-        file.unlink()
-        os.mkfifo(file)
-        return real(path, *words)
+    def exchanged(path: str, *words: int, **more: Any) -> int:
+        if path == file.name:
+            file.unlink()
+            os.mkfifo(file)
+        return real(path, *words, **more)
 
     monkeypatch.setattr(os, "open", exchanged)
-    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["it is no regular file"]
+    assert [one.why for one in StateFolder(saved.path).read().skipped] == ["not a regular file"]
 
 
 def test_what_others_keep_there_is_theirs(saved: Saved) -> None:

@@ -172,20 +172,20 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a list of ranks", "--ranks 0,8 or --ranks all"),
     "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout or training step"),
     "another target": (
-        [DEMAND], "verl --decode 1:2", 3, "no worker of verl writes there", "one of those that are there: vllm"),
-    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "no worker of vllm==0.9.0 writes there", "vllm"),
+        [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no worker there waits for it", "vllm --stage rollout --decode A:B"),
+    "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no worker there waits for it", "vllm"),
     "another stage": (
-        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no worker of update-policy there counts this unit",
+        [DEMAND], "--stage update-policy --micro-batch 0:1", 2, "--micro-batch 0:1: no worker there waits for it",
         "--stage rollout --decode A:B"),
-    "another unit": (
-        [DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no worker of any stage there counts this unit", "--decode A:B"),
+    "another unit": ([DEMAND], "--iterations 5:9", 2, "--iterations 5:9: no worker there waits for it", "--decode A:B"),
     "two stages": (
         [{**DEMAND, "step": 1}, {**DEMAND, "step": 1, "stage": "compute-log-prob"}], "--micro-batch 0:1", 2,
-        "--micro-batch 0:1: compute-log-prob and update-policy count this unit", "--stage compute-log-prob --micro-batch A:B or --stage update-policy"),
+        "--micro-batch 0:1: compute-log-prob and update-policy wait for it",
+        "verl --stage compute-log-prob --micro-batch A:B or verl --stage update-policy"),
     "none on demand": (
-        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "no worker of rollout there waits for requests, or lives", "patch with --on-demand"),
+        [{}, {"rank": 1, "pid": 2}], "--decode 1:2", 3, "--decode 1:2: no worker there waits for it", "patch with --on-demand"),
     "all gone": (
-        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no worker of rollout there waits for requests", "start the run again"),
+        [{**DEMAND, **here(pid=GONE)}], "--decode 1:2", 3, "no worker there waits for it, and lives", "start the run again"),
     "no such rank": (
         [DEMAND, {**DEMAND, "rank": 3, "pid": 2}], "--decode 1:2 --ranks 1,2", 2, "--ranks 1,2: no such rank waits", "of those that wait: 0, 3"),
     "too late": (
