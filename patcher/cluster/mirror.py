@@ -6,8 +6,7 @@ folder of their kind.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,9 +19,6 @@ from patcher.store import STORE
 from patcher.store.folder import STATE
 from patcher.targets.target import Discovery, Target, within
 from patches import projects
-
-Contents = Callable[[str, Iterable[str]], Mapping[str, bytes]]
-"""Fetches files of a node, by their paths."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,46 +56,42 @@ class Mirror:
         found = self._survey.requested[word]
         if isinstance(found, NodeTarget):
             return projects.upstream(found.target.project.name), self._mirrored(found)
-        if found.kind is Kind.NO_TARGET:
-            raise found.replace(hint=f"--nodes has-target leaves such nodes out; or {found.hint}")
-        raise found.replace()
+        leave_out = "--nodes has-target leaves such nodes out; or " if found.kind is Kind.NO_TARGET else ""
+        raise found.replace(hint=f"{leave_out}{found.hint}")
 
     def discover(self) -> Discovery:
         """See `Search`."""
         survey = self._survey
         return Discovery(tuple(map(self._mirrored, survey.discovered)), survey.stores, (), survey.searched, self.folder)
 
-    def fill(self, contents: Contents) -> None:
-        """Write the files of the first node, which ``contents`` fetches, and the folders that only have to be there."""
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What planning reads, as it is called on the first node."""
+        return tuple(self._survey.files)
+
+    def fill(self, contents: Mapping[str, bytes]) -> None:
+        """Write the ``contents`` of the `files`, and make the folders that only have to be there."""
         packages = [one.target.root / package for one in self._survey.targets for package in ("", *one.packages)]
         for folder in (*packages, *self._survey.stores):
-            self._inside(folder).mkdir(parents=True, exist_ok=True)
-        for path, content in contents(self.nodes[0], self._survey.files).items():
-            place = self._inside(Path(path))
+            within(self.folder, folder).mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            place = within(self.folder, Path(path))
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-        for store in (self._inside(root) / STORE for root in self._survey.stores):
+        for store in (within(self.folder, root) / STORE for root in self._survey.stores):
             if store.is_dir():
                 store.chmod(0o700)
-
-    def _inside(self, path: Path) -> Path:
-        return within(self.folder, path)
 
     def _mirrored(self, found: NodeTarget) -> Target:
         return found.target._replace(mirror=self.folder)
 
 
-def mirrored(
-    folder: Path, surveys: Mapping[str, NodeSurvey], contents: Contents, typed: SearchOptions, words: tuple[str, ...]
-) -> list[Mirror]:
-    """A mirror below ``folder`` for each kind among ``surveys``, by its node; ``contents`` fetches files of one."""
+def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
+    """The surveys of nodes, by the kind of their installation."""
     kinds: dict[str, dict[str, NodeSurvey]] = {}
     for node, survey in surveys.items():
         kinds.setdefault(_kind(survey), {})[node] = survey
-    made = [Mirror(Path(tempfile.mkdtemp(dir=folder)), alike, typed, words) for alike in kinds.values()]
-    for mirror in made:
-        mirror.fill(contents)
-    return made
+    return list(kinds.values())
 
 
 def _kind(survey: NodeSurvey) -> str:

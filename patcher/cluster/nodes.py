@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from patcher.cluster import summary
-from patcher.cluster.mirror import Mirror, mirrored
+from patcher.cluster.mirror import Mirror, alike
 from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
     from patcher.commands.where import Work
+    from patcher.processes import Processes
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
@@ -84,7 +85,7 @@ class Nodes:
                 step += StepResult.noted(summary.elsewhere(surveys), "warning")
         if step.problems:
             return (), step
-        return mirrored(Path(self._folder.name), surveys, self._contents, self._search, self._words), step
+        return [self._mirror(kind) for kind in alike(surveys)], step
 
     def settle(self, search: Search) -> StepResult:  # noqa: ARG002
         """See `Where`: mirrors have no interrupted runs, `searches` has ended them."""
@@ -137,14 +138,12 @@ class Nodes:
 
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
-        places: dict[str, list[tuple[Upstream, Path]]] = {}
+        arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
-                places.setdefault(node, []).append((upstream, cast("Mirror", search).place(root, node)))
-        arguments = {}
-        for node, known in places.items():
-            kinds = list(dict.fromkeys(upstream.processes for upstream, _ in known))
-            arguments[node] = (kinds, [f"{root}/{upstream.project.package}" for upstream, root in known])
+                known, packages = arguments.setdefault(node, ([], []))
+                known.append(upstream.processes)
+                packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
         answers = values(self.group.call("running", arguments))
         return [f"{node}: {process}" for node, found in answers.items() for process in found]
 
@@ -183,21 +182,21 @@ class Nodes:
         if not self._with_target:
             return surveys, StepResult()
         kept = {node: survey for node, survey in surveys.items() if survey.found}
-        others, step = surveys.keys() - kept, StepResult()
-        if others:
-            text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
-            step += StepResult.noted([Note(text)])
+        others = surveys.keys() - kept
         if not kept:
             problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
-            step += StepResult(problems=(problem,))
-        return kept, step
+            return kept, StepResult(problems=(problem,))
+        text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
+        return kept, StepResult.noted([Note(text)] if others else [])
 
-    def _contents(self, node: str, paths: Iterable[str]) -> Mapping[str, bytes]:
-        answers = self.group.call("contents", {node: (list(paths),)})
+    def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
+        """A search in the files of nodes that are alike, copied from the first one."""
+        mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self._search, self._words)
+        answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers, unreachable):
             raise problem
-        contents: Mapping[str, bytes] = answers[node].value
-        return contents
+        mirror.fill(values(answers)[mirror.nodes[0]])
+        return mirror
 
     def _edits(self, work: Work) -> dict[str, list[Edit]]:
         """What each node has to do, in its own paths."""

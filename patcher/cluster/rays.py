@@ -175,10 +175,8 @@ def _listens(node: Mapping[str, Any]) -> bool:
     """Whether a raylet may be there: its machine does not say that nobody is at its port."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ConnectionRefusedError)
     return True
 
 

@@ -40,9 +40,9 @@ class TriggerOptions(NamedTuple):
     target: str = ""
     stage: str = ""
     ranks: tuple[int, ...] | None = (0,)
-    load: int = 0
-    tail: int = 0
-    context: int = 0
+    at_load: int = 0
+    at_tail: int = 0
+    at_context: int = 0
     at: int | None = None
     expires: float = EXPIRES_S
     replace: bool = False
@@ -51,7 +51,7 @@ class TriggerOptions(NamedTuple):
     @property
     def conditions(self) -> str:
         """The conditions as they are typed."""
-        values = {"load": self.load, "tail": self.tail, "context": self.context}
+        values = {"load": self.at_load, "tail": self.at_tail, "context": self.at_context}
         return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
 
     @property
@@ -212,8 +212,8 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.load, tail=options.tail,
-        context=options.context, expires=now + options.expires,
+        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.at_load,
+        tail=options.at_tail, context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
 
