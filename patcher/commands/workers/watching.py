@@ -202,18 +202,17 @@ def _result(folder: StateFolder, found: RunProgress, data: WatchData, options: W
 
 
 def _problem(folder: StateFolder, found: RunProgress, ended: str, options: WatchOptions) -> Problem | None:
-    """That it was stopped, or what is not saved and why; None where all is, or nothing was requested."""
+    """That it was stopped, or that not all have saved; None where all have, or nothing was requested."""
     if ended == STOPPED:
         return Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on")
     if not found.rows:
         return nobody(folder, found, options.stages)
-    unsaved = _unsaved(found, options)
-    if ended == SAVED or (ended == NOW and not unsaved):
+    idle = all(row.outcome == IDLE for row in found.rows) and not _absent(found, options)
+    if ended == SAVED or (ended == NOW and idle):
         return None
     cause = f"{_CAUSES[ended]}: {_summary(found, options)}"
     hint = "the log of the run says more, and `rlpatch watch` goes on where it was"
-    more = (f"and {len(unsaved) - MANY} more: --json has all",) if len(unsaved) > MANY else ()
-    return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more))
+    return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint)
 
 
 _CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is over"}
@@ -231,8 +230,11 @@ def nobody(folder: StateFolder, found: RunProgress, stages: Sequence[str] = ()) 
 
 
 def below(data: WatchData) -> list[str]:
-    """The lines below the table: requests to be served, of each worker why it has no trace, and the traces."""
+    """The lines below the table: requests to be served, ranks to come, of each worker its traces or why it has none."""
     lines = list(_pending(data))
+    for one in data.missing:
+        ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
+        lines.append(f"  {one.stage} rank {ranks} was asked for and has not written yet")
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(f"  {number}  {row.why}")
@@ -265,14 +267,3 @@ def _summary(found: RunProgress, options: WatchOptions) -> str:
 
 def _absent(found: RunProgress, options: WatchOptions) -> list[str]:
     return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
-
-
-def _unsaved(found: RunProgress, options: WatchOptions) -> list[str]:
-    lines = [
-        f"{row.worker.stage} {row.worker.name}: {row.why or f'{row.worker.state}, {row.life.words}'}"
-        for row in found.rows if row.outcome in (AT_WORK, LOST)
-    ]  # fmt: skip
-    for one in found.missing:
-        ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
-        lines.append(f"{one.stage} rank {ranks}: has not written yet, and was asked for")
-    return lines + [f"{stage}: no worker has written yet" for stage in _absent(found, options)]

@@ -353,7 +353,7 @@ def test_a_request_that_was_refused_ends_the_wait(run: Run, waiting: Saved) -> N
     thread = worker(waiting, refuse=True)
     done = run("trigger", "--decode", "30:60", "--wait", "--timeout", "20", code=3)
     thread.join()
-    assert "rank 0: the disk is full" in done.stderr
+    assert "  1  the disk is full\n" in done.stdout
 
 
 def test_it_waits_no_longer_than_it_was_told(run: Run, waiting: Saved) -> None:

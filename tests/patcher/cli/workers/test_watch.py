@@ -177,6 +177,11 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     assert "note: 1 left out that ended before others took their places" in done.stderr
 
 
+def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
+    saved.state("saved", ranks="all", world=3)
+    assert "  rollout rank 1, 2 was asked for and has not written yet\n" in run("watch", "--once", code=3).stdout
+
+
 def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
     saved.state("waiting", **maker.ON_DEMAND)
     saved.request(window="0:10", tail=8, at=3, ranks="all")
