@@ -109,7 +109,7 @@ def _row(
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or lying
     if not worker.on_demand:
-        outcome, why = _outcome(worker, state, len(traces), more=_more(worker))
+        outcome, why = _outcome(worker, state, len(traces), more=not worker.done)
     elif filed is None or not filed.includes(worker.rank):
         outcome, why = IDLE, ""
     elif worker.request == filed.id:
@@ -135,25 +135,16 @@ def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tu
 
 def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
     """What comes of a worker that has taken the request."""
-    fresh = sum(trace.written is None or trace.written >= filed.written for trace in traces)
     if worker.state in (INSTALLED, WAITING):  # before the window or behind it
-        if fresh >= filed.windows:
+        if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
         if _late(worker, filed):
-            return LOST, f"{worker.turns} {filed.at} has passed, and it saved {fresh} of {filed.windows} windows"
-    more = worker.state == SAVED and 0 < fresh < filed.windows
-    return _outcome(worker, state, fresh, more=more)
+            return LOST, f"{worker.turns} {filed.at} has passed without a trace"
+    return _outcome(worker, state, 0, more=False)
 
 
 def _late(worker: Worker, filed: FiledRequest) -> bool:
     return worker.turn is not None and worker.turn > filed.at
-
-
-def _more(worker: Worker) -> bool:
-    """Whether a worker that has saved, or could not, is to record once more: as it says itself, else by its traces."""
-    if worker.done is not None:
-        return not worker.done
-    return worker.state == SAVED and 1 < worker.windows > len(worker.traces)
 
 
 def _outcome(worker: Worker, state: Life, saved: int, *, more: bool) -> tuple[str, str]:

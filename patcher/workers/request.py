@@ -28,11 +28,6 @@ class TriggerRequest:
     expires: float
     format: int = forms.FORMAT
 
-    @property
-    def windows(self) -> int:
-        """How many windows it asks for; each of them leaves a trace."""
-        return self.window.count(",") + 1
-
     def includes(self, rank: int) -> bool:
         """Whether it is for this rank."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
@@ -64,7 +59,7 @@ def read(text: bytes) -> TriggerRequest:
     )
     return TriggerRequest(
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
-        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOWS),
-        ranks=fields.text("RLPATCH_RANKS", pattern=forms.RANKS, longest=100_000),
+        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOW),
+        ranks=fields.text("RLPATCH_RANKS", pattern=r"all|\d{1,9}(,\d{1,9})*", longest=100_000),
         at=at, load=load, tail=tail, context=context, expires=fields.time("expires"),
     )  # fmt: skip

@@ -12,12 +12,9 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
 """In the order in which a worker runs through them; it ends with one of the last three."""
 
 STAGE = r"[a-z][a-z-]{0,60}"
-_LIVE = r"/dev/shm/rlpatch_[\w.-]{1,200}"  # noqa: S108  (a pattern)
 _MOST_WORDS = 300
 _REFUSAL = "request refused: "
 """How the words of a refusal begin, and of nothing else, where a probe of format 1 has no field ``refused``."""
-MOST_TRACES = 16
-"""A state names no more, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,22 +57,15 @@ class WorkerState:
 class Worker(WorkerState):
     """The last state of one worker in one stage.
 
-    It records in ``repeat`` rollouts or steps. ``done`` tells whether it will record no more, None where it does not
-    say. ``traces`` are the names of what it has saved so far, newest last. ``live`` is where it keeps the number of its
-    next unit, if it does. ``refused`` tells that it could not take the request that lies there, ``why`` then says what
-    is wrong with it.
+    ``done`` tells whether it will record no more. ``traces`` are the names of the last that it has saved, newest last.
+    ``live`` is the descriptor of the file in which it keeps the number of its next unit, if it does. ``refused`` tells
+    that it could not take the request that lies there, ``why`` then says what is wrong with it.
     """
 
     traces: tuple[str, ...]
-    live: str
-    repeat: int = 1
-    done: bool | None = None
+    live: int | None
+    done: bool = True
     refused: bool = False
-
-    @property
-    def windows(self) -> int:
-        """How many traces it leaves in all, of those that a state names: one for each window of each repetition."""
-        return min((self.window.count(",") + 1) * self.repeat, MOST_TRACES)
 
     @property
     def turn(self) -> int | None:
@@ -102,30 +92,21 @@ class Worker(WorkerState):
 def read(text: bytes) -> Worker:
     """The worker that a state file tells of; ValueError, which says why, for what is none."""
     fields = forms.Fields(text)
-    why, pid, done = fields.content.get("why", ""), fields.number("pid", lowest=1), fields.content.get("done")
+    why = fields.content.get("why", "")
     why = forms.printable(why, _MOST_WORDS) if isinstance(why, str) else ""
     return Worker(
         target=fields.text("target"), release=fields.text("release", ""), stage=fields.text("stage", pattern=STAGE),
-        unit=fields.text("unit", ""), ranks=fields.listed("ranks", forms.RANKS),
+        unit=fields.text("unit", ""), ranks=",".join(fields.texts("ranks", r"all|\d{1,9}")),
         host=fields.text("host"), replica=fields.text("replica", ""), dp=fields.maybe("dp"),
-        rank=fields.number("rank"), world=fields.number("world", 0), pid=pid,
-        window=fields.text("window", "", forms.WINDOWS, longest=100_000),
+        rank=fields.number("rank"), world=fields.number("world", 0), pid=fields.number("pid", lowest=1),
+        window=fields.text("window", "", f"{forms.WINDOW}(,{forms.WINDOW})*", longest=100_000),
         load=fields.number("load", 0), tail=fields.number("tail", 0), context=fields.number("context", 0),
         rollout=fields.maybe("rollout"), step=fields.maybe("step"), role=fields.text("role", ""),
         state=fields.text("state", pattern="|".join(STATES)), why=why, at=fields.time("at"),
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
-        on_demand=fields.flag("on_demand", "request" in fields.content),
-        request=fields.text("request", ""), live=_live(fields, pid), done=done if isinstance(done, bool) else None,
-        repeat=fields.number("repeat", 1, lowest=1),
-        refused=fields.content.get("refused", why.startswith(_REFUSAL)) is True,
+        on_demand="request" in fields.content, request=fields.text("request", ""), live=fields.maybe("live"),
+        done=fields.flag("done", True), refused=fields.content.get("refused", why.startswith(_REFUSAL)) is True,
     )  # fmt: skip
-
-
-def _live(fields: forms.Fields, pid: int) -> str:
-    """Where the number lies: a file in memory, or one without a name that the process holds open."""
-    if isinstance(fields.content.get("live"), int):
-        return f"/proc/{pid}/fd/{fields.number('live')}"
-    return fields.text("live", "", _LIVE)
 
 
 def _name(path: str) -> str:

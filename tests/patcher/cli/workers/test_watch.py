@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -157,15 +158,12 @@ def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
 def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Saved) -> None:
-    file = maker.live("watch", 45)
-    try:
-        saved.state("recording", **here(number=31, live=str(file)))
+    with maker.live(struct.pack("=Q", 45)) as file:
+        saved.state("recording", **here(number=31, live=file.fileno()))
         done = run("watch", "--once", code=3)
         assert "45 of 30:60" in done.stdout
         (row,) = result(run("watch", "--once", "--json", code=3))["workers"]
         assert (row["number"], row["live"]) == (31, 45)
-    finally:
-        file.unlink()
 
 
 def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
