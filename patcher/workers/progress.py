@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
@@ -80,21 +80,17 @@ def collect(
     """
     seen = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
-    newest: dict[tuple[object, ...], float] = {}
-    for worker, _ in living:
-        newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
-    present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
-    rows = [_row(folder, worker, state, seen.requests.get(worker.stage), requested, now) for worker, state in present]
+    newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda one: one[0].at)}
+    rows = [
+        _row(folder, worker, state, seen.requests.get(worker.stage), requested, now)
+        for worker, state in living
+        if not (state.gone or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
+    ]
     rows.sort(key=_ORDER)
     return RunProgress(tuple(rows), tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(rows))
 
 
 _ORDER = attrgetter(*(f"worker.{name}" for name in ("target", "stage", "replica", "rank", "host", "role", "pid")))
-
-
-def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
-    """Whether it belongs to an earlier run: it is gone, or has long been silent, and another one took its place."""
-    return (state.gone or state.silent) and newest[worker.place] > worker.at
 
 
 def _row(
@@ -109,7 +105,7 @@ def _row(
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
     filed = requested or lying
     if not worker.on_demand:
-        outcome, why = _outcome(worker, state, len(traces), more=not worker.done)
+        outcome, why = _outcome(worker, state)
     elif filed is None or not filed.includes(worker.rank):
         outcome, why = IDLE, ""
     elif worker.request == filed.id:
@@ -140,23 +136,21 @@ def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: F
             return DONE, ""
         if _late(worker, filed):
             return LOST, f"{worker.turns} {filed.at} has passed without a trace"
-    return _outcome(worker, state, 0, more=False)
+    return _outcome(worker, state)
 
 
 def _late(worker: Worker, filed: FiledRequest) -> bool:
     return worker.turn is not None and worker.turn > filed.at
 
 
-def _outcome(worker: Worker, state: Life, saved: int, *, more: bool) -> tuple[str, str]:
-    """What comes of a worker by its state; it has ``saved`` some windows, and there may be ``more`` to come."""
-    if worker.state == SAVED and not more:
+def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
+    """What comes of a worker by its state, which may be followed by more windows; a request is one window."""
+    last = worker.done or worker.on_demand
+    if worker.state == SAVED and last:
         return DONE, ""
-    if worker.state == FAILED or (worker.state == NOT_RECORDED and not more):
+    if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         return LOST, worker.why or worker.state
-    if not state.gone:
-        return AT_WORK, ""
-    windows = f"it saved {saved} {'window' if saved == 1 else 'windows'}, and more were to come; " if saved else ""
-    return LOST, f"{windows}{_gone(worker)}"
+    return (LOST, _gone(worker)) if state.gone else (AT_WORK, "")
 
 
 def _gone(worker: Worker) -> str:
