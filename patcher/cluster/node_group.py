@@ -142,7 +142,12 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name: answer for name, answer in answers.items() if not answer.ok}
 
 
-def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem]) -> list[Problem]:
+def unreachable(why: str) -> Problem:
+    """A node that gives no answer while nothing has been changed."""
+    return Problem(Kind.ENVIRONMENT, f"no answer: {why}", hint="see `ray status`, or leave it out with --nodes")
+
+
+def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unreachable) -> list[Problem]:
     """Each problem once, with all nodes that have it; ``lost`` makes one of the reason why a node was lost."""
     return merged((name, answer.problem or lost(answer.lost)) for name, answer in failed(answers).items())
 
@@ -159,11 +164,6 @@ def listed(names: Collection[str], most: int = 8) -> str:
     """The names, or the first of them and how many there are."""
     shown = ", ".join(sorted(names, key=natural)[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names)} nodes)"
-
-
-def unreachable(why: str) -> Problem:
-    """A node that gives no answer while nothing has been changed."""
-    return Problem(Kind.ENVIRONMENT, f"no answer: {why}", hint="see `ray status`, or leave it out with --nodes")
 
 
 def together(found: Sequence[Problem]) -> Problem:

@@ -89,15 +89,14 @@ class NodeWorker:
         """The bytes of the files."""
         return {path: behind(Path(path)) for path in paths}
 
-    def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> tuple[NodeStatus, CommandResult]:
-        """What is there, and the report on what is patched; ``engines`` has the processes of each project."""
+    def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
+        """The report on what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
         report = self._here.status(words)
-        discovery = self._search.discover()
-        targets = discovery.targets
-        roots = tuple(dict.fromkeys([*(target.root for target in targets), *discovery.stores]))
+        targets, stores = self._search.discover()[:2]
+        roots = tuple(dict.fromkeys([*(target.root for target in targets), *stores]))
         unfinished, patches = tuple(str(root) for root in roots if store.pending(root)), report.data.patches
-        known = list(dict.fromkeys(engines[target.project.name] for target in targets))
-        status = NodeStatus(
+        known = [engines[target.project.name] for target in targets]
+        report.data = NodeStatus(
             self.ping(),
             "interrupted" if unfinished else _state(patches, targets),
             {target.project.name: target.version for target in targets},
@@ -107,7 +106,7 @@ class NodeWorker:
             self.running(known, [str(target.root / target.project.package) for target in targets]),
             shutil.disk_usage(roots[0]).free if roots else None,
         )
-        return status, report
+        return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
         """What the environment of this node, and what is installed here, says of other profilers."""

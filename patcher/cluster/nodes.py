@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from patcher.cluster import summary
 from patcher.cluster.mirror import Mirror, alike
-from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
+from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
 from patcher.commands.finding import parse_target
@@ -193,7 +193,7 @@ class Nodes:
         """A search in the files of nodes that are alike, copied from the first one."""
         mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self._search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
-        for problem in problems(answers, unreachable):
+        for problem in problems(answers):
             raise problem
         mirror.fill(values(answers)[mirror.nodes[0]])
         return mirror

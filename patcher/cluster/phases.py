@@ -16,18 +16,7 @@ from typing import Any, NamedTuple
 
 from patcher import interrupts
 from patcher.changes.change import Edit
-from patcher.cluster.node_group import (
-    Answer,
-    NodeGroup,
-    PendingTransaction,
-    all_of,
-    failed,
-    listed,
-    problems,
-    together,
-    unreachable,
-    values,
-)
+from patcher.cluster.node_group import Answer, NodeGroup, all_of, failed, listed, problems, together, values
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
 from patcher.store import outcomes
@@ -118,7 +107,7 @@ def _elect(
     answers = group.call("elect", {node: (name, roots) for node, roots in names.items()})
     if failed(answers):
         _abort(_Transaction(group, name, (), work, names, recover_command))
-        raise together(problems(answers, unreachable))
+        raise together(problems(answers))
     roots: dict[str, dict[str, str]] = {}
     leaders: dict[str, dict[str, None]] = {}
     for node, elected in values(answers).items():
@@ -161,7 +150,8 @@ def _decide(transaction: _Transaction) -> None:
     (answer,) = transaction.call("commit", [first]).values()
     if answer.ok:
         return
-    pending = _pending(transaction.group, first, reconnect=bool(answer.lost))
+    reached = not answer.lost or transaction.group.reconnect(first)
+    pending = values(transaction.group.call("pending", {first: ()})).get(first) if reached else None
     mine = [one for one in pending or () if one.transaction == transaction.name]
     if any(one.committed and one.position == 0 for one in mine):
         return
@@ -178,14 +168,6 @@ def _decide(transaction: _Transaction) -> None:
             notes=("all others are prepared: their files are as before, and they refuse other runs until then",),
         )
     raise _abandoned(transaction, {first: answer})
-
-
-def _pending(group: NodeGroup, node: str, *, reconnect: bool) -> tuple[PendingTransaction, ...] | None:
-    """The transactions that have not ended on a node, None where it cannot be reached."""
-    if reconnect and not group.reconnect(node):
-        return None
-    pending: tuple[PendingTransaction, ...] | None = values(group.call("pending", {node: ()})).get(node)
-    return pending
 
 
 def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Problem:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, problems, unreachable, values
+from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, problems, values
 from patcher.messages.notes import Message, Note
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
@@ -37,18 +37,17 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
 
 def status(answers: Mapping[str, Answer]) -> CommandResult:
     """The table of all nodes, and below it what is patched, once for all that are alike."""
-    found = values(answers)
-    entries = {
-        node: replace(found[node][0], node=node) if node in found else _lost(node, answer)
+    reports = values(answers)
+    entries = tuple(
+        replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
         for node, answer in answers.items()
-    }
-    reports = {node: report for node, (_, report) in found.items()}
-    data = ClusterStatus(tuple(entries.values()))
-    patched = {node: report for node, report in reports.items() if entries[node].patches}
+    )
+    data = ClusterStatus(entries)
+    patched = {entry.node: reports[entry.node] for entry in entries if entry.patches}
     step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(reports) + failures(answers)
-    busy = sum(bool(entry.running) for entry in data.nodes)
+    busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
-        text = f"engines run on {busy} of {len(data.nodes)} nodes: what was patched since they started they do not have"
+        text = f"engines run on {busy} of {len(entries)} nodes: what was patched since they started they do not have"
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
 
@@ -59,7 +58,7 @@ def _lost(node: str, answer: Answer) -> NodeStatus:
 
 def failures(answers: Mapping[str, Answer]) -> StepResult:
     """The problems of nodes, and which give no answer, before anything is changed."""
-    return StepResult(problems=tuple(problems(answers, unreachable)))
+    return StepResult(problems=tuple(problems(answers)))
 
 
 def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:

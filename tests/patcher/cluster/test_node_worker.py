@@ -27,7 +27,7 @@ def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path:
     survey = worker.survey(["vllm-ascend", "verl"], "apply", {})
     found = survey.found["vllm-ascend"].target
     assert (found.root, found.found_by) == (site, f"the Python of Ray's workers, {python}")
-    assert worker.status([], ENGINES)[1].lines == ["nothing is patched; looked in: --ray"]
+    assert worker.status([], ENGINES).lines == ["nothing is patched; looked in: --ray"]
     assert worker.check(["vllm-ascend"]).lines[0] == "vllm-ascend 0.11.0rc1"
     assert asked.read_text() == "\n"
 
@@ -56,7 +56,7 @@ def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         "patcher.commands.here.status", lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches))
     )
     monkeypatch.setattr("patcher.processes.running", lambda _known, packages: tuple(map(str, packages)))
-    status, _ = NodeWorker(SearchOptions(path=site)).status([], ENGINES)
+    status = NodeWorker(SearchOptions(path=site)).status([], ENGINES).data
     assert (status.state, status.patches) == (state, patches)
     assert status.unfinished == ((str(site),) if state == "interrupted" else ())
     if there:

@@ -35,7 +35,7 @@ survey = call("survey", ["vllm-ascend"], "apply", {{"vllm-ascend": ["torch", "vl
 found = survey.requested["vllm-ascend"]
 first = {{name: module.__file__ for name, module in sys.modules.items() if name.startswith(("patcher", "patches"))}}
 from patcher.processes import Processes
-_, status = call("status", [], {{"vllm-ascend": Processes()}})
+status = call("status", [], {{"vllm-ascend": Processes()}})
 print(json.dumps([first, found.target.version, found.packages, sorted(survey.files), status.lines,
                   call("check", ["vllm-ascend"]).lines[0]]))
 """

@@ -19,9 +19,9 @@ ROLLOUT = {"target": "vllm-ascend", "stage": "rollout", "role": None}
 def reported(*states: str, running: tuple[str, ...] = ()) -> Answer:
     """What a node says of its patches, each with a file in that state, and of its engines."""
     patches: list[Any] = [{**ROLLOUT, "files": [{"state": state}]} for state in states]
-    report = CommandResult("status", data={"patches": patches})
+    report = CommandResult("status", data=NodeStatus("a host", "patched", patches=patches, running=running))
     report.lines = [f"vllm-ascend rollout {state}" for state in states]
-    return Answer((NodeStatus("a host", "patched", patches=patches, running=running), report))
+    return Answer(report)
 
 
 def entries(report: CommandResult) -> list[dict[str, object]]:
