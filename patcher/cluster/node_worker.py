@@ -140,14 +140,14 @@ class NodeWorker:
         store.commit_prepared(list(map(Path, roots)), transaction, wait=self._wait)
 
     def finish(self, roots: Sequence[str], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
-        """See the store."""
-        with self._unlocked():
+        """See the store; the locks go with the end."""
+        with self._locks:
             return store.finish(list(map(Path, roots)), transaction, ended, wait=self._wait)
 
     def abort(self, roots: Sequence[str], transaction: str) -> list[Recovered]:
         """See the store; a root that another run holds meanwhile is left to that one."""
         prepared = {one.root for one in _pending(map(Path, roots)) if one.transaction == transaction}
-        with self._unlocked():
+        with self._locks:
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
             store.withdraw(root, transaction)
@@ -195,13 +195,6 @@ class NodeWorker:
         if self._search.python and "--python" not in self._search.words:
             target = target._replace(found_by=f"the Python of Ray's workers, {self._search.python}")
         return NodeTarget(target._replace(search=(), prefix=""), beside)
-
-    @contextlib.contextmanager
-    def _unlocked(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._locks.close()
 
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
