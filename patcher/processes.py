@@ -32,18 +32,13 @@ class Processes(NamedTuple):
 
 
 def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")) -> tuple[str, ...]:
-    """``PID COMMAND`` of each process that can be seen and is one of ``known``, or has loaded ``packages``.
+    """``PID COMMAND`` of each process that is one of ``known``, or has loaded ``packages``, as far as /proc tells.
 
-    ``packages`` are the folders of the code that changed. What a process has imported, /proc does not tell: a module of
-    Python is read and closed again. It does tell
-
-    - which extensions are in its memory. One of ``packages`` means that it has imported that package; and those of
-      others name the site-packages of its environment, also where it has given itself another title;
-    - where Python began to look for modules: its PYTHONPATH and its working directory.
-
-    So an interpreter with a file of ``packages`` in its memory is named, whatever it is called. One of ``known`` is
-    named unless another copy of each of them comes first on that way; what a program adds to its ``sys.path`` by itself
-    cannot be seen. Where the process of another user hides all that, its line says so.
+    ``packages`` are the folders of the code that changed. Which modules of Python a process has imported is not seen,
+    but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
+    ``packages`` in its memory is named, whatever it is called. One of ``known`` is named unless another copy of each
+    of them comes first where it looks: in its PYTHONPATH, or in the site-packages that its extensions lie in. Where the
+    process of another user hides all that, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))

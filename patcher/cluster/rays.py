@@ -128,11 +128,9 @@ def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
     if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
-        cause = f"{chosen} is no HOST:PORT of a Ray cluster"
-        hint = "--ray HOST:6379 behind the targets; Ray Client (ray://) loses the connection without a word"
-        if chosen != address:
-            cause, hint = f"RAY_ADDRESS={cause}", f"`env -u RAY_ADDRESS rlpatch …`, or {hint}"
-        raise Problem(Kind.USAGE, cause, hint=hint)
+        variable, without = ("RAY_ADDRESS=", "`env -u RAY_ADDRESS rlpatch …`, or ") if chosen != address else ("", "")
+        hint = f"{without}--ray HOST:6379 behind the targets; Ray Client (ray://) loses the connection without a word"
+        raise Problem(Kind.USAGE, f"{variable}{chosen} is no HOST:PORT of a Ray cluster", hint=hint)
     ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
