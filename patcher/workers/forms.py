@@ -58,13 +58,6 @@ class Fields:
             raise self._wrong(name)
         return float(value)
 
-    def flag(self, name: str, default: bool) -> bool:
-        """Yes or no."""
-        value = self._of(name, default)
-        if not isinstance(value, bool):
-            raise self._wrong(name)
-        return value
-
     def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
         """A list of texts that have the ``pattern``; none where it is absent."""
         value = self.content.get(name, [])

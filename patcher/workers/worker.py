@@ -105,7 +105,8 @@ def read(text: bytes) -> Worker:
         state=fields.text("state", pattern="|".join(STATES)), why=why, at=fields.time("at"),
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand="request" in fields.content, request=fields.text("request", ""), live=fields.maybe("live"),
-        done=fields.flag("done", True), refused=fields.content.get("refused", why.startswith(_REFUSAL)) is True,
+        done=fields.content.get("done") is not False,
+        refused=fields.content.get("refused", why.startswith(_REFUSAL)) is True,
     )  # fmt: skip
 
 

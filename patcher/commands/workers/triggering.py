@@ -155,7 +155,7 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     if not found.rows:
         raise watching.nobody(folder, found)
     of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
-    counting = [one for one in of_target if _counts(one.worker, options)]
+    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
@@ -168,10 +168,6 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     waiting = f"{' and '.join(stages)} wait for it" if stages else "no worker there waits for it, and lives"
     cause = f"{options.target} {options.words}: {waiting}".lstrip()
     raise Problem(kind, cause, str(folder.save_path), " or ".join(choices))
-
-
-def _counts(worker: Worker, options: TriggerOptions) -> bool:
-    return worker.unit == options.unit and options.stage in ("", worker.stage)
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
