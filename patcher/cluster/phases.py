@@ -172,7 +172,9 @@ def _decide(transaction: _Transaction) -> None:
 
 def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Problem:
     """Bring all back before the decision; gives the problem to raise."""
-    problem = together(problems(answers, _lost_before))
+    lost = "the node was lost before anything was changed ({}); everything is as it was"
+    hint = "the same command again; --nodes leaves a node out"
+    problem = together(problems(answers, lambda why: Problem(Kind.ROLLED_BACK, lost.format(why), hint=hint)))
     unreached = _abort(transaction)
     if unreached:
         problem = problem.replace(notes=(*problem.notes, _goes_back(transaction, unreached)))
@@ -184,14 +186,6 @@ def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Prob
 def _goes_back(transaction: _Transaction, unreached: Sequence[str]) -> str:
     again = f"it goes back with `{transaction.recover_command}` when it is there again"
     return f"not reached: {listed(unreached)}; {again}"
-
-
-def _lost_before(why: str) -> Problem:
-    return Problem(
-        Kind.ROLLED_BACK,
-        f"the node was lost before anything was changed ({why}); everything is as it was",
-        hint="the same command again; --nodes leaves a node out",
-    )
 
 
 def _abort(transaction: _Transaction) -> list[str]:

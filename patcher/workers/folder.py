@@ -124,10 +124,10 @@ _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
 }
 
 
-def content(file: Path, largest: int = LARGEST) -> bytes:
+def content(file: Path) -> bytes:
     """The bytes of a regular file; OSError where it cannot be read or is something else, ValueError if it is larger."""
     with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
-        text = stream.read(largest + 1)
-    if len(text) > largest:
-        raise ValueError(f"it is larger than {largest >> 20} MB")
+        text = stream.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
     return text
