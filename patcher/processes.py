@@ -95,15 +95,12 @@ def _is_python(process: Path, name: str) -> bool:
 
 def _search(process: Path) -> list[Path] | None:
     """Where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
-    environ = _read(process / "environ")
     try:
         here = (process / "cwd").resolve(strict=True)
+        environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return None
-    if environ is None:
-        return None
-    variables = environ.decode("utf-8", "surrogateescape").split("\0")
-    paths = [entry.partition("=")[2] for entry in variables if entry.startswith("PYTHONPATH=")]
+    paths = [entry.partition("=")[2] for entry in environ.split("\0") if entry.startswith("PYTHONPATH=")]
     return [here, *((here / entry).resolve() for path in paths for entry in path.split(os.pathsep))]
 
 
