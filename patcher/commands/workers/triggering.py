@@ -153,7 +153,7 @@ def _window(options: TriggerOptions) -> str:
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
     if not found.rows:
-        raise watching.nobody(folder, found)
+        raise watching.nobody(folder, found.skipped)
     of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
     counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,8 +125,8 @@ def watched(
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
     with shown(head) as show:
-        found, data = _settled(folder, options, show, collect)
-    return data, _result(folder, found, data, options)
+        data = _settled(folder, options, show, collect)
+    return data, _result(folder, data, options)
 
 
 def _settled(
@@ -134,29 +134,24 @@ def _settled(
     options: WatchOptions,
     show: Callable[[WatchData], None],
     collect: Callable[[StateFolder], RunProgress],
-) -> tuple[RunProgress, WatchData]:
-    """What was found when nobody was to be waited for any more, or not any longer."""
+) -> WatchData:
+    """Where the workers stand when nobody is to be waited for any more, or not any longer."""
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
         found = collect(folder)
+        data = _data(folder, found)
         remaining = until - time.monotonic()
-        ended = _ended(found, options) or stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
-        data = _data(folder, found, ended)
+        ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
+        if found.settled and not _absent(data, options):
+            ended = SAVED if found.complete else UNSAVED
         try:
             show(data)
             if ended:
-                return found, data
+                return replace(data, ended=ended)
             time.sleep(min(POLL_S, remaining))
         except KeyboardInterrupt:  # where they stand now is the last that is shown
             stopped = STOPPED
-
-
-def _ended(found: RunProgress, options: WatchOptions) -> str:
-    """How it ended; "" where it goes on."""
-    if not found.settled or _absent(found, options):
-        return ""
-    return SAVED if found.complete else UNSAVED
 
 
 @functools.cache  # a folder of torch_npu holds thousands of files
@@ -168,10 +163,10 @@ def _size(trace: SavedTrace) -> int | None:
         return None
 
 
-def _data(folder: StateFolder, found: RunProgress, ended: str) -> WatchData:
+def _data(folder: StateFolder, found: RunProgress) -> WatchData:
     return WatchData(
         folder=str(folder.save_path), workers=tuple(map(_row, found.rows)), missing=found.missing,
-        requests=found.requests, skipped=found.skipped, earlier=found.earlier, ended=ended,
+        requests=found.requests, skipped=found.skipped, earlier=found.earlier,
     )  # fmt: skip
 
 
@@ -188,44 +183,46 @@ def _row(row: WorkerProgress) -> WorkerRow:
 # ---------------------------------------------------------------- the words
 
 
-def _result(folder: StateFolder, found: RunProgress, data: WatchData, options: WatchOptions) -> StepResult:
+def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
     text = "a file there is none that a probe writes, and is left out"
-    notes = [Message("warning", text, f"{one.file}: {one.why}") for one in found.skipped]
-    if found.earlier:
-        notes.append(Message("note", f"{found.earlier} left out that ended before others took their places"))
-    lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(found, options)] if found.rows else []
-    if any(row.traces for row in found.rows):
-        lines.append(f"next: {CommandLine('traces', str(folder.save_path))}")
-    problem = _problem(folder, found, data.ended, options)
+    notes = [Message("warning", text, f"{one.file}: {one.why}") for one in data.skipped]
+    if data.earlier:
+        notes.append(Message("note", f"{data.earlier} left out that ended before others took their places"))
+    lines: list[str] = []
+    if data.workers:
+        lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
+    if any(row.traces for row in data.workers):
+        lines.append(f"next: {CommandLine('traces', data.folder)}")
+    problem = _problem(folder, data, options)
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
 
-def _problem(folder: StateFolder, found: RunProgress, ended: str, options: WatchOptions) -> Problem | None:
+def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
     """That it was stopped, or that not all have saved; None where all have, or nothing was requested."""
-    if ended == STOPPED:
+    if data.ended == STOPPED:
         return Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on")
-    if not found.rows:
-        return nobody(folder, found, options.stages)
-    idle = all(row.outcome == IDLE for row in found.rows) and not _absent(found, options)
-    if ended == SAVED or (ended == NOW and idle):
+    if not data.workers:
+        return nobody(folder, data.skipped, options.stages)
+    idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
+    if data.ended == SAVED or (data.ended == NOW and idle):
         return None
-    cause = f"{_CAUSES[ended]}: {_summary(found, options)}"
+    cause = f"{_CAUSES[data.ended]}: {_summary(data, options)}"
     hint = "the log of the run says more, and `rlpatch watch` goes on where it was"
-    return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint)
+    return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
 
 _CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is over"}
 
 
-def nobody(folder: StateFolder, found: RunProgress, stages: Sequence[str] = ()) -> Problem:
+def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
     """The problem that no worker is there to be watched, or to be asked."""
     of = f" of {', '.join(stages)}" if stages else ""
     cause = f"no worker{of} has written its state into {folder.path}"
     if not folder.save_path.exists():
         cause = f"{folder.save_path} does not exist"
     hint = "it writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
-    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in found.skipped[:MANY])
+    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
@@ -255,15 +252,15 @@ def _pending(data: WatchData) -> Iterator[str]:
             yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
 
 
-def _summary(found: RunProgress, options: WatchOptions) -> str:
-    counts = Counter(row.outcome for row in found.rows)
+def _summary(data: WatchData, options: WatchOptions) -> str:
+    counts = Counter(row.outcome for row in data.workers)
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
-    missing = sum(len(one.ranks) for one in found.missing)
+    missing = sum(len(one.ranks) for one in data.missing)
     parts = [f"{counts[outcome]} {text}" for outcome, text in words.items() if counts[outcome]]
     parts += [f"{missing} not heard of"] if missing else []
-    parts += [f"nobody of {stage}" for stage in _absent(found, options)]
+    parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)
 
 
-def _absent(found: RunProgress, options: WatchOptions) -> list[str]:
-    return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
+def _absent(data: WatchData, options: WatchOptions) -> list[str]:
+    return sorted(set(options.stages) - {row.stage for row in data.workers})
