@@ -130,21 +130,16 @@ def sweep() -> tuple[Path, ...]:
 
 
 def _dead(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         status = path.lstat()
         if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
             return False
-        try:
-            descriptor = os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:  # its maker was killed at the first step, or is at it
+        if not os.path.lexists(path / _ALIVE):  # its maker was killed at the first step, or is at it
             return time.time() - status.st_mtime > _NEW_S
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return not _users(path / _PACKAGE)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return False
+    return False
 
 
 def _users(package: Path) -> tuple[int, ...]:

@@ -70,7 +70,6 @@ class RunProgress(NamedTuple):
 def collect(
     folder: StateFolder,
     now: float,
-    *,
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
 ) -> RunProgress:

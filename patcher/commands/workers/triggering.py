@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -116,18 +115,13 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     if wait is None:
         line = f"next: {CommandLine('watch', str(folder.save_path))}"
         return CommandResult("trigger", step + StepResult((line,)), data=data)
-    collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
-    served, watched = watching.watched(save_path, wait, shown, collect, step.lines)
+    first = rows[0].worker
+
+    def serves(worker: Worker) -> bool:
+        return worker.on_demand and (worker.stage, worker.target) == (first.stage, first.target)
+
+    served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
     return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
-
-
-def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> RunProgress:
-    """How far the workers are that wait for requests as ``taking`` does."""
-
-    def wanted(worker: Worker) -> bool:
-        return worker.on_demand and (worker.stage, worker.target) == (taking.stage, taking.target)
-
-    return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
 
 
 def _window(options: TriggerOptions) -> str:

@@ -105,11 +105,7 @@ def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult
 
     Raises: Problem (NO_TRACE) where there is no folder, OSError where it cannot be read.
     """
-
-    def collect(folder: StateFolder) -> RunProgress:
-        return progress.collect(folder, time.time(), wanted=options.wanted)
-
-    data, step = watched(save_path, options, shown, collect)
+    data, step = watched(save_path, options, shown, options.wanted)
     return CommandResult("watch", step, data=data)
 
 
@@ -117,15 +113,16 @@ def watched(
     save_path: Path,
     options: WatchOptions,
     shown: Shown,
-    collect: Callable[[StateFolder], RunProgress],
+    wanted: Callable[[Worker], bool],
+    requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until what ``collect`` finds is settled; where the workers stand then. ``head`` stands above the table."""
+    """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
     if save_path.exists() and not save_path.is_dir():
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
     with shown(head) as show:
-        data = _settled(folder, options, show, collect)
+        data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
     return data, _result(folder, data, options)
 
 
@@ -133,13 +130,13 @@ def _settled(
     folder: StateFolder,
     options: WatchOptions,
     show: Callable[[WatchData], None],
-    collect: Callable[[StateFolder], RunProgress],
+    collect: Callable[[], RunProgress],
 ) -> WatchData:
     """Where the workers stand when nobody is to be waited for any more, or not any longer."""
     stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        found = collect(folder)
+        found = collect()
         data = _data(folder, found)
         remaining = until - time.monotonic()
         ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
