@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -71,19 +71,17 @@ class NodeWorker:
         roots = tuple(dict.fromkeys([*(one.target.root for one in found.targets), *discovery.stores]))
         files: dict[str, str] = {}
         records: dict[str, tuple[Record, ...]] = {}
-        for one in found.targets:
-            files |= _digests(one.target.root, _planned_files(one.target))
+        for target, _ in found.targets:
+            # What planning reads: the modules that recipes name, and what tells of the released ones.
+            beside = (f"{target.project.package}/__init__.py", f"{target.version_from}/RECORD")
+            files |= _digests(target.root, (*target.project.files, *beside))
         for root in roots:
             if state := _digests(root, [f"{STORE}/{STATE}"]):
                 records[str(root)] = store.records(root)
                 patched = {file for record in records[str(root)] for file in record.files}
                 files |= state | _digests(root, patched)
-        return found._replace(
-            roots=roots,
-            files=files,
-            records=records,
-            unfinished=tuple(root for root in roots if store.pending(root)),
-        )
+        unfinished = tuple(root for root in roots if store.pending(root))
+        return found._replace(roots=roots, files=files, records=records, unfinished=unfinished)
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of the files."""
@@ -232,13 +230,6 @@ def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:
     return tuple(
         PendingTransaction(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one
     )
-
-
-def _planned_files(target: Target) -> Iterator[str]:
-    """What planning reads of a target: the modules that recipes name, and what tells of the released ones."""
-    yield from target.project.files
-    yield f"{target.project.package}/__init__.py"
-    yield f"{target.version_from}/RECORD"
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:
