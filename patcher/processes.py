@@ -54,15 +54,18 @@ def _line(process: Path, known: Sequence[Processes], packages: Sequence[Path]) -
     if script is None and not python:
         return ""  # the memory of all others is not read: that takes a millisecond for a large one
     line = f"{process.name} {' '.join(argv).strip()[:80]}"
-    maps = _read(process / "maps") if packages else None
-    imported = python and any(os.fsencode(f" {package}{os.sep}") in (maps or b"") for package in packages)
-    if script is None or imported or not packages:
-        return line if imported or script is not None else ""
+    if not packages:
+        return line if script is not None else ""
+    maps = _read(process / "maps")
+    loaded = maps or b""
+    if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
+        return line
+    if script is None:
+        return ""
     search = _search(process)
-    if search is not None:
-        sites = _sites((argv[0], script), maps or b"")
-        if all(_has_another(package, search, sites) for package in packages):
-            return ""
+    sites = _sites((argv[0], script), loaded)
+    if search is not None and all(_has_another(package, search, sites) for package in packages):
+        return ""
     return f"{line} (of another user: what it has loaded cannot be seen)" if None in (maps, search) else line
 
 

@@ -98,6 +98,8 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
     found = progress.collect(folder, now)
+    if not found.rows:
+        raise watching.nobody(folder, found.skipped)
     living = _living(folder, found, options)
     rows = _takers(living, options)
     stage = rows[0].worker.stage
@@ -146,22 +148,25 @@ def _window(options: TriggerOptions) -> str:
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
     """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
-    if not found.rows:
-        raise watching.nobody(folder, found.skipped)
     of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
     counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
-    kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
-    workers = [row.worker for row in living or found.rows if row.worker.unit in UNITS]
-    choices = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
-    if not stages:
-        choices.append("patch with --on-demand, and start the run again")
     waiting = f"{' and '.join(stages)} wait for it" if stages else "no worker there waits for it, and lives"
     cause = f"{options.target} {options.words}: {waiting}".lstrip()
-    raise Problem(kind, cause, str(folder.save_path), " or ".join(choices))
+    kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
+    raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+
+
+def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
+    """What can be typed instead: of those that wait, else of all that were there."""
+    workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
+    choices = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
+    if not living:
+        choices.append("patch with --on-demand, and start the run again")
+    return " or ".join(choices)
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
