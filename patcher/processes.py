@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
+_STARTED = re.compile(
+    r"""[^\0]*\0
+    (?: -[^-\0cmWX]+\0 | -[^-\0cmWX]*[WX](?:\0[^\0]*|[^\0]+)\0 | --check-hash-based-pycs\0[^\0]*\0 | --[^\0]*\0 )*
+    (?: -[^-\0cmWX]*m\0? (?P<module>[^\0]+) | (?P<script>-|[^-\0][^\0]*) ) (?:\0|$)""",
+    re.VERBOSE,
+)
+"""The command line of an interpreter: options of its own, then a module or a script (and neither with ``-c``)."""
 
 
 class Processes(NamedTuple):
@@ -23,167 +31,99 @@ class Processes(NamedTuple):
     titles: tuple[str, ...] = ()
 
 
-class _Process(NamedTuple):
-    """One process: its folder below /proc, the words of its command line, and whether it is an interpreter."""
-
-    folder: str
-    argv: tuple[str, ...]
-    python: bool
-
-
 def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")) -> tuple[str, ...]:
-    """``PID COMMAND`` of each process that can be seen and is one of ``known``, or has loaded ``packages``.
+    """``PID COMMAND`` of each process that is one of ``known``, or has loaded ``packages``, as far as /proc tells.
 
-    ``packages`` are the folders of the code that changed. What a process has imported, /proc does not tell: a module of
-    Python is read and closed again. It does tell
-
-    - which extensions are in its memory. One of ``packages`` means that it has imported that package; and those of
-      others name the site-packages of its environment, also where it has given itself another title;
-    - where Python began to look for modules: its PYTHONPATH and its working directory.
-
-    So an interpreter with a file of ``packages`` in its memory is named, whatever it is called. One of ``known`` is
-    named unless another copy of each of them comes first on that way; what a program adds to its ``sys.path`` by itself
-    cannot be seen. Where the process of another user hides all that, its line says so.
+    ``packages`` are the folders of the code that changed. Which modules of Python a process has imported is not seen,
+    but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
+    ``packages`` in its memory is named, whatever it is called. One of ``known`` is named unless another copy of each
+    of them comes first where it looks: in its PYTHONPATH, or in the site-packages that its extensions lie in. Where the
+    process of another user hides all that, its line says so.
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
-    ours = str(os.getpid())
-    found = []
-    for pid in _pids(proc):
-        command = _read(f"{proc}/{pid}", "cmdline")
-        if pid != ours and command:  # else one of the kernel's, gone meanwhile, or not ours to see
-            found.append(_line(pid, command, wanted, folders, proc))
-    return tuple(sorted(filter(None, found)))
+    processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
+    return tuple(sorted(filter(None, (_line(process, wanted, folders) for process in processes))))
 
 
-def _line(pid: str, command: bytes, known: Sequence[Processes], packages: Sequence[Path], proc: Path) -> str:
-    """``PID COMMAND`` of a process that `running` names, else ``""``."""
-    folder, argv = f"{proc}/{pid}", tuple(command.decode("utf-8", "replace").split("\0"))
-    process = _Process(folder, argv, _is_python(folder, argv))
-    script = _script(process, known)
-    if script is None and not process.python:
+def _line(process: Path, known: Sequence[Processes], packages: Sequence[Path]) -> str:
+    """``PID COMMAND`` of a process that `running` names, else ``""``; ``process`` is its folder below /proc."""
+    command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
+    argv = command.split("\0")
+    python = _is_python(process, argv[0])
+    script = _script(command, python=python, known=known)
+    if script is None and not python:
         return ""  # the memory of all others is not read: that takes a millisecond for a large one
-    line = f"{pid} {' '.join(argv).strip()[:80]}"
-    maps = _read(folder, "maps") if packages else None
-    imported = process.python and _has_mapped(maps or b"", packages)
-    if script is None or imported or not packages:
-        return line if imported or script is not None else ""
-    search = _search(folder)
-    if search is not None and _has_others(process, script, maps or b"", search, packages):
+    line = f"{process.name} {' '.join(argv).strip()[:80]}"
+    if not packages:
+        return line if script is not None else ""
+    maps = _read(process / "maps")
+    loaded = maps or b""
+    if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
+        return line
+    if script is None:
+        return ""
+    search = _search(process)
+    sites = _sites((argv[0], script), loaded)
+    if search is not None and all(_has_another(package, search, sites) for package in packages):
         return ""
     return f"{line} (of another user: what it has loaded cannot be seen)" if None in (maps, search) else line
 
 
-def _script(process: _Process, known: Sequence[Processes]) -> str | None:
+def _script(command: str, *, python: bool, known: Sequence[Processes]) -> str | None:
     """The script that one of ``known`` runs, "" if it is a module or has a title; None for any other process."""
-    if process.argv[0].startswith(tuple(title for one in known for title in one.titles)):
+    if command.startswith(tuple(title for one in known for title in one.titles)):
         return ""
-    if not process.python:
+    started = _STARTED.match(command) if python else None
+    if started is None:
         return None
-    module, script = _program(process.argv)
+    module, script = started["module"], started["script"] or ""
     named = any(f"{module}.".startswith(f"{name}.") for one in known for name in one.modules)
-    scripts = {name for one in known for name in one.scripts}
-    return script if named or os.path.basename(script) in scripts else None  # noqa: PTH119
+    return script if named or any(Path(script).name in one.scripts for one in known) else None
 
 
-def _has_others(process: _Process, script: str, maps: bytes, search: Sequence[str], packages: Sequence[Path]) -> bool:
-    """Whether a process imports another copy of each of ``packages``."""
-    sites = _sites(process, script, _loaded(maps))
-    return all(_has_another(package, search, sites) for package in packages)
-
-
-def _has_mapped(maps: bytes, packages: Sequence[Path]) -> bool:
-    """Whether a file of ``packages``, an extension say, is among those in a process's memory."""
-    return any(os.fsencode(f" {package}{os.sep}") in maps for package in packages)
-
-
-def _pids(proc: Path) -> list[str]:
-    """The numbers of all processes; none where /proc is not there."""
+def _read(file: Path) -> bytes | None:
+    """What a file of a process holds; None if the process is gone, or not ours to see."""
     try:
-        return [name for name in os.listdir(proc) if name.isdigit()]  # noqa: PTH208
-    except OSError:
-        return []
-
-
-def _read(folder: str, name: str) -> bytes | None:
-    """What a file in the folder of a process holds; None if it is gone, or not ours to see.
-
-    A machine has hundreds of processes: without the buffers of Python that is half as much time for each.
-    """
-    try:
-        with open(f"{folder}/{name}", "rb", buffering=0) as file:  # noqa: PTH123
-            return file.read()
+        return file.read_bytes()
     except OSError:
         return None
 
 
-def _is_python(folder: str, argv: Sequence[str]) -> bool:
+def _is_python(process: Path, name: str) -> bool:
     """Whether an interpreter runs there: by its file, or where that is not ours to see, by its name."""
-    try:
-        program = os.readlink(f"{folder}/exe").removesuffix(" (deleted)")  # noqa: PTH115
-    except OSError:
-        program = argv[0]
-    return bool(_PYTHON.fullmatch(os.path.basename(program)))  # noqa: PTH119
+    with contextlib.suppress(OSError):
+        name = str((process / "exe").readlink()).removesuffix(" (deleted)")
+    return bool(_PYTHON.fullmatch(Path(name).name))
 
 
-def _program(argv: Sequence[str]) -> tuple[str, str]:
-    """The module behind ``-m`` and the script that an interpreter runs; one of them is empty, or both."""
-    words = iter(argv[1:])
-    for word in words:
-        if not word.startswith("-") or word == "-":
-            return "", word
-        if word == "--check-hash-based-pycs":
-            next(words, "")
-        for at, flag in enumerate(word[1:] if not word.startswith("--") else "", 2):
-            if flag == "m":
-                return word[at:] or next(words, ""), ""
-            if flag == "c":
-                return "", ""
-            if flag in "WX":  # the rest of the word is its value, or the next one
-                if not word[at:]:
-                    next(words, "")
-                break
-    return "", ""
-
-
-def _loaded(maps: bytes) -> list[str]:
-    """The files in a memory."""
-    return [*dict.fromkeys(re.findall(r" (/.+)$", maps.decode("utf-8", "surrogateescape"), re.MULTILINE))]
-
-
-def _search(folder: str) -> list[str] | None:
+def _search(process: Path) -> list[Path] | None:
     """Where Python looks first: the working directory and PYTHONPATH; None if it is not ours to see."""
-    environ = _read(folder, "environ")
     try:
-        here = os.path.realpath(os.readlink(f"{folder}/cwd"))  # noqa: PTH115
+        here = (process / "cwd").resolve(strict=True)
+        environ = (process / "environ").read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
         return None
-    if environ is None:
-        return None
-    variables = environ.decode("utf-8", "surrogateescape").split("\0")
-    paths = [entry.partition("=")[2] for entry in variables if entry.startswith("PYTHONPATH=")]
-    return [here, *(os.path.realpath(os.path.join(here, entry)) for path in paths for entry in path.split(os.pathsep))]  # noqa: PTH118
+    paths = [entry.partition("=")[2] for entry in environ.split("\0") if entry.startswith("PYTHONPATH=")]
+    return [here, *((here / entry).resolve() for path in paths for entry in path.split(os.pathsep))]
 
 
-def _sites(process: _Process, script: str, loaded: Sequence[str]) -> list[Path]:
-    """The site-packages of a process: by the files that it has loaded, by its interpreter and by its script."""
-    prefixes = {Path(word).parent.parent for word in (process.argv[0], script) if os.path.isabs(word)}  # noqa: PTH117
-    found = [site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")]
-    of_files = {match[0] for file in loaded if (match := re.match(r".*?/(?:site|dist)-packages(?=/)", file))}
-    return [*found, *map(Path, sorted(of_files))]
+def _sites(programs: Iterable[str], maps: bytes) -> set[Path]:
+    """The site-packages of a process: by its interpreter and its script, and by the files in its memory."""
+    prefixes = {Path(word).parent.parent for word in programs if word.startswith("/")}
+    mapped = re.findall(r" (/.*?/(?:site|dist)-packages)/", maps.decode("utf-8", "surrogateescape"))
+    return {site for prefix in prefixes for site in prefix.glob("lib*/python3*/*-packages")} | set(map(Path, mapped))
 
 
-def _has_another(package: Path, search: Sequence[str], sites: Sequence[Path]) -> bool:
+def _has_another(package: Path, search: Sequence[Path], sites: Iterable[Path]) -> bool:
     """Whether a process imports another copy of ``package``, as far as can be told from outside."""
     here, *paths = search
-    if here == str(package.parent):
+    if here == package.parent:
         return False
-    for path in paths:
-        if os.path.realpath(os.path.join(path, package.name)) == str(package):  # noqa: PTH118
-            return False
-        if os.path.isfile(os.path.join(path, package.name, "__init__.py")):  # noqa: PTH113, PTH118
-            return True
-    copies = {os.path.realpath(site / package.name) for site in sites if (site / package.name).is_dir()}
-    return bool(copies) and str(package) not in copies
+    for copy in (path / package.name for path in paths):
+        if copy == package or (copy / "__init__.py").is_file():
+            return copy.resolve() != package
+    copies = {(site / package.name).resolve() for site in sites if (site / package.name).is_dir()}
+    return bool(copies) and package not in copies
 
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import re
-import sys
 from collections.abc import Sequence
 
 from patcher.cluster.nodes import Nodes
@@ -15,7 +14,6 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 
 HAS_TARGET = "has-target"
-_MANY = 8
 
 
 def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | None = None) -> Nodes:
@@ -25,13 +23,10 @@ def connect(address: str, nodes: str | None, search: SearchOptions, gone: str | 
     chosen = choose([word for word in words if word != HAS_TARGET], there)
     everywhere = ("--ray", *(() if address == "auto" else (address,)), *search.words)
     origin = (*everywhere, *(("--nodes", nodes) if nodes else ()))
-    group = RayNodeGroup(ray, chosen, search, origin)
-    if len(chosen) > _MANY and sys.stderr is not None and sys.stderr.isatty():
-        group.progress = show
     others = [node.name for node in there if node not in chosen]
     left_out = f"left out {len(others)} of {len(there)} nodes by --nodes: {', '.join(others)}" if others else ""
     return Nodes(
-        group,
+        RayNodeGroup(ray, chosen, search, origin),
         search,
         origin,
         recover_command=CommandLine("recover", *everywhere),  # a run may have begun with more nodes
@@ -55,12 +50,9 @@ def choose(words: Sequence[str], nodes: Sequence[RayNode]) -> list[RayNode]:
         matching = [node for node in nodes if _matches(word, node)]
         if not matching:
             known = ", ".join(node.name for node in nodes)
-            resources = sorted(
-                {name for node in nodes for name in node.resources if ":" not in name and "_" not in name}
-            )
-            hint = (
-                f"one of {known}; or of the resources {', '.join(f'{name}>0' for name in resources)}; or {HAS_TARGET}"
-            )
+            all_resources = {name for node in nodes for name in node.resources if not re.search("[:_]", name)}
+            resources = ", ".join(f"{name}>0" for name in sorted(all_resources))
+            hint = f"one of {known}; or of the resources {resources}; or {HAS_TARGET}"
             raise Problem(Kind.USAGE, f"--nodes {word}: there is no such node", hint=hint)
         chosen |= {node.identity for node in matching}
     return [node for node in nodes if node.identity in chosen]
@@ -71,11 +63,3 @@ def _matches(word: str, node: RayNode) -> bool:
         return node.resources.get(resource[1], 0) > float(resource[2])
     named = (node.name, node.host, node.address)
     return any(fnmatch.fnmatchcase(name, word) for name in named) or (len(word) >= 6 and node.identity.startswith(word))
-
-
-def show(phase: str, done: int, of: int) -> None:
-    """A bar on the terminal."""
-    filled = 30 * done // max(of, 1)
-    end = "\r\x1b[K" if done == of else ""
-    sys.stderr.write(f"\r{phase:10} [{'#' * filled}{'.' * (30 - filled)}] {done} of {of} nodes{end}")
-    sys.stderr.flush()

@@ -6,9 +6,8 @@ folder of their kind.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from patcher.cluster.node_group import NodeSurvey, NodeTarget
@@ -22,16 +21,23 @@ from patcher.targets.target import Discovery, Target, within
 from patches import projects
 
 
+@dataclass(frozen=True, eq=False)
 class Mirror:
     """A search in the installation that some nodes have in common; see `patcher.commands.finding.Search`."""
 
-    def __init__(
-        self, folder: Path, surveys: Mapping[str, NodeSurvey], typed: SearchOptions, words: tuple[str, ...]
-    ) -> None:
-        self.folder, self.nodes, self.words = folder, tuple(surveys), words
-        self._survey = surveys[self.nodes[0]]
-        self._roots = {node: survey.roots for node, survey in surveys.items()}
-        self._typed = typed
+    folder: Path
+    surveys: Mapping[str, NodeSurvey]
+    typed: SearchOptions
+    words: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """See `Search`."""
+        return tuple(self.surveys)
+
+    @property
+    def _survey(self) -> NodeSurvey:
+        return self.surveys[self.nodes[0]]
 
     def alone(self, root: Path) -> tuple[str, ...]:  # noqa: ARG002
         """See `Search`."""
@@ -39,76 +45,53 @@ class Mirror:
 
     def place(self, root: Path, node: str) -> Path:
         """The path on ``node`` of a root, which is that of the first node."""
-        return self._roots[node][self._survey.roots.index(root)]
+        return self.surveys[node].roots[self._survey.roots.index(root)]
 
     def again(self, word: str, instead: str) -> CommandLine:
         """See `Search`."""
-        return self._typed.again(word, instead)
+        return self.typed.again(word, instead)
 
     def find(self, word: str, command: str) -> tuple[Upstream, Target]:  # noqa: ARG002
         """See `Search`."""
         found = self._survey.requested[word]
         if isinstance(found, NodeTarget):
             return projects.upstream(found.target.project.name), self._mirrored(found)
-        if found.kind is Kind.NO_TARGET:
-            raise found.replace(hint=f"--nodes has-target leaves such nodes out; or {found.hint}")
-        raise found.replace()
+        leave_out = "--nodes has-target leaves such nodes out; or " if found.kind is Kind.NO_TARGET else ""
+        raise found.replace(hint=f"{leave_out}{found.hint}")
 
     def discover(self) -> Discovery:
         """See `Search`."""
         survey = self._survey
         return Discovery(tuple(map(self._mirrored, survey.discovered)), survey.stores, (), survey.searched, self.folder)
 
-    def fill(self, contents: Callable[[str, Iterable[str]], Mapping[str, bytes]]) -> None:
-        """Write the files of the first node, which ``contents`` fetches, and the folders that only have to be there."""
-        for one in self._survey.targets:
-            for package in ("", *one.packages):
-                (self._inside(one.target.root) / package).mkdir(parents=True, exist_ok=True)
-        for root in self._survey.stores:
-            self._inside(root).mkdir(parents=True, exist_ok=True)
-        for path, content in contents(self.nodes[0], self._survey.files).items():
-            place = self._inside(Path(path))
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What planning reads, as it is called on the first node."""
+        return tuple(self._survey.files)
+
+    def fill(self, contents: Mapping[str, bytes]) -> None:
+        """Write the ``contents`` of the `files`, and make the folders that only have to be there."""
+        packages = [one.target.root / package for one in self._survey.targets for package in ("", *one.packages)]
+        for folder in (*packages, *self._survey.stores):
+            within(self.folder, folder).mkdir(parents=True, exist_ok=True)
+        for path, content in contents.items():
+            place = within(self.folder, Path(path))
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-        for store in (self._inside(root) / STORE for root in self._survey.stores):
+        for store in (within(self.folder, root) / STORE for root in self._survey.stores):
             if store.is_dir():
                 store.chmod(0o700)
-
-    def _inside(self, path: Path) -> Path:
-        return within(self.folder, path)
 
     def _mirrored(self, found: NodeTarget) -> Target:
         return found.target._replace(mirror=self.folder)
 
 
-class Mirrors:
-    """All mirrors of a command; they go with it."""
-
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="rlpatch-nodes-"))
-        self._count = 0
-
-    def make(
-        self,
-        surveys: Mapping[str, NodeSurvey],
-        contents: Callable[[str, Iterable[str]], Mapping[str, bytes]],
-        typed: SearchOptions,
-        words: tuple[str, ...],
-    ) -> list[Mirror]:
-        """A mirror for each kind among ``surveys``, by its node; ``contents`` fetches files of one."""
-        kinds: dict[str, dict[str, NodeSurvey]] = {}
-        for node, survey in surveys.items():
-            kinds.setdefault(_kind(survey), {})[node] = survey
-        made = []
-        for alike in kinds.values():
-            made.append(Mirror(self._folder / str(self._count), alike, typed, words))
-            made[-1].fill(contents)
-            self._count += 1
-        return made
-
-    def close(self) -> None:
-        """Remove them."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+def alike(surveys: Mapping[str, NodeSurvey]) -> list[dict[str, NodeSurvey]]:
+    """The surveys of nodes, by the kind of their installation."""
+    kinds: dict[str, dict[str, NodeSurvey]] = {}
+    for node, survey in surveys.items():
+        kinds.setdefault(_kind(survey), {})[node] = survey
+    return list(kinds.values())
 
 
 def _kind(survey: NodeSurvey) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from patcher.changes.change import Record
 from patcher.messages.errors import Kind, Problem
 from patcher.targets.target import Target
+
+if TYPE_CHECKING:
+    from patcher.targets.applied import PatchPayload
 
 LIMIT_S = 120.0
 """How long a node may take for one answer; it waits 20 s of them for a lock."""
@@ -33,7 +37,7 @@ class NodeSurvey(NamedTuple):
     ``requested`` has what each word of the command leads to, ``discovered`` is all that is there, ``roots`` are
     those of all, and of ``stores`` without a target, in one order. ``files`` has the digest of every file that planning
     reads, ``records`` what is applied below each root, by their paths. ``unfinished`` are roots with an interrupted
-    run, ``free`` is the space in bytes where the first root lies.
+    run.
     """
 
     requested: Mapping[str, NodeTarget | Problem]
@@ -44,7 +48,6 @@ class NodeSurvey(NamedTuple):
     files: Mapping[str, str]
     records: Mapping[str, tuple[Record, ...]]
     unfinished: tuple[Path, ...]
-    free: int | None
 
     @property
     def found(self) -> dict[str, NodeTarget]:
@@ -55,6 +58,21 @@ class NodeSurvey(NamedTuple):
     def targets(self) -> tuple[NodeTarget, ...]:
         """All that is here, what the command names first."""
         return tuple({one.place: one for one in (*self.found.values(), *self.discovered)}.values())
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node: the version of each target, what is applied, the processes that may hold it, the free space in bytes."""
+
+    node: str
+    state: str
+    targets: Mapping[str, str] = field(default_factory=dict)
+    roots: tuple[str, ...] = ()
+    patches: Sequence[PatchPayload] = ()
+    unfinished: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    free: int | None = None
+    problem: str | None = None
 
 
 class PendingTransaction(NamedTuple):
@@ -124,7 +142,12 @@ def failed(answers: Mapping[str, Answer]) -> dict[str, Answer]:
     return {name: answer for name, answer in answers.items() if not answer.ok}
 
 
-def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem]) -> list[Problem]:
+def unreachable(why: str) -> Problem:
+    """A node that gives no answer while nothing has been changed."""
+    return Problem(Kind.ENVIRONMENT, f"no answer: {why}", hint="see `ray status`, or leave it out with --nodes")
+
+
+def problems(answers: Mapping[str, Answer], lost: Callable[[str], Problem] = unreachable) -> list[Problem]:
     """Each problem once, with all nodes that have it; ``lost`` makes one of the reason why a node was lost."""
     return merged((name, answer.problem or lost(answer.lost)) for name, answer in failed(answers).items())
 
@@ -141,11 +164,6 @@ def listed(names: Collection[str], most: int = 8) -> str:
     """The names, or the first of them and how many there are."""
     shown = ", ".join(sorted(names, key=natural)[:most])
     return shown if len(names) <= most else f"{shown}, … ({len(names)} nodes)"
-
-
-def unreachable(why: str) -> Problem:
-    """A node that gives no answer while nothing has been changed."""
-    return Problem(Kind.ENVIRONMENT, f"no answer: {why}", hint="see `ray status`, or leave it out with --nodes")
 
 
 def together(found: Sequence[Problem]) -> Problem:

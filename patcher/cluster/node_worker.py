@@ -6,14 +6,14 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patcher.changes.change import Edit, Record
-from patcher.cluster.node_group import NodeSurvey, NodeTarget, PendingTransaction
+from patcher.cluster.node_group import NodeStatus, NodeSurvey, NodeTarget, PendingTransaction
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.notes import Note
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from patcher.commands.here import Here
     from patcher.messages.report import CommandResult, StepResult
     from patcher.processes import Processes
+    from patcher.targets.applied import PatchPayload
 
 
 class NodeWorker:
@@ -66,32 +67,44 @@ class NodeWorker:
         requested = {word: self._requested(word, command, packages) for word in words}
         discovery = self._search.discover()
         discovered = tuple(self._described(target, packages) for target in discovery.targets)
-        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, (), None)
+        found = NodeSurvey(requested, discovered, discovery.stores, (), discovery.searched, {}, {}, ())
         roots = tuple(dict.fromkeys([*(one.target.root for one in found.targets), *discovery.stores]))
         files: dict[str, str] = {}
         records: dict[str, tuple[Record, ...]] = {}
-        for one in found.targets:
-            files |= _digests(one.target.root, _planned_files(one.target))
+        for target, _ in found.targets:
+            # What planning reads: the modules that recipes name, and what tells of the released ones.
+            beside = (f"{target.project.package}/__init__.py", f"{target.version_from}/RECORD")
+            files |= _digests(target.root, (*target.project.files, *beside))
         for root in roots:
             if state := _digests(root, [f"{STORE}/{STATE}"]):
                 records[str(root)] = store.records(root)
                 patched = {file for record in records[str(root)] for file in record.files}
                 files |= state | _digests(root, patched)
-        return found._replace(
-            roots=roots,
-            files=files,
-            records=records,
-            unfinished=tuple(root for root in roots if store.pending(root)),
-            free=shutil.disk_usage(roots[0]).free if roots else None,
-        )
+        unfinished = tuple(root for root in roots if store.pending(root))
+        return found._replace(roots=roots, files=files, records=records, unfinished=unfinished)
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
         """The bytes of the files."""
         return {path: behind(Path(path)) for path in paths}
 
-    def status(self, words: Sequence[str]) -> CommandResult:
-        """What is patched here."""
-        return self._here.status(words)
+    def status(self, words: Sequence[str], engines: Mapping[str, Processes]) -> CommandResult:
+        """The report on what is patched, with a `NodeStatus`; ``engines`` has the processes of each project."""
+        report = self._here.status(words)
+        targets, stores = self._search.discover()[:2]
+        roots = tuple(dict.fromkeys([*(target.root for target in targets), *stores]))
+        unfinished, patches = tuple(str(root) for root in roots if store.pending(root)), report.data.patches
+        known = [engines[target.project.name] for target in targets]
+        report.data = NodeStatus(
+            self.ping(),
+            "interrupted" if unfinished else _state(patches, targets),
+            {target.project.name: target.version for target in targets},
+            tuple(sorted({str(target.root) for target in targets})),
+            patches,
+            unfinished,
+            self.running(known, [str(target.root / target.project.package) for target in targets]),
+            shutil.disk_usage(roots[0]).free if roots else None,
+        )
+        return report
 
     def check(self, words: Sequence[str]) -> CommandResult:
         """What the environment of this node, and what is installed here, says of other profilers."""
@@ -125,14 +138,14 @@ class NodeWorker:
         store.commit_prepared(list(map(Path, roots)), transaction, wait=self._wait)
 
     def finish(self, roots: Sequence[str], transaction: str, ended: Collection[str] = ()) -> list[Recovered]:
-        """See the store."""
-        with self._unlocked():
+        """See the store; the locks go with the end."""
+        with self._locks:
             return store.finish(list(map(Path, roots)), transaction, ended, wait=self._wait)
 
     def abort(self, roots: Sequence[str], transaction: str) -> list[Recovered]:
         """See the store; a root that another run holds meanwhile is left to that one."""
         prepared = {one.root for one in _pending(map(Path, roots)) if one.transaction == transaction}
-        with self._unlocked():
+        with self._locks:
             ended = store.abort(list(map(Path, prepared)), transaction, wait=self._wait) if prepared else []
         for root in map(Path, set(roots) - prepared):
             store.withdraw(root, transaction)
@@ -181,13 +194,6 @@ class NodeWorker:
             target = target._replace(found_by=f"the Python of Ray's workers, {self._search.python}")
         return NodeTarget(target._replace(search=(), prefix=""), beside)
 
-    @contextlib.contextmanager
-    def _unlocked(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            self._locks.close()
-
 
 def start(search: Mapping[str, Any], typed: Sequence[str]) -> NodeWorker:
     """The worker of this process, for the ``search`` of `patcher.cluster.rays` and the whole command line."""
@@ -211,18 +217,19 @@ def answer(worker: NodeWorker, method: str, arguments: Sequence[Any]) -> tuple[o
         return None, Problem(Kind.UNEXPECTED, cause, sys.executable, hint)
 
 
+def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
+    """One word for a node without an interrupted run."""
+    if not patches:
+        return "as released" if targets else "no target"
+    states = dict.fromkeys(file["state"] for patch in patches for file in patch.files)
+    return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
+
+
 def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:
     journals = {root: store.standing(root) for root in roots}
     return tuple(
         PendingTransaction(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one
     )
-
-
-def _planned_files(target: Target) -> Iterator[str]:
-    """What planning reads of a target: the modules that recipes name, and what tells of the released ones."""
-    yield from target.project.files
-    yield f"{target.project.package}/__init__.py"
-    yield f"{target.version_from}/RECORD"
 
 
 def _digests(root: Path, files: Iterable[str]) -> dict[str, str]:

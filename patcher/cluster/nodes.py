@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from patcher.cluster import summary
-from patcher.cluster.mirror import Mirror, Mirrors
-from patcher.cluster.node_group import Answer, NodeGroup, NodeSurvey, all_of, listed, problems, unreachable, values
+from patcher.cluster.mirror import Mirror, alike
+from patcher.cluster.node_group import NodeGroup, NodeSurvey, all_of, listed, problems, values
 from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
 from patcher.commands.finding import parse_target
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
     from patcher.commands.where import Work
+    from patcher.processes import Processes
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
@@ -55,14 +57,14 @@ class Nodes:
         self.group = group
         self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
         self._recover_command, self._left_out = recover_command, left_out
-        self._mirrors = Mirrors()
+        self._folder = tempfile.TemporaryDirectory(prefix="rlpatch-nodes-", ignore_cleanup_errors=True)
 
     def within(self, work: Callable[[], CommandResult]) -> CommandResult:
         """See `Where`."""
         try:
             report = work()
         finally:
-            self._mirrors.close()
+            self._folder.cleanup()
             self.group.close()
         if self._left_out:
             report.note(self._left_out)
@@ -83,7 +85,7 @@ class Nodes:
                 step += StepResult.noted(summary.elsewhere(surveys), "warning")
         if step.problems:
             return (), step
-        return self._mirrors.make(surveys, self._contents, self._search, self._words), step
+        return [self._mirror(kind) for kind in alike(surveys)], step
 
     def settle(self, search: Search) -> StepResult:  # noqa: ARG002
         """See `Where`: mirrors have no interrupted runs, `searches` has ended them."""
@@ -117,9 +119,6 @@ class Nodes:
         return Committed(self._committed(result, len(edits), verb), nodes)
 
     def _committed(self, result: TransactionResult, count: int, verb: str) -> StepResult:
-        step = StepResult.noted(result.notes)
-        for node, one in result.recovered:
-            step += outcomes.ended([one], node)
         lines = [
             f"{node} sees the same folder as {leaders}, where it was written once"
             for node, leaders in result.followers.items()
@@ -128,7 +127,9 @@ class Nodes:
             trees = count - len(lines)
             lines.append(f"{trees} tree{'s' if trees > 1 else ''} on {count} nodes")
         files = sorted({path for paths in result.written.values() for path in paths})
-        step += StepResult(tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files))
+        step = result.step + StepResult(
+            tuple(lines), done=tuple(f"{verb} {path} on {listed(result.written)}" for path in files)
+        )
         if result.stale:
             status = CommandLine("status", *self._words)
             late = f"their file system may be late: look again with `{status}` before the run starts"
@@ -137,11 +138,14 @@ class Nodes:
 
     def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
         """See `Where`."""
-        places: dict[str, list[tuple[Upstream, Path]]] = {}
+        arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
             for node in search.nodes:
-                places.setdefault(node, []).append((upstream, cast("Mirror", search).place(root, node)))
-        return [f"{node}: {process}" for node, found in values(self._running(places)).items() for process in found]
+                known, packages = arguments.setdefault(node, ([], []))
+                known.append(upstream.processes)
+                packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
+        answers = values(self.group.call("running", arguments))
+        return [f"{node}: {process}" for node, found in answers.items() for process in found]
 
     def recover(self) -> CommandResult:
         """See `Where`."""
@@ -158,13 +162,8 @@ class Nodes:
 
     def status(self, words: Sequence[str]) -> CommandResult:
         """See `Where`."""
-        surveys = self.group.call("survey", all_of(self.group.names, words, "status", {}))
-        reports = self.group.call("status", all_of(self.group.names, words))
-        found = {
-            node: [(projects.upstream(name), root) for name, root in (one.place for one in survey.targets)]
-            for node, survey in values(surveys).items()
-        }
-        return summary.status(surveys, reports, self._running(found))
+        engines = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
+        return summary.status(self.group.call("status", all_of(self.group.names, words, engines)))
 
     def check(self, words: Sequence[str], launch: LaunchOptions) -> CommandResult:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
@@ -183,29 +182,21 @@ class Nodes:
         if not self._with_target:
             return surveys, StepResult()
         kept = {node: survey for node, survey in surveys.items() if survey.found}
-        others, step = surveys.keys() - kept, StepResult()
-        if others:
-            text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
-            step += StepResult.noted([Note(text)])
+        others = surveys.keys() - kept
         if not kept:
             problem = Problem(Kind.NO_TARGET, "no node has one of the targets", node=listed(others))
-            step += StepResult(problems=(problem,))
-        return kept, step
+            return kept, StepResult(problems=(problem,))
+        text = f"left out {len(others)} of {len(surveys)} nodes, without a target: {listed(others)}"
+        return kept, StepResult.noted([Note(text)] if others else [])
 
-    def _running(self, places: Mapping[str, Iterable[tuple[Upstream, Path]]]) -> dict[str, Answer]:
-        """The processes that each node names, for its upstreams and their roots."""
-        arguments = {}
-        for node, known in places.items():
-            kinds = list(dict.fromkeys(upstream.processes for upstream, _ in known))
-            arguments[node] = (kinds, [f"{root}/{upstream.project.package}" for upstream, root in known])
-        return self.group.call("running", arguments)
-
-    def _contents(self, node: str, paths: Iterable[str]) -> Mapping[str, bytes]:
-        answers = self.group.call("contents", {node: (list(paths),)})
-        for problem in problems(answers, unreachable):
+    def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
+        """A search in the files of nodes that are alike, copied from the first one."""
+        mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self._search, self._words)
+        answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
+        for problem in problems(answers):
             raise problem
-        contents: Mapping[str, bytes] = answers[node].value
-        return contents
+        mirror.fill(values(answers)[mirror.nodes[0]])
+        return mirror
 
     def _edits(self, work: Work) -> dict[str, list[Edit]]:
         """What each node has to do, in its own paths."""

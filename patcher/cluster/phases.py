@@ -16,20 +16,10 @@ from typing import Any, NamedTuple
 
 from patcher import interrupts
 from patcher.changes.change import Edit
-from patcher.cluster.node_group import (
-    Answer,
-    NodeGroup,
-    PendingTransaction,
-    all_of,
-    failed,
-    listed,
-    problems,
-    together,
-    unreachable,
-    values,
-)
+from patcher.cluster.node_group import Answer, NodeGroup, all_of, failed, listed, problems, together, values
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
+from patcher.messages.report import StepResult
+from patcher.store import outcomes
 from patcher.store.filesystem.files import digest
 from patcher.store.transaction import Recovered
 
@@ -38,14 +28,13 @@ class TransactionResult(NamedTuple):
     """What a transaction did.
 
     ``written`` has for each node the files that hold other bytes now, ``followers`` who works on a tree that others
-    see, too; ``stale`` are nodes that do not see (yet) what was written.
+    see, too; ``stale`` are nodes that do not see (yet) what was written. ``step`` is what the nodes had to say.
     """
 
     written: Mapping[str, tuple[str, ...]]
-    notes: tuple[Note, ...] = ()
-    recovered: tuple[tuple[str, Recovered], ...] = ()
-    followers: Mapping[str, str] = {}
-    stale: tuple[str, ...] = ()
+    followers: Mapping[str, str]
+    stale: tuple[str, ...]
+    step: StepResult
 
 
 class _Transaction(NamedTuple):
@@ -98,13 +87,15 @@ def transact(
             raise Problem(Kind.INTERRUPTED, "stopped by the keyboard; nothing was changed", notes=notes) from None
         interrupts.ignore()
         _go_ahead(transaction)
-    return TransactionResult(
-        {node: _written(edits) for node, edits in transaction.edits.items()},
-        tuple(dict.fromkeys(note for notes, _ in prepared.values() for note in notes)),
-        tuple((node, one) for node, (_, recovered) in prepared.items() for one in recovered),
-        followers,
-        _stale(group, work),
-    )
+    written = {
+        node: tuple(
+            str(edit.root / change.path) for edit in edits for change in edit.changes if change.before != change.after
+        )
+        for node, edits in transaction.edits.items()
+    }
+    step = StepResult.noted(dict.fromkeys(note for notes, _ in prepared.values() for note in notes))
+    step = sum((outcomes.ended(recovered, node) for node, (_, recovered) in prepared.items()), step)
+    return TransactionResult(written, followers, _stale(group, work), step)
 
 
 def _elect(
@@ -116,7 +107,7 @@ def _elect(
     answers = group.call("elect", {node: (name, roots) for node, roots in names.items()})
     if failed(answers):
         _abort(_Transaction(group, name, (), work, names, recover_command))
-        raise together(problems(answers, unreachable))
+        raise together(problems(answers))
     roots: dict[str, dict[str, str]] = {}
     leaders: dict[str, dict[str, None]] = {}
     for node, elected in values(answers).items():
@@ -159,7 +150,8 @@ def _decide(transaction: _Transaction) -> None:
     (answer,) = transaction.call("commit", [first]).values()
     if answer.ok:
         return
-    pending = _pending(transaction.group, first, reconnect=bool(answer.lost))
+    reached = not answer.lost or transaction.group.reconnect(first)
+    pending = values(transaction.group.call("pending", {first: ()})).get(first) if reached else None
     mine = [one for one in pending or () if one.transaction == transaction.name]
     if any(one.committed and one.position == 0 for one in mine):
         return
@@ -178,39 +170,22 @@ def _decide(transaction: _Transaction) -> None:
     raise _abandoned(transaction, {first: answer})
 
 
-def _pending(group: NodeGroup, node: str, *, reconnect: bool) -> tuple[PendingTransaction, ...] | None:
-    """The transactions that have not ended on a node, None where it cannot be reached."""
-    if reconnect and not group.reconnect(node):
-        return None
-    pending: tuple[PendingTransaction, ...] | None = values(group.call("pending", {node: ()})).get(node)
-    return pending
-
-
 def _abandoned(transaction: _Transaction, answers: Mapping[str, Answer]) -> Problem:
     """Bring all back before the decision; gives the problem to raise."""
-    found = problems(answers, _lost_before)
+    lost = "the node was lost before anything was changed ({}); everything is as it was"
+    hint = "the same command again; --nodes leaves a node out"
+    problem = together(problems(answers, lambda why: Problem(Kind.ROLLED_BACK, lost.format(why), hint=hint)))
     unreached = _abort(transaction)
-    if not unreached:
-        return together(found)
-    note = _goes_back(transaction, unreached)
-    if {node for node, answer in answers.items() if answer.lost}.issuperset(unreached):
-        return together([one.replace(notes=(*one.notes, note)) for one in found])
-    problem = together(found)
-    notes = (*problem.notes, note)
-    return problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=transaction.recover_command, notes=notes)
+    if unreached:
+        problem = problem.replace(notes=(*problem.notes, _goes_back(transaction, unreached)))
+    if not {node for node, answer in answers.items() if answer.lost}.issuperset(unreached):
+        problem = problem.replace(kind=Kind.ROLLBACK_INCOMPLETE, hint=transaction.recover_command)
+    return problem
 
 
 def _goes_back(transaction: _Transaction, unreached: Sequence[str]) -> str:
     again = f"it goes back with `{transaction.recover_command}` when it is there again"
     return f"not reached: {listed(unreached)}; {again}"
-
-
-def _lost_before(why: str) -> Problem:
-    return Problem(
-        Kind.ROLLED_BACK,
-        f"the node was lost before anything was changed ({why}); everything is as it was",
-        hint="the same command again; --nodes leaves a node out",
-    )
 
 
 def _abort(transaction: _Transaction) -> list[str]:
@@ -257,12 +232,6 @@ def _go_ahead(transaction: _Transaction) -> None:
 def _ended(answers: Mapping[str, Answer]) -> list[Recovered]:
     """The roots that were brought to an end."""
     return [one for recovered in values(answers).values() for one in recovered]
-
-
-def _written(edits: Sequence[Edit]) -> tuple[str, ...]:
-    return tuple(
-        str(edit.root / change.path) for edit in edits for change in edit.changes if change.before != change.after
-    )
 
 
 def _stale(group: NodeGroup, work: Mapping[str, Sequence[Edit]], tries: int = 5) -> tuple[str, ...]:

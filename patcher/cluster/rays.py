@@ -10,8 +10,8 @@ import re
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from patcher.cluster import actor, shipping
@@ -70,7 +70,6 @@ class RayNodeGroup:
         self._class = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(actor.NodeActor)
         self._archive = ray.put(shipping.archive())
         self._actors: dict[str, Any] = {}
-        self.progress: Callable[[str, int, int], None] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +91,8 @@ class RayNodeGroup:
         references = {
             name: self._actor(name).answer.remote(pickle.dumps((method, own))) for name, own in arguments.items()
         }
-        ready = self._wait(method, list(references.values()), limit_s) if references else set()
+        waiting = list(references.values())
+        ready = self._ray.wait(waiting, num_returns=len(waiting), timeout=limit_s)[0] if waiting else ()
         return {name: self._answer(reference) for name, reference in references.items() if reference in ready}
 
     def reconnect(self, name: str) -> bool:
@@ -106,18 +106,6 @@ class RayNodeGroup:
         with contextlib.suppress(Exception):
             self._ray.shutdown()
         sys.stdout, sys.stderr = (getattr(one, "stream", one) for one in (sys.stdout, sys.stderr))
-
-    def _wait(self, method: str, references: list[Any], limit_s: float) -> set[Any]:
-        """Those that are there after ``limit_s`` seconds."""
-        limit = time.monotonic() + limit_s
-        while True:
-            remaining = max(limit - time.monotonic(), 0.0)
-            step = min(remaining, 0.2) if self.progress else remaining
-            done, rest = self._ray.wait(references, num_returns=len(references), timeout=step)
-            if self.progress:
-                self.progress(method, len(done), len(references))
-            if not rest or time.monotonic() >= limit:
-                return set(done)
 
     def _actor(self, name: str) -> Any:
         if name not in self._actors:
@@ -139,13 +127,11 @@ class RayNodeGroup:
 def connect(address: str) -> tuple[Any, list[RayNode]]:
     """Ray, connected to the cluster at ``address``, and its nodes that live. Problem (USAGE, ENVIRONMENT) otherwise."""
     chosen = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address  # as Ray reads it
-    try:
-        ray = _imported(chosen)
-    except Problem as problem:
-        if chosen == address or problem.kind is not Kind.USAGE:
-            raise
-        hint = "the same command without it: `env -u RAY_ADDRESS rlpatch …`; or name the cluster: --ray HOST:6379"
-        raise Problem(problem.kind, f"RAY_ADDRESS={chosen}: {problem.cause}", hint=hint) from None
+    if chosen != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", chosen):
+        variable, without = ("RAY_ADDRESS=", "`env -u RAY_ADDRESS rlpatch …`, or ") if chosen != address else ("", "")
+        hint = f"{without}--ray HOST:6379 behind the targets; Ray Client (ray://) loses the connection without a word"
+        raise Problem(Kind.USAGE, f"{variable}{chosen} is no HOST:PORT of a Ray cluster", hint=hint)
+    ray = _imported()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     logging.getLogger("ray").setLevel(logging.CRITICAL)  # what it has to say comes as an error, too
     streams = sys.stdout, sys.stderr
@@ -170,19 +156,16 @@ def name_nodes(listed: Sequence[Mapping[str, Any]]) -> list[RayNode]:
     for node in listed:
         if node["Alive"]:
             places.setdefault((node["NodeManagerHostname"], node["NodeManagerAddress"]), []).append(node)
-    # Where nobody is left, one stands for the machine, so that it is missed.
-    pairs = [
-        (node, place)
-        for place, several in places.items()
-        for node in (several[1:] and [*filter(_listens, several)]) or several[-1:]
-    ]
-    hosts, addresses = [host for _, (host, _) in pairs], [at for _, (_, at) in pairs]
     nodes = []
-    for node, (host, at) in pairs:
-        name = host if hosts.count(host) == 1 else f"{host}({at})"
-        if name != host and addresses.count(at) > 1:
-            name = f"{host}({node['NodeID'][:8]})"
-        nodes.append(RayNode(name, node["NodeID"], host, at, node["Resources"]))
+    for (host, at), several in places.items():
+        # Where nobody is left, one stands for the machine, so that it is missed.
+        living = (several[1:] and [*filter(_listens, several)]) or several[-1:]
+        nodes += [RayNode(host, one["NodeID"], host, at, one["Resources"]) for one in living]
+    hosts, addresses = Counter(one.host for one in nodes), Counter(one.address for one in nodes)
+    for number, one in enumerate(nodes):
+        if hosts[one.host] > 1:
+            own = one.address if addresses[one.address] == 1 else one.identity[:8]
+            nodes[number] = one._replace(name=f"{one.host}({own})")
     return sorted(nodes, key=lambda node: natural(node.name))
 
 
@@ -190,10 +173,8 @@ def _listens(node: Mapping[str, Any]) -> bool:
     """Whether a raylet may be there: its machine does not say that nobody is at its port."""
     try:
         socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_S).close()
-    except ConnectionRefusedError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ConnectionRefusedError)
     return True
 
 
@@ -203,42 +184,23 @@ def _stderr_copy() -> Iterator[IO[str]]:
 
     There Ray 2.60 tells once a second that a token is wrong; its error says 20 s later that it could not connect.
     """
-    with os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace") as copy:
-        try:
+    catching = os.fdopen(os.memfd_create("stderr"), "w+", encoding="utf-8", errors="replace")
+    with catching as copy, contextlib.ExitStack() as restoring:
+        with contextlib.suppress(OSError):  # this process was started without one
             kept = os.dup(2)
-        except OSError:  # this process was started without one
-            yield copy
-            return
-        try:
+            restoring.callback(os.close, kept)
+            restoring.callback(os.dup2, kept, 2)
             os.dup2(copy.fileno(), 2)
-            yield copy
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+        yield copy
 
 
-def _imported(address: str) -> Any:
-    if address.startswith("ray://"):
-        raise Problem(
-            Kind.USAGE,
-            "Ray Client (ray://) loses the connection without a word, so nobody would know what is done",
-            address,
-            "run rlpatch on a node of the cluster with --ray, or give the address of the head: --ray HOST:6379",
-        )
-    if address != "auto" and not re.fullmatch(r"\[?[\w.:%-]+\]?:\d+", address):
-        raise Problem(
-            Kind.USAGE,
-            f"{address!r} is no address of a Ray cluster",
-            hint="targets stand before --ray: rlpatch status TARGET --ray; an address is HOST:PORT",
-        )
+def _imported() -> Any:
     try:
         import ray  # noqa: PLC0415
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         cause = "Ray is not installed beside rlpatch"
-        hint = (
-            "run the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
-        )
+        hint = "the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 

@@ -37,8 +37,7 @@ def archive() -> bytes:
 def _modules() -> Iterator[tuple[str, Path]]:
     for folder in (Path(patcher.__file__).parent, *map(Path, patches.__path__)):
         for path in sorted(folder.rglob("*.py")):
-            room = path.relative_to(folder).parts[0]
-            if folder.name != patcher.__name__ or room not in _ROOMS_HERE:
+            if path.relative_to(folder).parts[0] not in _ROOMS_HERE:
                 yield path.relative_to(folder.parent).as_posix(), path
 
 

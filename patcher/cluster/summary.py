@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from patcher.cluster.node_group import Answer, NodeSurvey, listed, merged, problems, unreachable, values
+from patcher.cluster.node_group import Answer, NodeStatus, NodeSurvey, listed, merged, problems, values
 from patcher.messages.notes import Message, Note
 from patcher.messages.report import CommandResult, Detail, StepResult, json_of
 from patcher.messages.tables import nodes as table
 from patches.projects import projects
-
-
-@dataclass(frozen=True)
-class NodeStatus:
-    """A node: the version of each target, what is applied, the processes that may hold it, the free space in bytes."""
-
-    node: str
-    state: str
-    targets: Mapping[str, str]
-    roots: tuple[str, ...]
-    patches: Sequence[Mapping[str, Any]]
-    unfinished: tuple[str, ...]
-    running: tuple[str, ...]
-    free: int | None
-    problem: str | None
 
 
 @dataclass(frozen=True)
@@ -51,25 +35,30 @@ def merge(reports: Mapping[str, CommandResult] | Mapping[str, StepResult]) -> St
     return StepResult(notes=tuple(messages), problems=tuple(found))
 
 
-def status(
-    surveys: Mapping[str, Answer], reports: Mapping[str, Answer], running: Mapping[str, Answer]
-) -> CommandResult:
+def status(answers: Mapping[str, Answer]) -> CommandResult:
     """The table of all nodes, and below it what is patched, once for all that are alike."""
-    data = ClusterStatus(
-        tuple(_entry(node, surveys[node], reports[node], running.get(node, Answer())) for node in surveys)
+    reports = values(answers)
+    entries = tuple(
+        replace(reports[node].data, node=node) if node in reports else _lost(node, answer)
+        for node, answer in answers.items()
     )
-    patched = {node: report for node, report in values(reports).items() if json_of(report.data)["patches"]}
-    step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(values(reports)) + failures(reports)
-    busy = sum(bool(entry.running) for entry in data.nodes)
+    data = ClusterStatus(entries)
+    patched = {entry.node: reports[entry.node] for entry in entries if entry.patches}
+    step = StepResult((*table(json_of(data)), *_grouped(patched))) + merge(reports) + failures(answers)
+    busy = sum(bool(entry.running) for entry in entries)
     if busy and patched:
-        text = f"engines run on {busy} of {len(data.nodes)} nodes: what was patched since they started they do not have"
+        text = f"engines run on {busy} of {len(entries)} nodes: what was patched since they started they do not have"
         step += StepResult.noted([Note(text)])
     return CommandResult("status", step, data=data)
 
 
+def _lost(node: str, answer: Answer) -> NodeStatus:
+    return NodeStatus(node, "no answer", problem=answer.problem.cause if answer.problem else answer.lost)
+
+
 def failures(answers: Mapping[str, Answer]) -> StepResult:
     """The problems of nodes, and which give no answer, before anything is changed."""
-    return StepResult(problems=tuple(problems(answers, unreachable)))
+    return StepResult(problems=tuple(problems(answers)))
 
 
 def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
@@ -82,35 +71,6 @@ def _grouped(reports: Mapping[str, CommandResult]) -> Iterator[str]:
             yield f"on {listed(nodes)}:"
         for line in lines:
             yield Detail(f"  {line}") if isinstance(line, Detail) else f"  {line}"
-
-
-def _entry(node: str, surveyed: Answer, reported: Answer, running: Answer) -> NodeStatus:
-    survey: NodeSurvey | None = surveyed.value
-    patches = json_of(reported.value.data)["patches"] if reported.value else ()
-    targets = [one.target for one in survey.discovered] if survey else []
-    return NodeStatus(
-        node,
-        _state(survey, patches) if reported.value else "no answer",
-        {target.project.name: target.version for target in targets},
-        tuple(sorted({str(target.root) for target in targets})),
-        patches,
-        tuple(map(str, survey.unfinished)) if survey else (),
-        tuple(running.value or ()),
-        survey.free if survey else None,
-        reported.lost or (reported.problem and reported.problem.cause) or surveyed.lost or running.lost or None,
-    )
-
-
-def _state(survey: NodeSurvey | None, patches: Sequence[Mapping[str, Any]]) -> str:
-    """One word for a node."""
-    if survey is None:
-        return "no answer"
-    if survey.unfinished:
-        return "interrupted"
-    if not patches:
-        return "as released" if survey.discovered else "no target"
-    states = dict.fromkeys(file["state"] for patch in patches for file in patch["files"])
-    return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 
 def check(report: CommandResult, answers: Mapping[str, Answer]) -> CommandResult:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import py_compile
 import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,16 +52,12 @@ class RunFolder:
                 (self.package / f"{number}.after").write_bytes(change.after)
             fields = [self.path, "1" if require else "", *(part for root, one in changes for part in (root, one.path))]
             (self.package / "plan").write_bytes(b"".join(os.fsencode(str(field)) + b"\0" for field in fields))
-            self._program()
+            program = shutil.copyfile(Path(__file__).with_name("startup.py"), self.package / "__init__.py")
+            # Each process reads it: one that must not write bytecode would compile it each time.
+            py_compile.compile(str(program), doraise=True)
         except BaseException:
             _erase(self.path)
             raise
-
-    def _program(self) -> None:
-        program = self.package / "__init__.py"
-        program.write_bytes(Path(__file__).with_name("startup.py").read_bytes())
-        # Each process reads it: one that must not write bytecode would compile it each time.
-        py_compile.compile(str(program), doraise=True)
 
     @property
     def package(self) -> Path:
@@ -68,33 +66,31 @@ class RunFolder:
 
     def environ(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The environment of the command: as ``environ``, with this folder first in PYTHONPATH."""
-        others = environ.get("PYTHONPATH")
+        path = [str(self.path), environ.get("PYTHONPATH")]
         # An empty entry would be the working directory.
-        path = os.pathsep.join([str(self.path), others] if others else [str(self.path)])
-        return {**environ, "PYTHONPATH": path, VARIABLE: str(self.package)}
+        return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), VARIABLE: str(self.package)}
 
     def receipts(self) -> tuple[Receipt, ...]:
         """The receipts of the processes on this machine so far; nothing where somebody has removed the folder."""
-        try:
-            return tuple(sorted(_receipts(self.path / _RECEIPTS)))
-        except OSError:
-            return ()
+        receipts = []
+        with contextlib.suppress(OSError):
+            for file in (self.path / _RECEIPTS).iterdir():
+                pid, number, state = file.name.split("-")
+                receipts.append(Receipt(int(pid), int(number), state, os.fsdecode(file.read_bytes())))
+        return tuple(sorted(receipts))
 
     def prefixes(self) -> tuple[str, ...]:
         """The environments (``sys.prefix``) of the Python processes that began with the hook."""
-        lines = self._lines("started")
+        try:
+            lines = os.fsdecode((self.path / "started").read_bytes()).splitlines()
+        except OSError:
+            return ()
         return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
 
     @property
     def went_to_ray(self) -> bool:
         """Whether a process gave the package to Ray."""
-        return bool(self._lines("ray"))
-
-    def _lines(self, name: str) -> list[str]:
-        try:
-            return (self.path / name).read_bytes().decode(errors="surrogateescape").splitlines()
-        except OSError:
-            return []
+        return (self.path / "ray").exists()
 
     def leave(self, patience: float = 0.0) -> tuple[int, ...]:
         """Remove it, unless processes of the run go on: those come out, and the run after their end removes it.
@@ -125,12 +121,6 @@ def _erase(path: Path) -> None:
         shutil.rmtree(f"{prefix}{path}", ignore_errors=True)
 
 
-def _receipts(folder: Path) -> Iterator[Receipt]:
-    for file in folder.iterdir():
-        pid, number, state = file.name.split("-")
-        yield Receipt(int(pid), int(number), state, os.fsdecode(file.read_bytes()))
-
-
 def sweep() -> tuple[Path, ...]:
     """Remove what runs have left whose command was killed, and that no process uses; which folders those were."""
     found = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _dead(path)]
@@ -140,31 +130,23 @@ def sweep() -> tuple[Path, ...]:
 
 
 def _dead(path: Path) -> bool:
-    try:
+    with contextlib.suppress(OSError):
         status = path.lstat()
-        if status.st_uid != os.geteuid() or not path.is_dir() or path.is_symlink():
+        if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
             return False
-        try:
-            descriptor = os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:  # its maker was killed at the first step, or is at it
+        if not os.path.lexists(path / _ALIVE):  # its maker was killed at the first step, or is at it
             return time.time() - status.st_mtime > _NEW_S
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with os.fdopen(os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return not _users(path / _PACKAGE)
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return False
+    return False
 
 
 def _users(package: Path) -> tuple[int, ...]:
     """The processes of this user that have the package in their environment, as it was when they began."""
-    mark = f"{VARIABLE}={package}".encode(errors="surrogateescape")
-    return tuple(int(process.name) for process in Path("/proc").glob("[0-9]*") if mark in _variables(process))
-
-
-def _variables(process: Path) -> Sequence[bytes]:
-    try:
-        return (process / "environ").read_bytes().split(b"\0")
-    except OSError:  # gone, or not ours to see
-        return ()
+    mark, users = os.fsencode(f"{VARIABLE}={package}"), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone, or not ours to see
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                users.append(int(process.name))
+    return tuple(users)

@@ -43,10 +43,9 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         try:
             pid = _spawn(command, environ, before)
-        except FileNotFoundError as error:
-            raise Problem(Kind.NO_COMMAND, f"{command[0]}: {error.strerror}", hint=_HINT) from None
         except OSError as error:
-            raise Problem(Kind.NOT_EXECUTABLE, f"{command[0]}: {error.strerror}", hint=_HINT) from None
+            kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
+            raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
         return _follow(pid)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -26,10 +26,10 @@ RAY = "/ray/_private/ray_constants.py"
 
 
 class File:
-    """A planned file: below which root, which number in which package of ours, for which run."""
+    """A planned file: its path below the root, which number in which package of ours, for which run."""
 
-    def __init__(self, root: str, path: str, number: int, package: str, run: str, require: bool) -> None:
-        self.root, self.path, self.number = root, path, number
+    def __init__(self, path: str, number: int, package: str, run: str, require: bool) -> None:
+        self.path, self.number = path, number
         self.package, self.run, self.require = package, run, require
 
     def read(self, kind: str) -> bytes:
@@ -43,7 +43,8 @@ files: "dict[str, File]" = {}
 names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
-reported: "set[tuple[str, str]]" = set()
+receipts: "set[tuple[str, int, str]]" = set()
+"""Of this process: the package, the number of a file in it, and the state."""
 
 
 def add(package: str) -> None:
@@ -55,7 +56,7 @@ def add(package: str) -> None:
         run, require, *pairs = [os.fsdecode(field) for field in plan.read().split(b"\0")[:-1]]
     packages.append(package)
     for number, (root, path) in enumerate(zip(pairs[::2], pairs[1::2])):
-        files.setdefault(os.path.join(root, path), File(root, path, number, package, run, bool(require)))
+        files.setdefault(os.path.join(root, path), File(path, number, package, run, bool(require)))
         names.add(os.path.basename(path))
     _note(run, "started", f"{os.getpid()} {sys.prefix}\n")
 
@@ -63,15 +64,10 @@ def add(package: str) -> None:
 def _note(run: str, name: str, text: str) -> None:
     """Leave a word for the command that started the run; on another machine there is nobody to read it."""
     try:
-        descriptor = os.open(os.path.join(run, name), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    except OSError:
-        return
-    try:
-        os.write(descriptor, os.fsencode(text))
+        with open(os.path.join(run, name), "ab", 0) as file:
+            file.write(os.fsencode(text))
     except OSError:
         pass
-    finally:
-        os.close(descriptor)
 
 
 def install() -> None:
@@ -108,11 +104,10 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     if real not in files and real.endswith(RAY):
         return _with_our_hook(read(loader, path))
     if real not in files:
-        copies = [file for file in files.values() if real.endswith(os.sep + file.path)]
-        if copies:
-            _report_unpatched(
-                copies[0], "elsewhere", path, f"the plan is for {os.path.join(copies[0].root, copies[0].path)}"
-            )
+        for planned, file in files.items():
+            if real.endswith(os.sep + file.path):
+                _report_unpatched(file, "elsewhere", path, f"the plan is for {planned}")
+                break
         return None
     file = files[real]
     try:
@@ -122,25 +117,26 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     if read(loader, path) != before:
         _report_unpatched(file, "changed", path, "it is not as it was when the run was planned")
         return None
-    if (file.path, "patched") not in reported:
-        reported.add((file.path, "patched"))
-        _note(file.run, _receipt(file, "patched"), path)
+    if _leave_receipt(file, "patched", path):
         _tracebacks()
     return after
 
 
-def _receipt(file: File, state: str) -> str:
-    return os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}")
+def _leave_receipt(file: File, state: str, path: str) -> bool:
+    """Whether this process imports the file in this state for the first time."""
+    key = file.package, file.number, state
+    if key in receipts:
+        return False
+    receipts.add(key)
+    _note(file.run, os.path.join("receipts", f"{os.getpid()}-{file.number}-{state}"), path)
+    return True
 
 
 def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
     """Report that a file of a target is imported as it is."""
     message = f"rlpatch run: {path} is imported unpatched: {why}"
-    if (path, state) not in reported:
-        reported.add((path, state))
-        _note(file.run, _receipt(file, state), path)
-        if sys.stderr is not None:
-            print(message, file=sys.stderr)
+    if _leave_receipt(file, state, path) and sys.stderr is not None:
+        print(message, file=sys.stderr)
     if file.require:
         raise ImportError(message)
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import io
+import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+
+def room() -> int | None:
+    """The columns of the terminal that stdout is; None where it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
 
 
 def releases(listing: Any, width: int | None = None) -> list[str]:

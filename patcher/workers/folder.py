@@ -6,12 +6,14 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.store.filesystem.opened import opened
 from patcher.workers import request as requests
 from patcher.workers import worker as workers
-from patcher.workers.request import TriggerRequest
+from patcher.workers.request import FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 
 NAME = ".rlpatch"
@@ -22,18 +24,12 @@ LARGEST = 1 << 26
 """Bytes of a file of ours: a state may tell of every unit of its last window."""
 
 
-class Skipped(NamedTuple):
-    """A file that is no state and no request, and why."""
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file that is no state and no request, and why it is left out."""
 
     file: Path
     why: str
-
-
-class FiledRequest(NamedTuple):
-    """A request that lies there, and when it was written, by the clock of the file system."""
-
-    request: TriggerRequest
-    written: float
 
 
 class FolderContents(NamedTuple):
@@ -41,7 +37,7 @@ class FolderContents(NamedTuple):
 
     workers: tuple[Worker, ...] = ()
     requests: Mapping[str, FiledRequest] = {}
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
 
 class StateFolder:
@@ -70,7 +66,7 @@ class StateFolder:
             elif isinstance(value, FiledRequest):
                 filed[name.removesuffix(requests.SUFFIX)] = value
             elif value is not None:
-                skipped.append(Skipped(self.path / name, value))
+                skipped.append(SkippedFile(self.path / name, value))
         return FolderContents(tuple(found), filed, tuple(skipped))
 
     def _value(self, name: str, read: Callable[[bytes, float], Any], known: tuple[tuple[int, ...], Any] | None) -> Any:
@@ -105,11 +101,10 @@ class StateFolder:
         """The request to a stage."""
         return self.path / f"{stage}{requests.SUFFIX}"
 
-    def write(self, stage: str, request: TriggerRequest) -> Path:
+    def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
         """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
         file = self.file(stage)
-        adjacent = file.with_name(f".{file.name}.{os.getpid()}")
-        adjacent.unlink(missing_ok=True)  # of a process that was killed, and had the same number
+        adjacent = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
         try:
             with open(os.open(adjacent, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:  # noqa: PTH123
                 stream.write(request.text)
@@ -120,24 +115,19 @@ class StateFolder:
             with contextlib.suppress(OSError):
                 adjacent.unlink()
             raise
-        return file
+        return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
 
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {
     ".json": lambda text, _written: workers.read(text),
-    requests.SUFFIX: lambda text, written: FiledRequest(requests.read(text), written),
+    requests.SUFFIX: lambda text, written: FiledRequest(**vars(requests.read(text)), written=written),
 }
 
 
-def content(file: Path, largest: int = LARGEST) -> bytes:
-    """The bytes of a regular file; OSError where it cannot be read, ValueError where it is something else."""
-    if not stat.S_ISREG(os.lstat(file).st_mode):
-        raise ValueError("it is no regular file")
-    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as stream:  # noqa: PTH123
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError("it is no regular file")
-        text = stream.read(largest + 1)
-    if len(text) > largest:
-        raise ValueError(f"it is larger than {largest >> 20} MB")
+def content(file: Path) -> bytes:
+    """The bytes of a regular file; OSError where it cannot be read or is something else, ValueError if it is larger."""
+    with opened(file.parent.resolve()) as folder, folder.reading(file.name) as stream:
+        text = stream.read(LARGEST + 1)
+    if len(text) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MB")
     return text

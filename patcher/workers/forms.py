@@ -9,53 +9,36 @@ from typing import Any
 
 FORMAT = 1
 """Of states and requests; a file of another one is not read."""
-
 LONGEST = 200
 """Characters of a text, but for a path and the words of a state."""
 MOST = 2**63 - 1
 
-WINDOWS = r"\d{1,12}:\d{0,12}(,\d{1,12}:\d{0,12})*"
-RANKS = r"all|\d{1,9}(,\d{1,9})*"
-
-
-def loaded(text: bytes) -> Mapping[str, Any]:
-    """The object in ``text``, of our format; ValueError, which says what it is, for anything else."""
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError("it is no JSON, or not all of it") from None
-    if not isinstance(content, dict):
-        raise ValueError("it is no JSON object")  # noqa: TRY004  (as for any file that is none of ours)
-    if content.get("format") != FORMAT:
-        raise ValueError(f"its format is {shown(content.get('format'))}, and this rlpatch reads {FORMAT}")
-    return content
+WINDOW = r"\d{1,12}:\d{0,12}"
 
 
 class Fields:
-    """The values of an object by their names; ValueError, which names the value, for one that has not its form.
+    """The values of the object in a file of our format; ValueError, which says what is wrong, for any other.
 
     What is absent is the default; without a default it has to be there.
     """
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self.content = content
+    def __init__(self, text: bytes) -> None:
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError("it is no JSON, or not all of it") from None
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")  # noqa: TRY004  (as for any file that is none of ours)
+        if content.get("format") != FORMAT:
+            raise ValueError(f"its format is {shown(content.get('format'))}, and this rlpatch reads {FORMAT}")
+        self.content: Mapping[str, Any] = content
 
-    def text(self, name: str, default: str | None = None, pattern: str = "", longest: int = LONGEST) -> str:
-        """A text that can be shown as it is, and has the ``pattern`` if there is one, or is the default."""
+    def text(self, name: str, default: str | None = None, pattern: str = ".*", longest: int = LONGEST) -> str:
+        """A text that can be shown as it is, and has the ``pattern`` or is the default."""
         value = self._of(name, default)
-        if not isinstance(value, str) or len(value) > longest or not value.isprintable():
-            raise self._wrong(name)
-        if pattern and value != default and not re.fullmatch(pattern, value, re.ASCII):
+        if not isinstance(value, str) or len(value) > longest or not (value == default or _fits(value, pattern)):
             raise self._wrong(name)
         return value
-
-    def listed(self, name: str, pattern: str) -> str:
-        """A text of words with commas between them, which may be a list of them; "" where it is absent."""
-        value = self.content.get(name, "")
-        text = ",".join(map(str, value)) if isinstance(value, list) and len(value) < LONGEST**2 else value
-        if not isinstance(text, str) or not re.fullmatch(f"({pattern})?", text, re.ASCII):
-            raise self._wrong(name)
-        return text
 
     def number(self, name: str, default: int | None = None, lowest: int = 0) -> int:
         """A whole number, at least ``lowest``."""
@@ -75,17 +58,10 @@ class Fields:
             raise self._wrong(name)
         return float(value)
 
-    def flag(self, name: str) -> bool:
-        """Yes or no."""
-        value = self._of(name, None)
-        if not isinstance(value, bool):
-            raise self._wrong(name)
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts; none where it is absent."""
+    def texts(self, name: str, pattern: str = ".*") -> tuple[str, ...]:
+        """A list of texts that have the ``pattern``; none where it is absent."""
         value = self.content.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(one, str) and one.isprintable() for one in value):
+        if not isinstance(value, list) or not all(_fits(one, pattern) for one in value):
             raise self._wrong(name)
         return tuple(value)
 
@@ -96,6 +72,11 @@ class Fields:
 
     def _wrong(self, name: str) -> ValueError:
         return ValueError(f"its {name} is {shown(self.content.get(name))}")
+
+
+def _fits(value: object, pattern: str) -> bool:
+    """Whether it is a text of this pattern that can be shown as it is."""
+    return isinstance(value, str) and value.isprintable() and bool(re.fullmatch(pattern, value, re.ASCII))
 
 
 def shown(value: object) -> str:

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher import processes
-from patcher.workers.folder import content
 from patcher.workers.worker import Worker
 
 SILENT_S = 3600.0
 """After so long without a word a worker elsewhere may be gone: longer than nearly every rollout."""
 
 _NUMBER = struct.Struct("=Q")
-_NAMELESS = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
+_SHARED = re.compile(r"/dev/shm/[#\w.-]{1,200}( \(deleted\))?")  # noqa: S108
 
 
 class Life(NamedTuple):
@@ -59,18 +58,18 @@ def observe(worker: Worker, now: float, *, proc: Path = Path("/proc")) -> Life:
     if worker.host != host() or not (proc / "self" / "stat").exists():
         return Life(worker.host == host(), None, age)
     alive = processes.alive(worker.pid, worker.at, proc)
-    return Life(True, alive, age, _number(worker.live) if alive and worker.live else None)
+    live = proc / str(worker.pid) / "fd" / str(worker.live)
+    return Life(True, alive, age, _number(live) if alive else None)
 
 
-def _number(live: str) -> int | None:
-    """The number that a worker keeps in a file of 8 bytes in memory, which may have no name but in its process."""
-    file = Path(live)
+def _number(file: Path) -> int | None:
+    """The number that a worker keeps in a file of 8 bytes in memory; nothing of another file is read."""
     try:
-        nameless = file.parts[1] == "proc" and _NAMELESS.fullmatch(str(file.readlink()))
-        text = file.read_bytes() if nameless and file.stat().st_size == _NUMBER.size else content(file, _NUMBER.size)
-    except (OSError, ValueError):
+        if not _SHARED.fullmatch(str(file.readlink())) or file.stat().st_size != _NUMBER.size:
+            return None
+        return int(_NUMBER.unpack(file.read_bytes())[0])
+    except (OSError, struct.error):
         return None
-    return int(_NUMBER.unpack(text)[0]) if len(text) == _NUMBER.size else None
 
 
 def duration(seconds: float) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from patcher.workers import life
-from patcher.workers.folder import FiledRequest, FolderContents, Skipped, StateFolder
+from patcher.workers.folder import SkippedFile, StateFolder
 from patcher.workers.life import Life
-from patcher.workers.worker import ARMED, FAILED, NOT_RECORDED, RECORDING, SAVED, Worker
+from patcher.workers.request import FiledRequest
+from patcher.workers.worker import FAILED, INSTALLED, NOT_RECORDED, SAVED, WAITING, Worker
 
 DONE, LOST, AT_WORK, IDLE = "done", "lost", "at work", "idle"
 """What comes of a worker: its trace is saved, it leaves none, it is yet to, or nothing was requested of it."""
@@ -44,120 +46,110 @@ class MissingRanks:
     lost: bool
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """All workers of the present runs, and the number of those of ``earlier`` runs."""
 
     rows: tuple[WorkerProgress, ...]
     missing: tuple[MissingRanks, ...]
     requests: dict[str, FiledRequest]
-    skipped: tuple[Skipped, ...]
+    skipped: tuple[SkippedFile, ...]
     earlier: int
-
-    @property
-    def requested(self) -> tuple[WorkerProgress, ...]:
-        """The workers of whom something was requested."""
-        return tuple(row for row in self.rows if row.outcome != IDLE)
 
     @property
     def settled(self) -> bool:
         """Whether something was requested and nobody is to be waited for."""
-        waiting = any(row.outcome == AT_WORK for row in self.rows) or any(not one.lost for one in self.missing)
-        return bool(self.requested) and not waiting
+        outcomes = {row.outcome for row in self.rows} - {IDLE}
+        return bool(outcomes) and AT_WORK not in outcomes and all(one.lost for one in self.missing)
 
     @property
     def complete(self) -> bool:
         """Whether all that were requested have saved."""
-        return bool(self.requested) and not self.missing and all(row.outcome == DONE for row in self.requested)
+        return {row.outcome for row in self.rows} - {IDLE} == {DONE} and not self.missing
 
 
 def collect(
     folder: StateFolder,
     now: float,
-    *,
     wanted: Callable[[Worker], bool] = lambda _worker: True,
     requested: FiledRequest | None = None,
-) -> Progress:
+) -> RunProgress:
     """How far the ``wanted`` workers are; those on demand with ``requested``, else with the request that is there.
 
     Raises OSError where the folder cannot be read.
     """
     seen = folder.read()
     living = [(worker, life.observe(worker, now)) for worker in seen.workers if wanted(worker)]
-    newest: dict[tuple[object, ...], float] = {}
-    for worker, _ in living:
-        newest[worker.place] = max(worker.at, newest.get(worker.place, 0.0))
-    present = [(worker, state) for worker, state in living if not _superseded(worker, state, newest)]
-    rows = tuple(sorted((_row(folder, seen, one, state, now, requested) for one, state in present), key=_order))
-    return Progress(rows, tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(present))
+    newest = {worker.place: worker.at for worker, _ in sorted(living, key=lambda one: one[0].at)}
+    rows = [
+        _row(folder, worker, state, seen.requests.get(worker.stage), requested, now)
+        for worker, state in living
+        if not (state.gone or state.silent) or worker.at >= newest[worker.place]  # else it is of an earlier run
+    ]
+    rows.sort(key=_ORDER)
+    return RunProgress(tuple(rows), tuple(_missing(rows)), dict(seen.requests), seen.skipped, len(living) - len(rows))
 
 
-def _superseded(worker: Worker, state: Life, newest: Mapping[tuple[object, ...], float]) -> bool:
-    """Whether it belongs to an earlier run: it is gone, or has long been silent, and another one took its place."""
-    return (state.gone or state.silent) and newest[worker.place] > worker.at
-
-
-def _order(row: WorkerProgress) -> tuple[object, ...]:
-    worker = row.worker
-    return worker.target, worker.stage, worker.replica, worker.rank, worker.host, worker.role, worker.pid
+_ORDER = attrgetter(*(f"worker.{name}" for name in ("target", "stage", "replica", "rank", "host", "role", "pid")))
 
 
 def _row(
-    folder: StateFolder, seen: FolderContents, worker: Worker, state: Life, now: float, requested: FiledRequest | None
+    folder: StateFolder,
+    worker: Worker,
+    state: Life,
+    lying: FiledRequest | None,
+    requested: FiledRequest | None,
+    now: float,
 ) -> WorkerProgress:
+    """How far a worker is; on demand it serves ``requested``, or else the request that is ``lying`` there."""
     traces = tuple(SavedTrace(*folder.trace(name)) for name in worker.traces)
-    if not worker.on_demand:
-        return WorkerProgress(worker, state, traces, *_outcome(worker, state, len(traces), more=_more(worker)))
-    lying = seen.requests.get(worker.stage)
     filed = requested or lying
-    if filed is None or not filed.request.includes(worker.rank):
-        return WorkerProgress(worker, state, traces, IDLE)
-    if worker.request != filed.request.id and (lying is None or lying.request.id != filed.request.id):
-        why = "another request took its place" if lying else "the request was removed before it was taken"
-        return WorkerProgress(worker, state, traces, LOST, why)
-    return WorkerProgress(worker, state, traces, *_on_demand(worker, state, traces, filed, now))
+    if not worker.on_demand:
+        outcome, why = _outcome(worker, state)
+    elif filed is None or not filed.includes(worker.rank):
+        outcome, why = IDLE, ""
+    elif worker.request == filed.id:
+        outcome, why = _serving(worker, state, traces, filed)
+    elif lying is None or lying.id != filed.id:
+        outcome, why = LOST, "the request was removed, or another took its place, before this worker did"
+    else:
+        outcome, why = _untaken(worker, state, filed, now)
+    return WorkerProgress(worker, state, traces, outcome, why)
 
 
-def _on_demand(
-    worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest, now: float
-) -> tuple[str, str]:
-    """What comes of a worker on demand that a request asks."""
-    request = filed.request
-    late = worker.turn is not None and worker.turn > request.at
-    if worker.request != request.id:
-        if worker.refused and worker.at > filed.written:  # it could not even read the id
-            return LOST, worker.why
-        if state.gone:
-            return (LOST, _gone(worker)) if worker.at > filed.written else (IDLE, "")
-        if late:
-            return LOST, f"{worker.turns} {request.at} was asked for, and it is at {worker.turn}"
-        return (LOST, "the request has expired") if request.expires < now else (AT_WORK, "")
-    fresh = sum(trace.written is None or trace.written >= filed.written for trace in traces)
-    if worker.state not in (SAVED, NOT_RECORDED, FAILED, ARMED, RECORDING):  # it waits: before the window or behind it
-        if fresh >= request.windows:
+def _untaken(worker: Worker, state: Life, filed: FiledRequest, now: float) -> tuple[str, str]:
+    """What comes of a worker that has not taken the request that lies there."""
+    since = worker.at > filed.written
+    if worker.refused and since:  # it could not even read the id
+        return LOST, worker.why
+    if state.gone:
+        return (LOST, _gone(worker)) if since else (IDLE, "")
+    if _late(worker, filed):
+        return LOST, f"{worker.turns} {filed.at} was asked for, and it is at {worker.turn}"
+    return (LOST, "the request has expired") if filed.expires < now else (AT_WORK, "")
+
+
+def _serving(worker: Worker, state: Life, traces: Sequence[SavedTrace], filed: FiledRequest) -> tuple[str, str]:
+    """What comes of a worker that has taken the request."""
+    if worker.state in (INSTALLED, WAITING):  # before the window or behind it
+        if any(trace.written is None or trace.written >= filed.written for trace in traces):
             return DONE, ""
-        if late:
-            return LOST, f"{worker.turns} {request.at} has passed, and it saved {fresh} of {request.windows} windows"
-    more = worker.state == SAVED and 0 < fresh < request.windows
-    return _outcome(worker, state, fresh, more=more)
+        if _late(worker, filed):
+            return LOST, f"{worker.turns} {filed.at} has passed without a trace"
+    return _outcome(worker, state)
 
 
-def _more(worker: Worker) -> bool:
-    """Whether a worker that has saved, or could not, is to record once more: as it says itself, else by its traces."""
-    if worker.done is not None:
-        return not worker.done
-    return worker.state == SAVED and 1 < worker.windows > len(worker.traces)
+def _late(worker: Worker, filed: FiledRequest) -> bool:
+    return worker.turn is not None and worker.turn > filed.at
 
 
-def _outcome(worker: Worker, state: Life, saved: int, *, more: bool) -> tuple[str, str]:
-    """What comes of a worker by its state; it has ``saved`` some windows, and there may be ``more`` to come."""
-    if worker.state == SAVED and not more:
+def _outcome(worker: Worker, state: Life) -> tuple[str, str]:
+    """What comes of a worker by its state, which may be followed by more windows; a request is one window."""
+    last = worker.done or worker.on_demand
+    if worker.state == SAVED and last:
         return DONE, ""
-    if worker.state == FAILED or (worker.state == NOT_RECORDED and not more):
+    if worker.state == FAILED or (worker.state == NOT_RECORDED and last):
         return LOST, worker.why or worker.state
-    if not state.gone:
-        return AT_WORK, ""
-    windows = f"it saved {saved} {'window' if saved == 1 else 'windows'}, and more were to come; " if saved else ""
-    return LOST, f"{windows}{_gone(worker)}"
+    return (LOST, _gone(worker)) if state.gone else (AT_WORK, "")
 
 
 def _gone(worker: Worker) -> str:

@@ -28,11 +28,6 @@ class TriggerRequest:
     expires: float
     format: int = forms.FORMAT
 
-    @property
-    def windows(self) -> int:
-        """How many windows it asks for; each of them leaves a trace."""
-        return self.window.count(",") + 1
-
     def includes(self, rank: int) -> bool:
         """Whether it is for this rank."""
         return self.ranks == "all" or str(rank) in self.ranks.split(",")
@@ -48,16 +43,23 @@ class TriggerRequest:
         return f"{json.dumps({'format': self.format, 'expires': self.expires, **settings})}\n".encode()
 
 
+@dataclass(frozen=True, kw_only=True)
+class FiledRequest(TriggerRequest):
+    """A request that lies in the folder, ``written`` in seconds since the epoch by the clock of the file system."""
+
+    written: float
+
+
 def read(text: bytes) -> TriggerRequest:
     """The request in a file; ValueError, which says why, for what is none."""
-    fields = forms.Fields(forms.loaded(text))
+    fields = forms.Fields(text)
     at, load, tail, context = (
         int(fields.text(f"RLPATCH_{name}", pattern=r"\d{1,9}"))
         for name in ("ROLLOUT", "AT_LOAD", "AT_TAIL", "AT_CONTEXT")
     )
     return TriggerRequest(
         id=fields.text("RLPATCH_REQUEST", pattern=r"[0-9a-f]{1,64}"),
-        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOWS),
-        ranks=fields.text("RLPATCH_RANKS", pattern=forms.RANKS, longest=100_000),
+        window=fields.text("RLPATCH_WINDOW", pattern=forms.WINDOW),
+        ranks=fields.text("RLPATCH_RANKS", pattern=r"all|\d{1,9}(,\d{1,9})*", longest=100_000),
         at=at, load=load, tail=tail, context=context, expires=fields.time("expires"),
     )  # fmt: skip

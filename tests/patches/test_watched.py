@@ -13,7 +13,7 @@ import pytest
 from patcher.traces import sidecar
 from patcher.workers import progress
 from patcher.workers.folder import StateFolder
-from patcher.workers.progress import Progress
+from patcher.workers.progress import RunProgress
 from tests.patches.command_line import run
 from tests.patches.rollout_workers import V1Worker, batch
 from tests.patches.step_metadata import Traces, with_lists
@@ -26,7 +26,7 @@ ABOUT = {"format": 1, "rlpatch": "0.1.0", "target": "vllm", "release": "0.32.0"}
 
 
 @pytest.fixture
-def survey(tmp_path: Path) -> Callable[[], Progress]:
+def survey(tmp_path: Path) -> Callable[[], RunProgress]:
     return lambda: progress.collect(StateFolder(tmp_path), time.time())
 
 
@@ -35,7 +35,7 @@ def about(worker: Any, target: str = "vllm") -> Any:
     return worker
 
 
-def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Progress]) -> None:
+def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], RunProgress]) -> None:
     worker = about(V1Worker(WINDOW="2:4", METADATA=True, LIVE=True, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     worker.iterate(batch({"b": 1}, {"b": 1}), "prefill")
     seen = []
@@ -57,7 +57,7 @@ def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], Progress])
     assert (facts.window and facts.window.text, facts.closed) == ("2:4", "complete")
 
 
-def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], Progress]) -> None:
+def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey: Callable[[], RunProgress]) -> None:
     worker = about(V1Worker(**WAITING, **STATES, SAVE_PATH=str(tmp_path), parts=(Traces,)))
     rollout(worker)
     run("trigger", "--save-path", tmp_path, "--decode", "2:4", "--at-load", "1")
@@ -71,7 +71,7 @@ def test_a_request_is_written_taken_and_seen_to_be_served(tmp_path: Path, survey
     run("watch", tmp_path, "--once")
 
 
-def test_a_training_stage_is_asked_too(tmp_path: Path, survey: Callable[[], Progress]) -> None:
+def test_a_training_stage_is_asked_too(tmp_path: Path, survey: Callable[[], RunProgress]) -> None:
     stage = about(Stage(**WAITING, SAVE_PATH=str(tmp_path), parts=(Traces,)), "verl")
     stage.update()
     run("trigger", "verl", "--save-path", tmp_path, "--micro-batch", "1:2")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-
 from patcher.cli import options
 from patcher.commands.about import knowledge
 from patcher.messages import tables
@@ -20,6 +17,5 @@ def command() -> CommandResult:
       rlpatch list
     """
     report = knowledge.listing()
-    width = shutil.get_terminal_size().columns if sys.stdout and sys.stdout.isatty() else None
-    report.lines = tables.releases(report.data, width)
+    report.lines = tables.releases(report.data, tables.room())
     return report

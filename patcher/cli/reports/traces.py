@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 
 import click
@@ -32,6 +30,5 @@ def command(folder: Path) -> CommandResult:
     """
     report = tracing.traces(folder)
     if report.data["captures"]:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        report.lines = [*tables.captures(report.data, width), *report.lines]
+        report.lines = [*tables.captures(report.data, tables.room()), *report.lines]
     return report

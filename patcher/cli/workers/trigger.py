@@ -33,14 +33,8 @@ def _options(values: Mapping[str, Any]) -> TriggerOptions:
         hint = "leave all but one out" if flags else "rlpatch trigger --decode 30:60, or --micro-batch 0:1"
         raise Problem(Kind.USAGE, cause, hint=hint)
     ((name, window),) = windows.items()
-    conditions = typed_values(values, CONDITIONS)
-    others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run"))
-    return TriggerOptions(
-        name.replace("_", "-"),
-        window,
-        **{condition.removeprefix("at_"): value for condition, value in conditions.items()},
-        **others,
-    )
+    others = typed_values(values, ("stage", "ranks", "at", "expires", "replace", "dry_run", *CONDITIONS))
+    return TriggerOptions(name.replace("_", "-"), window, **others)
 
 
 CONDITIONS = ("at_load", "at_tail", "at_context")

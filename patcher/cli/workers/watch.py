@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -40,13 +38,9 @@ def _stages(context: click.Context, parameter: click.Parameter, value: str | Non
     return tuple(dict.fromkeys(OPTIONS["stage"].notation.read("--stage", word) for word in words))
 
 
-def _options(values: Mapping[str, Any]) -> WatchOptions:
-    return WatchOptions(**values)
-
-
 WATCH = Group(
     "wanted",
-    _options,
+    lambda values: WatchOptions(**values),
     Option(
         ["--stage", "stages"],
         heading=WAITED,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -20,9 +18,9 @@ from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets import versions
 from patcher.workers import life, progress
-from patcher.workers.folder import FiledRequest, StateFolder
-from patcher.workers.progress import AT_WORK, Progress, WorkerProgress
-from patcher.workers.request import TriggerRequest
+from patcher.workers.folder import StateFolder
+from patcher.workers.progress import AT_WORK, RunProgress, WorkerProgress
+from patcher.workers.request import FiledRequest, TriggerRequest
 from patcher.workers.worker import Worker
 from patches.projects import projects
 
@@ -41,9 +39,9 @@ class TriggerOptions(NamedTuple):
     target: str = ""
     stage: str = ""
     ranks: tuple[int, ...] | None = (0,)
-    load: int = 0
-    tail: int = 0
-    context: int = 0
+    at_load: int = 0
+    at_tail: int = 0
+    at_context: int = 0
     at: int | None = None
     expires: float = EXPIRES_S
     replace: bool = False
@@ -52,8 +50,13 @@ class TriggerOptions(NamedTuple):
     @property
     def conditions(self) -> str:
         """The conditions as they are typed."""
-        values = {"load": self.load, "tail": self.tail, "context": self.context}
+        values = {"load": self.at_load, "tail": self.at_tail, "context": self.at_context}
         return "".join(f" --at-{name} {value}" for name, value in values.items() if value)
+
+    @property
+    def turns(self) -> str:
+        """What the stage counts: rollouts or training steps."""
+        return "rollout" if kind_of(self.unit) is RolloutStage else "training step"
 
     @property
     def words(self) -> str:
@@ -89,50 +92,41 @@ class ServedData(TriggerData, WatchData):
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
     """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
 
-    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written; then
-    nothing is.
+    Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
+    where the folder cannot be read; then nothing is written.
     """
-    options = options._replace(window=window_of(options))
+    options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
-    try:
-        found = progress.collect(folder, now)
-    except OSError as error:
-        raise watching.unreadable(folder, error) from None
+    found = progress.collect(folder, now)
+    if not found.rows:
+        raise watching.nobody(folder, found.skipped)
     living = _living(folder, found, options)
     rows = _takers(living, options)
     stage = rows[0].worker.stage
     request = _request(living, options, now)
-    notes = [*_notes(living, options), *_pending_notes(folder, found, stage, options)]
+    notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
-    lines = _lines(rows, request, options)
+    step = StepResult(_lines(rows, request, options), notes)
     if options.dry_run:
-        lines.append("next: the same without --dry-run")
-        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes)), data=data)
+        return CommandResult("trigger", step + StepResult(("next: the same without --dry-run",)), data=data)
     filed = _written(folder, stage, request)
-    notes += _late_notes(folder, rows, request)
-    done = (f"wrote {folder.file(stage)}",)
+    step += StepResult(done=(f"wrote {folder.file(stage)}",))
     if wait is None:
-        lines.append(f"next: {CommandLine('watch', str(folder.save_path))}")
-        return CommandResult("trigger", StepResult(tuple(lines), tuple(notes), done=done), data=data)
-    collect = functools.partial(_collect, taking=rows[0].worker, filed=filed)
-    served, step = watching.watched(save_path, wait, shown, collect, lines)
-    step = StepResult(tuple(lines), tuple(notes), done=done) + step
-    return CommandResult("trigger", step, data=ServedData(**{**vars(served), **vars(data)}))
+        line = f"next: {CommandLine('watch', str(folder.save_path))}"
+        return CommandResult("trigger", step + StepResult((line,)), data=data)
+    first = rows[0].worker
+
+    def serves(worker: Worker) -> bool:
+        return worker.on_demand and (worker.stage, worker.target) == (first.stage, first.target)
+
+    served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
+    return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
 
 
-def _collect(folder: StateFolder, taking: Worker, filed: FiledRequest) -> Progress:
-    """How far the workers are that wait for requests as ``taking`` does."""
-
-    def wanted(worker: Worker) -> bool:
-        return worker.on_demand and (worker.stage, worker.target) == (taking.stage, taking.target)
-
-    return progress.collect(folder, time.time(), wanted=wanted, requested=filed)
-
-
-def window_of(options: TriggerOptions) -> str:
+def _window(options: TriggerOptions) -> str:
     """The window as it goes into the request; Problem (USAGE) for none, and for several.
 
     Behind a condition there is a decode step 0: the first one that is counted from then on.
@@ -152,28 +146,27 @@ def window_of(options: TriggerOptions) -> str:
 # ---------------------------------------------------------------- who takes it
 
 
-def _living(folder: StateFolder, found: Progress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that take requests for the unit, all of one stage; Problem where there is none."""
-    if not found.rows:
-        raise watching.nobody(folder, found)
-    rows = [row for row in found.rows if _of_target(row.worker, options.target)]
-    if not rows:
-        there = ", ".join(sorted({row.worker.target for row in found.rows}))
-        hint = f"leave the target out, or name one of those that are there: {there}"
-        raise Problem(Kind.NO_WORKER, f"no worker of {options.target} writes there", str(folder.save_path), hint)
-    rows = _of_stage(rows, options)
-    waiting = [row for row in rows if row.worker.on_demand]
-    if not waiting:
-        cause = f"the {_workers(rows)} of {rows[0].worker.stage} there take no requests"
-        hint = "patch with --on-demand, and start the run again"
-        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
-    living = [row for row in waiting if not row.life.gone]
+def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
+    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
+    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
+    stages = sorted({row.worker.stage for row in living})
+    if len(stages) == 1:
+        return living
+    waiting = f"{' and '.join(stages)} wait for it" if stages else "no worker there waits for it, and lives"
+    cause = f"{options.target} {options.words}: {waiting}".lstrip()
+    kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
+    raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+
+
+def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
+    """What can be typed instead: of those that wait, else of all that were there."""
+    workers = [row.worker for row in living or rows if row.worker.unit in UNITS]
+    choices = sorted({f"{one.target} --stage {one.stage} --{one.unit} A:B" for one in workers})
     if not living:
-        last = life.duration(min(row.life.age for row in waiting))
-        cause = f"nobody is left of the {_workers(waiting)} that took requests; the last word is {last} old"
-        hint = "start the run again; `rlpatch watch` shows its workers"
-        raise Problem(Kind.NO_WORKER, cause, str(folder.save_path), hint)
-    return living
+        choices.append("patch with --on-demand, and start the run again")
+    return " or ".join(choices)
 
 
 def _takers(living: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
@@ -198,46 +191,6 @@ def _of_target(worker: Worker, word: str) -> bool:
     return not word or (worker.target == next(known, wanted) and release in ("", worker.release))
 
 
-def _of_stage(rows: Sequence[WorkerProgress], options: TriggerOptions) -> list[WorkerProgress]:
-    """Those of the requested stage that count the unit; Problem (USAGE) where it is none, or several."""
-    stages = _stages(rows)
-    if options.stage and options.stage not in stages:
-        cause = f"--stage {options.stage}: no worker of this stage writes there"
-        raise Problem(Kind.USAGE, cause, hint=_choices(stages))
-    fitting = [row for row in rows if options.stage in ("", row.worker.stage) and row.worker.unit == options.unit]
-    if not fitting:
-        raise _other_unit(rows, options.stage or " and ".join(stages), options)
-    several = _stages([row for row in fitting if row.worker.on_demand] or fitting)
-    if len(several) > 1:
-        cause = f"{options.words}: {' and '.join(several)} count this unit"
-        raise Problem(Kind.USAGE, cause, hint=_choices(several))
-    return [row for row in fitting if row.worker.stage == several[0]]
-
-
-def _stages(rows: Sequence[WorkerProgress]) -> list[str]:
-    return sorted({row.worker.stage for row in rows})
-
-
-def _choices(stages: Sequence[str]) -> str:
-    return " or ".join(f"--stage {stage}" for stage in stages)
-
-
-def _other_unit(rows: Sequence[WorkerProgress], stage: str, options: TriggerOptions) -> Problem:
-    """The problem that the workers of ``stage`` count other units."""
-    of_stage = [row.worker for row in rows if options.stage in ("", row.worker.stage)]
-    units = sorted({worker.unit for worker in of_stage if worker.unit in UNITS})
-    cause = f"--{options.unit} {options.window}: the workers of {stage} were patched to count {' and '.join(units)}"
-    hint = " or ".join(f"--{unit} {_moved(options.window, UNITS[unit].first)}" for unit in units)
-    return Problem(Kind.USAGE, cause, hint=hint or "rlpatch watch shows what the workers count")
-
-
-def _moved(window: str, first: int) -> str:
-    """The window ``A:B``, if it has to begin later, as far as that lets it be one."""
-    begin, _, end = window.partition(":")
-    begins = max(int(begin), first)
-    return f"{begins}:{max(int(end), begins + 1) if end else ''}"
-
-
 # ---------------------------------------------------------------- the request
 
 
@@ -247,16 +200,15 @@ def _request(rows: Sequence[WorkerProgress], options: TriggerOptions, now: float
     Problem (USAGE) for one that a worker is in already.
     """
     turns = _turns(rows)
-    begin = 0 if kind_of(options.unit) is RolloutStage else 1
-    following = max(turns, default=begin - 1) + 1
+    following = max(turns) + 1 if turns else int(options.turns != "rollout")
     at = following if options.at is None else options.at
     if at < following:
-        cause = f"--at {at}: it is too late, for a worker is in {rows[0].worker.turns} {following - 1}"
+        cause = f"--at {at}: it is too late, for a worker is in {options.turns} {following - 1}"
         raise Problem(Kind.USAGE, cause, hint=f"--at {following}, or leave it out")
     ranks = "all" if options.ranks is None else ",".join(map(str, options.ranks))
     return TriggerRequest(
-        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.load, tail=options.tail,
-        context=options.context, expires=now + options.expires,
+        id=secrets.token_hex(6), window=options.window, ranks=ranks, at=at, load=options.at_load,
+        tail=options.at_tail, context=options.at_context, expires=now + options.expires,
     )  # fmt: skip
 
 
@@ -277,10 +229,10 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
             yield Message("warning", text, "how far it is was not counted")
     turns = _turns(living)
     if turns and min(turns) < max(turns):
-        yield Message("note", f"the workers are at {living[0].worker.turns}s {min(turns)} to {max(turns)}")
+        yield Message("note", f"the workers are at {options.turns}s {min(turns)} to {max(turns)}")
 
 
-def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: TriggerOptions) -> Iterator[Message]:
+def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
     for one in found.skipped:
@@ -289,11 +241,10 @@ def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: Tr
             yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
-    request = found.requests[stage].request
+    request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
-    turns = "rollout" if kind_of(options.unit) is RolloutStage else "training step"
-    name = f"{request.window} of {turns} {request.at}"
+    name = f"{request.window} of {options.turns} {request.at}"
     if pending and not options.replace:
         cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
@@ -306,46 +257,26 @@ def _pending_notes(folder: StateFolder, found: Progress, stage: str, options: Tr
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
     try:
-        file = folder.write(stage, request)
-        return FiledRequest(request, os.lstat(file).st_mtime)
+        return folder.write(stage, request)
     except OSError as error:
         cause = f"the request cannot be written: {error.strerror or error}"
-        hint = "nothing was asked: make room for it, and the same again"
-        if isinstance(error, PermissionError):
-            hint = "ask as the user of the run, or let yours write there"
+        hint = "make room there, or let your user write, and the same again"
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _late_notes(folder: StateFolder, rows: Sequence[WorkerProgress], request: TriggerRequest) -> Iterator[Message]:
-    """Who began the requested rollout before the request was there: such a worker reads it no more."""
-    taking = {(row.worker.place, row.worker.pid) for row in rows}
-    present = [worker for worker in folder.read().workers if (worker.place, worker.pid) in taking]
-    late = [one for one in present if one.turn is not None and one.turn >= request.at and one.request != request.id]
-    if late:
-        names = ", ".join(one.name for one in late[: watching.MANY])
-        text = f"{late[0].turns} {request.at} began meanwhile on {names}"
-        detail = "who looked before the request was there leaves no trace: --replace asks for the next one"
-        yield Message("warning", text, detail)
-
-
-def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> list[str]:
+def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
     worker = rows[0].worker
-    of = f"{worker.turns} {request.at}"
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
-    return [
-        f"{would} for {options.words} in {of}{after}",
+    return (
+        f"{would} for {options.words} in {options.turns} {request.at}{after}",
         f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
-        f"  request {request.id}, {expires}; a worker looks for it where a {worker.turns} begins",
-    ]
+        f"  request {request.id}, {expires}; a worker looks for it where a {options.turns} begins",
+    )
 
 
 def _names(rows: Sequence[WorkerProgress]) -> str:
     names = [row.worker.name for row in rows[: watching.MANY]]
     more = f" and {len(rows) - watching.MANY} more" if len(rows) > watching.MANY else ""
     return ", ".join(names) + more
-
-
-def _workers(rows: Sequence[WorkerProgress]) -> str:
-    return "1 worker" if len(rows) == 1 else f"{len(rows)} workers"

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import NamedTuple
 
+from patcher.messages import tables
 from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Message
 from patcher.messages.report import CommandResult, StepResult
 from patcher.traces.folders import states
 from patcher.workers import progress
-from patcher.workers.folder import StateFolder
-from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, Progress, SavedTrace, WorkerProgress
-from patcher.workers.request import TriggerRequest
-
-if TYPE_CHECKING:
-    from patcher.workers.worker import Worker
+from patcher.workers.folder import SkippedFile, StateFolder
+from patcher.workers.progress import AT_WORK, DONE, IDLE, LOST, MissingRanks, RunProgress, SavedTrace, WorkerProgress
+from patcher.workers.request import FiledRequest
+from patcher.workers.worker import Worker, WorkerState
 
 POLL_S = 1.0
 """How often the folder is read. An entry that has not changed is not read again."""
@@ -61,60 +62,22 @@ class TraceRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkerRow:
-    """One worker: what its state says (see `Worker`), and what is known besides.
+class WorkerRow(WorkerState):
+    """One worker: what it says of itself, and what is known besides.
 
-    ``age`` is in seconds since it wrote; ``live`` is the number of its next unit, where its memory tells; ``alive`` is
-    None of a worker on another host; ``life`` says the same in words; ``outcome`` and ``why`` are what comes of it.
+    ``turns`` says what it counts, ``age`` is in seconds since it wrote; ``live`` is the number of its next unit, where
+    its memory tells; ``alive`` is None of a worker on another host; ``life`` says the same in words; ``outcome`` and
+    ``why`` are what comes of it.
     """
 
-    target: str
-    release: str
-    stage: str
-    role: str
-    host: str
-    replica: str
-    dp: int | None
-    rank: int
-    world: int
-    pid: int
-    ranks: str
-    unit: str
-    window: str
-    load: int
-    tail: int
-    context: int
-    rollout: int | None
-    step: int | None
     turns: str
-    state: str
-    why: str
-    at: float
     age: float
-    number: int | None
     live: int | None
     here: bool
     alive: bool | None
     life: str
-    on_demand: bool
-    request: str
     outcome: str
     traces: tuple[TraceRow, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RequestRow(TriggerRequest):
-    """A request that lies in the folder, ``written`` in seconds since the epoch."""
-
-    written: float
-
-
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file that no probe writes, and why it is left out."""
-
-    file: str
-    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,24 +87,14 @@ class WatchData:
     folder: str
     workers: tuple[WorkerRow, ...]
     missing: tuple[MissingRanks, ...]
-    requests: Mapping[str, RequestRow]
+    requests: Mapping[str, FiledRequest]
     skipped: tuple[SkippedFile, ...]
     earlier: int
     ended: str = ""
 
 
-class Screen(Protocol):
-    """Where the user sees it change, and how the last of it is drawn."""
-
-    def show(self, data: WatchData) -> None:
-        """Show what would be reported now."""
-
-    def table(self, data: WatchData) -> list[str]:
-        """The lines of the table in the report."""
-
-
-Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
-"""Opens the screen, with lines that stand above the table."""
+Shown = Callable[[Sequence[str]], AbstractContextManager[Callable[[WatchData], None]]]
+"""Opens what shows the user how it changes, below some lines."""
 
 
 # ---------------------------------------------------------------- the command
@@ -150,13 +103,9 @@ Shown = Callable[[Sequence[str]], AbstractContextManager[Screen]]
 def watch(save_path: Path, options: WatchOptions, shown: Shown) -> CommandResult:
     """Where the workers stand, when all that were requested have saved, or none of the others ever will.
 
-    Raises: Problem (NO_TRACE, ENVIRONMENT) where there is nothing to read.
+    Raises: Problem (NO_TRACE) where there is no folder, OSError where it cannot be read.
     """
-
-    def collect(folder: StateFolder) -> Progress:
-        return progress.collect(folder, time.time(), wanted=options.wanted)
-
-    data, step = watched(save_path, options, shown, collect)
+    data, step = watched(save_path, options, shown, options.wanted)
     return CommandResult("watch", step, data=data)
 
 
@@ -164,142 +113,122 @@ def watched(
     save_path: Path,
     options: WatchOptions,
     shown: Shown,
-    collect: Callable[[StateFolder], Progress],
+    wanted: Callable[[Worker], bool],
+    requested: FiledRequest | None = None,
     head: Sequence[str] = (),
 ) -> tuple[WatchData, StepResult]:
-    """Wait until what ``collect`` finds is settled; where the workers stand then. ``head`` stands above the table."""
+    """Wait until the ``wanted`` workers are settled, on demand with ``requested``; ``head`` stands above the table."""
     if save_path.exists() and not save_path.is_dir():
         raise Problem(Kind.NO_TRACE, f"{save_path} is no folder", hint="rlpatch watch DIR: the folder of the traces")
     folder = StateFolder(save_path.resolve())
-    with shown(head) as screen:
-        found, data = _settled(folder, options, screen, collect)
-    step = _result(screen, folder, found, data, options)
-    if data.ended == STOPPED:
-        step = replace(step, problems=(Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on"),))
-    return data, step
+    with shown(head) as show:
+        data = _settled(folder, options, show, lambda: progress.collect(folder, time.time(), wanted, requested))
+    return data, _result(folder, data, options)
 
 
 def _settled(
-    folder: StateFolder, options: WatchOptions, screen: Screen, collect: Callable[[StateFolder], Progress]
-) -> tuple[Progress, WatchData]:
-    """What was found when nobody was to be waited for any more, or not any longer."""
-    sizes, stopped = _Sizes(), ""
+    folder: StateFolder,
+    options: WatchOptions,
+    show: Callable[[WatchData], None],
+    collect: Callable[[], RunProgress],
+) -> WatchData:
+    """Where the workers stand when nobody is to be waited for any more, or not any longer."""
+    stopped = ""
     until = math.inf if options.timeout is None else time.monotonic() + options.timeout
     while True:
-        try:
-            found = collect(folder)
-        except OSError as error:
-            raise unreadable(folder, error) from None
-        data = _data(folder, found, sizes)
+        found = collect()
+        data = _data(folder, found)
         remaining = until - time.monotonic()
-        ended = _ended(found, options) or stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
-        if ended:
-            return found, replace(data, ended=ended)
+        ended = stopped or (NOW if options.once else TIMEOUT if remaining <= 0 else "")
+        if found.settled and not _absent(data, options):
+            ended = SAVED if found.complete else UNSAVED
         try:
-            screen.show(data)
+            show(data)
+            if ended:
+                return replace(data, ended=ended)
             time.sleep(min(POLL_S, remaining))
         except KeyboardInterrupt:  # where they stand now is the last that is shown
             stopped = STOPPED
 
 
-def unreadable(folder: StateFolder, error: OSError) -> Problem:
-    """The problem of a folder of states that cannot be read."""
-    if isinstance(error, PermissionError):
-        return refused(error)
-    return Problem(Kind.ENVIRONMENT, f"{folder.path} cannot be read: {error.strerror or error}", str(folder.path))
+@functools.cache  # a folder of torch_npu holds thousands of files
+def _size(trace: SavedTrace) -> int | None:
+    """Bytes on disk; None where it is no longer there."""
+    try:
+        return None if trace.written is None else states.size(trace.path)
+    except OSError:
+        return None
 
 
-def _ended(found: Progress, options: WatchOptions) -> str:
-    """How it ended; "" where it goes on."""
-    there = {row.worker.stage for row in found.rows}
-    if not found.settled or not there.issuperset(options.stages):
-        return ""
-    return SAVED if found.complete else UNSAVED
-
-
-class _Sizes:
-    """The sizes of traces, each measured once: a folder of torch_npu holds thousands of files."""
-
-    def __init__(self) -> None:
-        self._known: dict[SavedTrace, int | None] = {}
-
-    def of(self, trace: SavedTrace) -> int | None:
-        """Bytes on disk; None where it is no longer there."""
-        if trace not in self._known:
-            try:
-                self._known[trace] = None if trace.written is None else states.size(trace.path)
-            except OSError:
-                self._known[trace] = None
-        return self._known[trace]
-
-
-def _data(folder: StateFolder, found: Progress, sizes: _Sizes) -> WatchData:
+def _data(folder: StateFolder, found: RunProgress) -> WatchData:
     return WatchData(
-        folder=str(folder.save_path),
-        workers=tuple(_row(row, sizes) for row in found.rows),
-        missing=found.missing,
-        requests={
-            stage: RequestRow(**asdict(filed.request), written=filed.written) for stage, filed in found.requests.items()
-        },
-        skipped=tuple(SkippedFile(str(one.file), one.why) for one in found.skipped),
-        earlier=found.earlier,
-    )
+        folder=str(folder.save_path), workers=tuple(map(_row, found.rows)), missing=found.missing,
+        requests=found.requests, skipped=found.skipped, earlier=found.earlier,
+    )  # fmt: skip
 
 
-def _row(row: WorkerProgress, sizes: _Sizes) -> WorkerRow:
+def _row(row: WorkerProgress) -> WorkerRow:
     worker, life = row.worker, row.life
-    besides: dict[str, Any] = {
-        "why": row.why or worker.why, "age": round(life.age, 1), "live": life.number, "here": life.here,
-        "alive": life.alive, "life": life.words, "outcome": row.outcome,
-        "traces": tuple(TraceRow(str(trace.path), sizes.of(trace)) for trace in row.traces),
-    }  # fmt: skip
-    names = (field.name for field in fields(WorkerRow) if field.name not in besides)
-    return WorkerRow(**{name: getattr(worker, name) for name in names}, **besides)
+    state = {field.name: getattr(worker, field.name) for field in fields(WorkerState)}
+    return WorkerRow(
+        **{**state, "why": row.why or worker.why}, turns=worker.turns, age=round(life.age, 1), live=life.number,
+        here=life.here, alive=life.alive, life=life.words, outcome=row.outcome,
+        traces=tuple(TraceRow(str(trace.path), _size(trace)) for trace in row.traces),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the words
 
 
-def _result(screen: Screen, folder: StateFolder, found: Progress, data: WatchData, options: WatchOptions) -> StepResult:
+def _result(folder: StateFolder, data: WatchData, options: WatchOptions) -> StepResult:
     """The table, what was saved below it, and as a problem what was not."""
     text = "a file there is none that a probe writes, and is left out"
-    notes = [Message("warning", text, f"{one.file}: {one.why}") for one in found.skipped]
-    if found.earlier:
-        notes.append(Message("note", f"{found.earlier} left out that ended before others took their places"))
-    if not found.rows:
-        return StepResult(notes=tuple(notes), problems=(nobody(folder, found, options.stages),))
-    lines = [*screen.table(data), *below(data), _summary(found, options)]
-    if any(row.traces for row in found.rows):
-        lines.append(f"next: {CommandLine('traces', str(folder.save_path))}")
-    problem = None if found.complete and data.ended == SAVED else _unsaved_problem(folder, found, data.ended, options)
+    notes = [Message("warning", text, f"{one.file}: {one.why}") for one in data.skipped]
+    if data.earlier:
+        notes.append(Message("note", f"{data.earlier} left out that ended before others took their places"))
+    lines: list[str] = []
+    if data.workers:
+        lines = [*tables.workers(data.workers, tables.room()), *below(data), _summary(data, options)]
+    if any(row.traces for row in data.workers):
+        lines.append(f"next: {CommandLine('traces', data.folder)}")
+    problem = _problem(folder, data, options)
     return StepResult(tuple(lines), tuple(notes), (problem,) if problem else ())
 
 
-def _unsaved_problem(folder: StateFolder, found: Progress, ended: str, options: WatchOptions) -> Problem | None:
-    """What is not saved and why; None where nothing was requested."""
-    unsaved = _unsaved(found, options)
-    if not unsaved and ended == NOW:
+def _problem(folder: StateFolder, data: WatchData, options: WatchOptions) -> Problem | None:
+    """That it was stopped, or that not all have saved; None where all have, or nothing was requested."""
+    if data.ended == STOPPED:
+        return Problem(Kind.INTERRUPTED, "stopped by the keyboard; the run goes on")
+    if not data.workers:
+        return nobody(folder, data.skipped, options.stages)
+    idle = all(row.outcome == IDLE for row in data.workers) and not _absent(data, options)
+    if data.ended == SAVED or (data.ended == NOW and idle):
         return None
+    cause = f"{_CAUSES[data.ended]}: {_summary(data, options)}"
     hint = "the log of the run says more, and `rlpatch watch` goes on where it was"
-    more = (f"and {len(unsaved) - MANY} more: --json has all",) if len(unsaved) > MANY else ()
-    cause = _cause(ended, found, options)
-    return Problem(Kind.NO_TRACE, cause, str(folder.save_path), hint, (*unsaved[:MANY], *more))
+    return Problem(Kind.NO_TRACE, cause, data.folder, hint)
 
 
-def nobody(folder: StateFolder, found: Progress, stages: Sequence[str] = ()) -> Problem:
+_CAUSES = {UNSAVED: "not all have saved", NOW: "not all have saved yet", TIMEOUT: "the time is over"}
+
+
+def nobody(folder: StateFolder, skipped: Sequence[SkippedFile], stages: Sequence[str] = ()) -> Problem:
     """The problem that no worker is there to be watched, or to be asked."""
     of = f" of {', '.join(stages)}" if stages else ""
     cause = f"no worker{of} has written its state into {folder.path}"
     if not folder.save_path.exists():
         cause = f"{folder.save_path} does not exist"
     hint = "it writes from its first rollout or training step on; its log and `rlpatch status` name the folder"
-    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in found.skipped[:MANY])
+    left_out = tuple(f"left out {one.file.name}: {one.why}" for one in skipped[:MANY])
     return Problem(Kind.NO_WORKER, cause, hint=hint, notes=left_out)
 
 
 def below(data: WatchData) -> list[str]:
-    """The lines below the table: requests to be served, of each worker why it has no trace, and the traces."""
+    """The lines below the table: requests to be served, ranks to come, of each worker its traces or why it has none."""
     lines = list(_pending(data))
+    for one in data.missing:
+        ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
+        lines.append(f"  {one.stage} rank {ranks} was asked for and has not written yet")
     for number, row in enumerate(data.workers, 1):
         if row.why and row.outcome != DONE:  # of a window that was saved it says what the traces say
             lines.append(f"  {number}  {row.why}")
@@ -320,39 +249,15 @@ def _pending(data: WatchData) -> Iterator[str]:
             yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
 
 
-def _summary(found: Progress, options: WatchOptions) -> str:
-    counts = {outcome: sum(row.outcome == outcome for row in found.rows) for outcome in (DONE, AT_WORK, LOST, IDLE)}
+def _summary(data: WatchData, options: WatchOptions) -> str:
+    counts = Counter(row.outcome for row in data.workers)
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
-    missing = sum(len(one.ranks) for one in found.missing)
-    parts = [f"{count} {words[outcome]}" for outcome, count in counts.items() if count]
+    missing = sum(len(one.ranks) for one in data.missing)
+    parts = [f"{counts[outcome]} {text}" for outcome, text in words.items() if counts[outcome]]
     parts += [f"{missing} not heard of"] if missing else []
-    parts += [f"nobody of {stage}" for stage in _absent(found, options)]
+    parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)
 
 
-def _absent(found: Progress, options: WatchOptions) -> list[str]:
-    return sorted(set(options.stages) - {row.worker.stage for row in found.rows})
-
-
-def _cause(ended: str, found: Progress, options: WatchOptions) -> str:
-    total = len(found.requested) + sum(len(one.ranks) for one in found.missing)
-    unsaved = total - sum(row.outcome == DONE for row in found.requested)
-    if not unsaved:
-        nothing = f"nobody of {', '.join(_absent(found, options))}" if total else "nothing was asked of the workers"
-        return nothing if ended == NOW else f"{nothing}, and the time is over"
-    lost = sum(row.outcome == LOST for row in found.requested)
-    lost += sum(len(one.ranks) for one in found.missing if one.lost)
-    without = f"{lost} of {total} workers left no trace" if lost else ""
-    late = f"{unsaved - lost} of {total} not saved {'yet' if ended == NOW else 'in time'}" if unsaved > lost else ""
-    return ", and ".join(filter(None, (without, late)))
-
-
-def _unsaved(found: Progress, options: WatchOptions) -> list[str]:
-    lines = [
-        f"{row.worker.stage} {row.worker.name}: {row.why or f'{row.worker.state}, {row.life.words}'}"
-        for row in found.requested if row.outcome != DONE
-    ]  # fmt: skip
-    for one in found.missing:
-        ranks = ", ".join(map(str, one.ranks[:MANY])) + (" …" if len(one.ranks) > MANY else "")
-        lines.append(f"{one.stage} rank {ranks}: has not written yet, and was asked for")
-    return lines + [f"{stage}: no worker has written yet" for stage in _absent(found, options)]
+def _absent(data: WatchData, options: WatchOptions) -> list[str]:
+    return sorted(set(options.stages) - {row.stage for row in data.workers})

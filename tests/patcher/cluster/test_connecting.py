@@ -91,8 +91,8 @@ This process on node 10.0.0.1 was started with:
 @pytest.mark.parametrize(
     ("address", "error", "kind", "said", "next_"),
     [
-        ("ray://head:10001", None, Kind.USAGE, "Ray Client", "--ray HOST:6379"),
-        ("verl", None, Kind.USAGE, "no address", "targets stand before --ray"),
+        ("ray://head:10001", None, Kind.USAGE, "no HOST:PORT of a Ray cluster", "Ray Client (ray://) loses"),
+        ("verl", None, Kind.USAGE, "no HOST:PORT", "--ray HOST:6379 behind the targets"),
         ("auto", RuntimeError(MISMATCH), Kind.ENVIRONMENT, "another Ray or Python", "the cluster's own environment"),
         ("auto", RuntimeError("Authentication failed: InvalidToken"), Kind.ENVIRONMENT, "authentication", "RAY_AUTH_MODE"),
         ("auto", ConnectionError("Could not find any running Ray instance."), Kind.ENVIRONMENT, "no Ray cluster", "ray start"),
@@ -223,7 +223,7 @@ def test_an_address_in_the_environment_is_refused_by_its_name(
 ) -> None:
     ray(FakeRay(ConnectionError("asked all the same")))
     monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(Problem, match=f"RAY_ADDRESS={address}: ") as caught:
+    with pytest.raises(Problem, match=f"RAY_ADDRESS={address} is no HOST:PORT") as caught:
         connect("auto", None, SearchOptions())
     assert caught.value.kind is Kind.USAGE
     assert "env -u RAY_ADDRESS rlpatch" in caught.value.hint
@@ -259,13 +259,13 @@ def test_what_is_typed_again_leads_to_the_same_place(
     made = connect(address, nodes, search)
     assert (made._words, made._recover_command) == (words, again)
     assert told == [words]  # the nodes say it, too
-    made._mirrors.close()
+    made._folder.cleanup()
 
 
 class Closed(SimpleNamespace):
     """A group that is let go of."""
 
-    progress, closed = None, False
+    closed = False
 
     def close(self) -> None:
         self.closed = True
@@ -294,33 +294,6 @@ def test_who_is_left_out_is_said_and_ray_is_let_go_of(
     with pytest.raises(ZeroDivisionError):
         failed.within(lambda: CommandResult("status", data={"share": 1 // 0}))
     assert failed.group.closed  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(("count", "terminal", "drawn"), [(8, True, False), (9, True, True), (9, False, False)])
-def test_how_far_it_is_is_drawn_for_many_nodes_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, count: int, terminal: bool, drawn: bool
-) -> None:
-    many = [NODES[0]._replace(name=f"n{number}", identity=str(number)) for number in range(count)]
-    monkeypatch.setattr(connecting, "connect_ray", lambda _address: (None, many))
-    monkeypatch.setattr(connecting, "RayNodeGroup", lambda *_given: Closed(names=()))
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: terminal))
-    made = connect("auto", None, SearchOptions())
-    assert (made.group.progress is connecting.show) is drawn  # type: ignore[attr-defined]
-    made._mirrors.close()
-
-
-@pytest.mark.parametrize(
-    ("done", "of", "line"),
-    [
-        (0, 12, "\rcommit     [..............................] 0 of 12 nodes"),
-        (4, 12, "\rcommit     [##########....................] 4 of 12 nodes"),
-        (12, 12, "\rcommit     [##############################] 12 of 12 nodes\r\x1b[K"),
-        (0, 0, "\rcommit     [..............................] 0 of 0 nodes\r\x1b[K"),
-    ],
-)
-def test_the_bar(done: int, of: int, line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    connecting.show("commit", done, of)
-    assert capfd.readouterr().err == line
 
 
 def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from patcher.cluster.node_worker import NodeWorker
 from patcher.commands.finding import SearchOptions
+from patcher.messages.report import CommandResult
+from patches import projects
 from tests.patcher.cli.conftest import release
+
+ENGINES = {upstream.project.name: upstream.processes for upstream in projects.upstreams()}
 
 
 def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path: Path) -> None:
@@ -18,6 +27,40 @@ def test_another_interpreter_is_asked_once_for_all_words_and_questions(tmp_path:
     survey = worker.survey(["vllm-ascend", "verl"], "apply", {})
     found = survey.found["vllm-ascend"].target
     assert (found.root, found.found_by) == (site, f"the Python of Ray's workers, {python}")
-    assert worker.status([]).lines == ["nothing is patched; looked in: --ray"]
+    assert worker.status([], ENGINES).lines == ["nothing is patched; looked in: --ray"]
     assert worker.check(["vllm-ascend"]).lines[0] == "vllm-ascend 0.11.0rc1"
     assert asked.read_text() == "\n"
+
+
+STATES = {
+    "patched": (("intact", "intact"), "patched"),
+    "one of two edited": (("intact", "edited"), "edited"),
+    "each in its own way": (("edited", "lost"), "edited, lost"),
+    "nothing patched": ((), "as released"),
+    "nothing there": ((), "no target"),
+    "patched, and the target is gone": (("missing",), "missing"),
+    "a run was interrupted": (("intact",), "interrupted"),
+}
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    states, state = STATES[case]
+    site, there = release(tmp_path / "site"), case not in ("nothing there", "patched, and the target is gone")
+    patches: Any = tuple(SimpleNamespace(files=[{"state": state}]) for state in states)
+    if not there:
+        shutil.rmtree(site / "vllm_ascend")
+    if state == "interrupted":
+        monkeypatch.setattr("patcher.store.transaction.pending", lambda _root: True)
+    monkeypatch.setattr(
+        "patcher.commands.here.status", lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches))
+    )
+    monkeypatch.setattr("patcher.processes.running", lambda _known, packages: tuple(map(str, packages)))
+    status = NodeWorker(SearchOptions(path=site)).status([], ENGINES).data
+    assert (status.state, status.patches) == (state, patches)
+    assert status.unfinished == ((str(site),) if state == "interrupted" else ())
+    if there:
+        assert (status.targets, status.roots) == ({"vllm-ascend": "0.11.0rc1"}, (str(site),))
+        assert (status.running, bool(status.free)) == ((f"{site}/vllm_ascend",), True)
+    else:
+        assert (status.targets, status.roots, status.running, status.free) == ({}, (), (), None)

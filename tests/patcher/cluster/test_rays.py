@@ -60,7 +60,6 @@ class OneActor(RayNodeGroup):
 
     def __init__(self, get: Callable[[bytes], bytes]) -> None:
         self.nodes = dict.fromkeys(["n1"])  # type: ignore[assignment]
-        self.progress = None
         self._actors = {"n1": SimpleNamespace(answer=SimpleNamespace(remote=lambda call: call))}
         exceptions = SimpleNamespace(RayError=_RayError)
         self._ray = SimpleNamespace(get=get, wait=lambda all_, **_options: (all_, []), exceptions=exceptions)
@@ -126,7 +125,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
         Target(projects.upstream("vllm-ascend").project, "0.11.0rc1", Path("/site"), "unpacked", "", "--path")
     )
     absent = Problem(Kind.NO_TARGET, "verl is not there")
-    survey = NodeSurvey({}, (), (), (), (), {}, {}, (), None)
+    survey = NodeSurvey({}, (), (), (), (), {}, {}, ())
     surveys = {
         "one": survey._replace(requested={"vllm-ascend": found, "verl": absent}),
         "none": survey._replace(requested={"vllm-ascend": absent, "verl": absent}),
@@ -134,7 +133,7 @@ def test_a_node_with_one_of_the_targets_is_not_left_out() -> None:
     for with_target, kept in ((True, ["one"]), (False, ["one", "none"])):
         nodes = Nodes(Shaky("one", "none"), SearchOptions(), with_target=with_target)
         assert list(nodes._chosen(surveys)[0]) == kept
-        nodes._mirrors.close()
+        nodes._folder.cleanup()
 
 
 def test_where_no_node_answers_nothing_is_said_to_be_in_order() -> None:

@@ -34,7 +34,9 @@ def call(method, *arguments):
 survey = call("survey", ["vllm-ascend"], "apply", {{"vllm-ascend": ["torch", "vllm_ascend"]}})
 found = survey.requested["vllm-ascend"]
 first = {{name: module.__file__ for name, module in sys.modules.items() if name.startswith(("patcher", "patches"))}}
-print(json.dumps([first, found.target.version, found.packages, sorted(survey.files), call("status", []).lines,
+from patcher.processes import Processes
+status = call("status", [], {{"vllm-ascend": Processes()}})
+print(json.dumps([first, found.target.version, found.packages, sorted(survey.files), status.lines,
                   call("check", ["vllm-ascend"]).lines[0]]))
 """
 

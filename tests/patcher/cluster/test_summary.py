@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from patcher.cluster import summary
-from patcher.cluster.node_group import Answer, NodeSurvey, NodeTarget
+from patcher.cluster.node_group import Answer, NodeStatus
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching.applying import on
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, json_of
-from patcher.targets.target import Target
-from patches import projects
 
-VLLM_ASCEND, VERL = projects.upstream("vllm-ascend").project, projects.upstream("verl").project
-FOUND = NodeTarget(Target(VLLM_ASCEND, "0.11.0rc1", Path("/site"), "unpacked", "", "--path"))
-SURVEY = NodeSurvey({}, (FOUND,), (), (Path("/site"),), (), {}, {}, (), 1 << 40)
 ROLLOUT = {"target": "vllm-ascend", "stage": "rollout", "role": None}
-BARE = SURVEY._replace(discovered=(), roots=())
 
 
-def reported(*states: str) -> CommandResult:
-    """What a node says of its patches, each with a file in that state."""
-    patches = [{**ROLLOUT, "files": [{"state": state}]} for state in states]
-    report = CommandResult("status", data={"patches": patches})
+def reported(*states: str, running: tuple[str, ...] = ()) -> Answer:
+    """What a node says of its patches, each with a file in that state, and of its engines."""
+    patches: list[Any] = [{**ROLLOUT, "files": [{"state": state}]} for state in states]
+    report = CommandResult("status", data=NodeStatus("a host", "patched", patches=patches, running=running))
     report.lines = [f"vllm-ascend rollout {state}" for state in states]
-    return report
+    return Answer(report)
 
 
 def entries(report: CommandResult) -> list[dict[str, object]]:
@@ -35,55 +29,26 @@ def entries(report: CommandResult) -> list[dict[str, object]]:
     return list(json_of(report.data)["nodes"])
 
 
-STATES = {
-    "patched": (Answer(SURVEY), Answer(reported("intact", "intact")), "patched"),
-    "one of two edited": (Answer(SURVEY), Answer(reported("intact", "edited")), "edited"),
-    "each in its own way": (Answer(SURVEY), Answer(reported("edited", "lost")), "edited, lost"),
-    "nothing patched": (Answer(SURVEY), Answer(reported()), "as released"),
-    "nothing there": (Answer(BARE), Answer(reported()), "no target"),
-    "patched, and the target is gone": (Answer(BARE), Answer(reported("missing")), "missing"),
-    "a run was interrupted": (
-        Answer(SURVEY._replace(unfinished=(Path("/site"),))),
-        Answer(reported("intact")),
-        "interrupted",
-    ),
-    "it died between both": (Answer(SURVEY), Answer(lost="it died"), "no answer"),
-    "it was late at first": (Answer(lost="it died"), Answer(reported("intact")), "no answer"),
-}
-
-
-@pytest.mark.parametrize("case", STATES)
-def test_one_word_for_a_node(case: str) -> None:
-    surveyed, answered, state = STATES[case]
-    report = summary.status({"n1": surveyed}, {"n1": answered}, {})
-    (entry,) = entries(report)
-    assert entry["state"] == state
-    assert entry["problem"] == (surveyed.lost or answered.lost or None)
-    assert [problem.cause for problem in report.problems] == ["no answer: it died"] * bool(answered.lost)
-
-
-def test_the_entry_of_a_node() -> None:
-    other = NodeTarget(FOUND.target._replace(project=VERL, version="0.6.1", root=Path("/other")))
-    survey = SURVEY._replace(discovered=(FOUND, other), unfinished=(Path("/other"),))
-    there = {"n1": Answer(survey)}
-    (entry,) = entries(summary.status(there, {"n1": Answer(reported("intact"))}, {"n1": Answer(("17 vllm",))}))
+def test_the_entry_of_a_node_has_its_name() -> None:
+    (entry,) = entries(summary.status({"n1": reported("intact", running=("17 vllm",))}))
     assert entry == {
-        "node": "n1",
-        "state": "interrupted",
-        "targets": {"vllm-ascend": "0.11.0rc1", "verl": "0.6.1"},
-        "roots": ["/other", "/site"],
-        "patches": [{**ROLLOUT, "files": [{"state": "intact"}]}],
-        "unfinished": ["/other"],
-        "running": ["17 vllm"],
-        "free": 1 << 40,
-        "problem": None,
-    }
-    failed = Answer(problem=Problem(Kind.ENVIRONMENT, "damaged"))
-    (entry,) = entries(summary.status({"n1": failed}, {"n1": failed}, {}))
-    assert [entry[key] for key in ("state", "targets", "free", "problem")] == ["no answer", {}, None, "damaged"]
-    late = Answer(lost="it died")
-    (entry,) = entries(summary.status(there, {"n1": Answer(reported("intact"))}, {"n1": late}))
-    assert (entry["running"], entry["problem"]) == ([], "it died")
+        "node": "n1", "state": "patched", "targets": {}, "roots": [], "running": ["17 vllm"], "unfinished": [],
+        "patches": [{**ROLLOUT, "files": [{"state": "intact"}]}], "free": None, "problem": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem", "cause"),
+    [
+        (Answer(problem=Problem(Kind.ENVIRONMENT, "damaged")), "damaged", "damaged"),
+        (Answer(lost="it died"), "it died", "no answer: it died"),
+    ],
+)
+def test_a_node_without_an_answer_has_an_entry(answer: Answer, problem: str, cause: str) -> None:
+    report = summary.status({"n1": answer})
+    (entry,) = entries(report)
+    assert [entry[key] for key in ("state", "targets", "free", "problem")] == ["no answer", {}, None, problem]
+    assert [one.cause for one in report.problems] == [cause]
 
 
 @pytest.mark.parametrize(
@@ -102,18 +67,13 @@ def test_the_entry_of_a_node() -> None:
 def test_engines_that_run_beside_a_patch_are_counted(
     running: tuple[str, ...], states: tuple[str, ...], said: str | None
 ) -> None:
-    surveys = {"n1": Answer(SURVEY), "n2": Answer(SURVEY)}
-    told = {name: Answer(reported(*states)) for name in surveys}
-    report = summary.status(surveys, told, {"n1": Answer(running), "n2": Answer(())})
+    report = summary.status({"n1": reported(*states, running=running), "n2": reported(*states)})
     assert [note[1] for note in report.notes] == ([said] if said else [])
 
 
 def test_who_is_alike_stands_together() -> None:
-    reports = {"n1": reported("intact"), "n2": reported("edited"), "n3": reported("intact"), "n4": reported()}
-    lines = summary.status(
-        dict.fromkeys(reports, Answer(SURVEY)), {name: Answer(one) for name, one in reports.items()}, {}
-    ).lines
-    assert list(map(str, lines[-4:])) == [
+    answers = {"n1": reported("intact"), "n2": reported("edited"), "n3": reported("intact"), "n4": reported()}
+    assert list(map(str, summary.status(answers).lines[-4:])) == [
         "on n1, n3:", "  vllm-ascend rollout intact", "on n2:", "  vllm-ascend rollout edited"
     ]  # fmt: skip
 

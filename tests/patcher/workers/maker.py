@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from patcher.workers.request import TriggerRequest
 
 ROLLOUT: dict[str, Any] = {
     "format": 1, "rlpatch": "0.1.0", "target": "vllm", "release": "0.32.0", "stage": "rollout", "unit": "decode",
-    "backend": "torch", "ranks": "0", "host": "node1", "replica": "", "dp": 0, "rank": 0, "world": 1, "pid": 4711,
+    "backend": "torch", "ranks": ["0"], "host": "node1", "replica": "", "dp": 0, "rank": 0, "world": 1, "pid": 4711,
     "window": "30:60", "load": 0, "tail": 0, "context": 0, "rollout": 0,
 }  # fmt: skip
 TRAINING = {name: value for name, value in ROLLOUT.items() if name not in ("dp", "rollout")} | {
@@ -58,8 +58,12 @@ class Saved:
         base = TRAINING if "step" in more or more.get("stage", "rollout") != "rollout" else ROLLOUT
         told = {
             **base, "state": state, "why": "", "at": time.time(), "number": 17, "traces": [], "on_demand": False,
-            "request": "", "live": "", **more,
+            "request": "", **more,
         }  # fmt: skip
+        if not told.pop("on_demand"):
+            del told["request"]
+        if isinstance(told["ranks"], str):
+            told["ranks"] = told["ranks"].split(",") if told["ranks"] else []
         replica = f"_replica{told['replica']}" if told["replica"] else ""
         place = f"{replica}_dp{told['dp']}" if "dp" in told else ""
         name = f"{told['stage']}_{told['host']}{place}_rank{told['rank']}_{told['pid']}.json"
@@ -104,8 +108,9 @@ class Saved:
         return file
 
 
-def live(name: str, number: int) -> Path:
-    """A file in memory that holds the number of the next unit; the test removes it."""
-    path = Path(f"/dev/shm/rlpatch_test_{os.getpid()}_{name}")
-    path.write_bytes(struct.pack("=Q", number))
-    return path
+def live(content: bytes) -> IO[bytes]:
+    """A file in memory without a name, such as a worker keeps the number of its next unit in."""
+    file = tempfile.TemporaryFile(dir="/dev/shm")  # noqa: SIM115
+    file.write(content)
+    file.flush()
+    return file

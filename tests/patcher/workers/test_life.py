@@ -6,7 +6,6 @@ import os
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,19 +92,8 @@ def test_where_processes_are_not_to_be_seen_the_age_counts(tmp_path: Path) -> No
 
 @shm
 def test_the_unit_that_a_worker_is_at_is_seen_live(tmp_path: Path) -> None:
-    file = maker.live("number", 2**40 + 7)
-    try:
-        assert looked_at(tmp_path, **maker.here(live=str(file))).number == 2**40 + 7
-    finally:
-        file.unlink()
-
-
-@shm
-def test_the_number_may_lie_in_a_file_without_a_name(tmp_path: Path) -> None:
-    with tempfile.TemporaryFile(dir=SHM) as file:
-        file.write(struct.pack("=Q", 77))
-        file.flush()
-        assert looked_at(tmp_path, **maker.here(live=file.fileno())).number == 77
+    with maker.live(struct.pack("=Q", 2**40 + 7)) as file:
+        assert looked_at(tmp_path, **maker.here(live=file.fileno())).number == 2**40 + 7
 
 
 @pytest.mark.parametrize("content", [b"12345678", b"123"])
@@ -119,32 +107,12 @@ def test_no_other_file_that_a_process_holds_open_is_read(tmp_path: Path, content
 @shm
 @pytest.mark.parametrize("content", [b"", b"1234567", b"123456789"])
 def test_a_file_of_another_size_is_no_number(tmp_path: Path, content: bytes) -> None:
-    file = maker.live("size", 0)
-    file.write_bytes(content)
-    try:
-        assert looked_at(tmp_path, **maker.here(live=str(file))).number is None
-    finally:
-        file.unlink()
-
-
-@shm
-def test_a_link_is_not_followed(tmp_path: Path) -> None:
-    target = tmp_path / "secret"
-    target.write_bytes(b"12345678")
-    link = SHM / f"rlpatch_test_{os.getpid()}_link"
-    link.symlink_to(target)
-    try:
-        assert looked_at(tmp_path, **maker.here(live=str(link))).number is None
-    finally:
-        link.unlink()
+    with maker.live(content) as file:
+        assert looked_at(tmp_path, **maker.here(live=file.fileno())).number is None
 
 
 @shm
 def test_the_number_of_a_worker_that_is_gone_or_elsewhere_is_not_looked_for(tmp_path: Path) -> None:
-    file = maker.live("gone", 5)
-    try:
-        for at, told in enumerate((maker.here(pid=maker.ended()), {"host": "elsewhere"})):
-            assert looked_at(tmp_path / str(at), live=str(file), **told).number is None
-    finally:
-        file.unlink()
-    assert looked_at(tmp_path / "none", **maker.here(live=str(file))).number is None
+    with maker.live(struct.pack("=Q", 5)) as file:
+        for at, told in enumerate((maker.here(pid=maker.ended()), {"host": "elsewhere"}, maker.here(live=None))):
+            assert looked_at(tmp_path / str(at), **{"live": file.fileno(), **told}).number is None

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -50,24 +51,26 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "all have saved, looked at once": ([{"state": "saved"}], ["--once"], 0, "saved", ""),
     "one failed": (
         [{"state": "saved"}, {"state": "failed", "rank": 1, "pid": 2, "why": "it is full"}], [], 3, "lost",
-        "no trace: 1 of 2 workers left no trace"),
+        "no trace: not all have saved: 1 saved, 1 without a trace"),
     "one was not recorded": (
-        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: 1 of 1 workers left no trace"),
-    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: 1 of 1 workers left no trace"),
-    "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: 1 of 1 not saved in time"),
+        [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
+    "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
+    "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 at work"),
     "one failed, and the time is over": (
         [{}, {"state": "failed", "rank": 1, "pid": 2}], ["--timeout", "0.1"], 3, "timeout",
-        "no trace: 1 of 2 workers left no trace, and 1 of 2 not saved in time"),
-    "looked at once": ([{}], ["--once"], 3, "at work", "no trace: 1 of 1 not saved yet"),
+        "no trace: the time is over: 1 at work, 1 without a trace"),
+    "looked at once": ([{}], ["--once"], 3, "at work", "no trace: not all have saved yet: 1 at work"),
     "a rank is missing": (
-        [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work", "no trace: 1 of 2 not saved yet"),
+        [{"state": "saved", "ranks": "all", "world": 2}], ["--once"], 3, "at work",
+        "no trace: not all have saved yet: 1 saved, 1 not heard of"),
     "nobody is there": ([], ["--once"], 3, "at work", "no worker: no worker has written its state into "),
     "nobody came": ([], ["--timeout", "0.1"], 3, "timeout", "no worker: no worker has written its state into "),
     "nobody of the stage": (
         [{"state": "saved"}], ["--once", "--stage", "update_policy"], 3, "at work",
         "no worker: no worker of update-policy has written its state into "),
     "one of two stages": (
-        [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work", "no trace: nobody of update-policy"),
+        [{"state": "saved"}], ["--once", "--stage", "update-policy,rollout"], 3, "at work",
+        "no trace: not all have saved yet: 1 saved, nobody of update-policy"),
     "both stages": (
         [{"state": "saved"}, {"state": "saved", "step": 1}], ["--stage", "update-policy,rollout"], 0, "saved", ""),
     "another stage is not waited for": ([{"state": "saved"}, {"step": 1}], ["--stage", "rollout"], 0, "saved", ""),
@@ -75,7 +78,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
     "since a time": ([{"at": 1e9, "rank": 1}, {"state": "saved", "pid": 2}], ["--since", "1000000001"], 0, "saved", ""),
     "nothing was asked": ([maker.ON_DEMAND], ["--once"], 0, "at work", ""),
     "nothing was asked in time": (
-        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: nothing was asked of the workers, and the time is over"),
+        [maker.ON_DEMAND], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 not asked (rlpatch trigger)"),
 }  # fmt: skip
 
 
@@ -155,15 +158,12 @@ def test_the_values_are_those_of_the_worker(run: Run, saved: Saved) -> None:
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
 def test_the_live_number_stands_where_the_written_one_would(run: Run, saved: Saved) -> None:
-    file = maker.live("watch", 45)
-    try:
-        saved.state("recording", **here(number=31, live=str(file)))
+    with maker.live(struct.pack("=Q", 45)) as file:
+        saved.state("recording", **here(number=31, live=file.fileno()))
         done = run("watch", "--once", code=3)
         assert "45 of 30:60" in done.stdout
         (row,) = result(run("watch", "--once", "--json", code=3))["workers"]
         assert (row["number"], row["live"]) == (31, 45)
-    finally:
-        file.unlink()
 
 
 def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
@@ -173,6 +173,11 @@ def test_what_is_left_out_is_said(run: Run, saved: Saved) -> None:
     done = run("watch", "-v")
     assert f"{saved.folder}/rollout_b.json: it is no JSON, or not all of it" in " ".join(done.stderr.split())
     assert "note: 1 left out that ended before others took their places" in done.stderr
+
+
+def test_ranks_that_are_still_to_come_are_named(run: Run, saved: Saved) -> None:
+    saved.state("saved", ranks="all", world=3)
+    assert "  rollout rank 1, 2 was asked for and has not written yet\n" in run("watch", "--once", code=3).stdout
 
 
 def test_a_request_that_is_still_to_be_served_is_shown(run: Run, saved: Saved) -> None:
@@ -213,14 +218,14 @@ def test_the_size_of_a_folder_is_measured_once(run: Run, saved: Saved, monkeypat
 def test_a_folder_that_is_none(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rlpatch_traces").mkdir()
     (tmp_path / "rlpatch_traces" / ".rlpatch").touch()
-    assert ".rlpatch cannot be read: Not a directory" in run("watch", "--once", code=5).stderr
+    assert "Not a directory\n  at " in run("watch", "--once", code=5).stderr
 
 
 def test_quiet_says_only_what_went_wrong(run: Run, saved: Saved) -> None:
     saved.state("recording")
     done = run("watch", "-q", "--timeout", "0.1", code=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: no trace: 1 of 1 not saved in time")
+    assert done.stderr.startswith("Error: no trace: the time is over")
 
 
 # ---------------------------------------------------------------- a terminal
