@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import json
 import os
 import re
@@ -105,11 +106,6 @@ class CommandResult:
         """The notes, each on one line."""
         return tuple(note.line for note in self.notes)
 
-    @property
-    def step(self) -> StepResult:
-        """What people get of it, as the result of a step of another command."""
-        return StepResult(tuple(self.lines), tuple(self.notes), tuple(self.problems), tuple(self.done))
-
     def note(self, text: str, detail: str = "") -> None:
         """Add what the reader should know; what is there already, of another target say, is not repeated."""
         self._add_note(Message("note", text, detail))
@@ -194,7 +190,7 @@ class CommandResult:
             "exit_code": self.exit_code,
             "result": json_of(self.data),
             "messages": list(self.messages),
-            "notes": [note._asdict() for note in self.notes],
+            "notes": json_of(self.notes),
             "problems": problems,
         }
 
@@ -214,7 +210,11 @@ class CommandResult:
 
 
 def json_of(value: Any) -> Any:
-    """``value`` as JSON has it: dataclasses become objects of their fields."""
+    """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if dataclasses.is_dataclass(value):
         fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
         kept = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))

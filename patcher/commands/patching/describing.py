@@ -14,6 +14,7 @@ from patcher.messages.report import OMIT_NONE, StepResult
 
 if TYPE_CHECKING:
     from patcher.changes.change import Change, PatchId, Record
+    from patcher.editing import Setting
     from patcher.plan import Place, Plan
     from patcher.recipe import Upstream
 
@@ -26,7 +27,7 @@ class FilePayload:
     changed: bool
     recipe: str | None
     structure: str | None
-    settings: tuple[dict[str, object], ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
         FilePayload(
             str(change.path), change.before != change.after, place.recipe.name,
             place.structure.name if place.structure else None,
-            tuple(setting._asdict() for setting in place.settings),
+            place.settings,
         )
         for change, place in _placed(plan)
     ]  # fmt: skip

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.here import guarded
+from patcher.commands.guarding import guard
 from patcher.commands.patching import describing
 from patcher.commands.patching.planning import failures, find, plan
 from patcher.guards.gaps import HookGap, hook_gaps
@@ -37,7 +37,7 @@ class RunPlan:
     dry_run: bool
     command: tuple[str, ...]
     targets: tuple[PlanPayload, ...] = ()
-    losses: tuple[dict[str, object], ...] | None = field(default=None, metadata=OMIT_NONE)
+    losses: tuple[HookGap, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ def run(
     if not candidates.problems:
         readable, gaps, before = _read(launch)
         for _, upstream, target, config in candidates.values:
-            before += guarded(upstream, target, planning.profiler(upstream, config), readable, force=force)
+            profiler = planning.profiler(upstream, config)
+            before += guard(upstream, target.version, readable, force=force, target=target, profiler=profiler)
         before += _foreseen(gaps, require=require)
-        data = replace(data, losses=tuple(gap._asdict() for gap in gaps))
+        data = replace(data, losses=gaps)
     if before.problems:
         return CommandResult("run", before, data=data, aside=not dry_run)
     planned = plan(candidates)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from patcher import cli
 from patcher.commands.finding import SearchOptions
-from patcher.commands.here import Here
+from patcher.commands.where import Where
 from patches import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
@@ -716,7 +716,7 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     # An agent on a node hands them over one after the other.
     search = SearchOptions()
     handed = iter([(search, projects.upstream("vllm-ascend"), site)])
-    assert "17 python -m vllm" in Here(search, print).running(handed)
+    assert "17 python -m vllm" in Where(search, print).running(handed)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from fixtures.cache import REPOSITORY
+from patcher.commands import guarding
 from patcher.commands.about import demonstrating, knowledge
 from patcher.commands.patching import applying, bundling, describing, running
 from patcher.messages.report import OMIT_NONE
@@ -22,6 +23,7 @@ PAYLOADS = {
     "… each file": applied.RevertedFile,
     "`status`": applied.PatchPayload,
     "`diff`": applied.Diff,
+    "`check`": guarding.TargetCheck,
     "`run`": running.RunPlan,
     "`bundle`": bundling.Bundled,
     "`list`": knowledge.KnownStructure,
