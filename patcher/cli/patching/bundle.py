@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Command, Group, Option
+from patcher.cli.command import Group, Option
 from patcher.cli.profile import PROFILE
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import bundling
+from patcher.messages.report import CommandResult
 from patcher.options.headings import OUTPUT, PLACE
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
-    from patcher.messages.report import CommandResult
-    from patcher.request import ProfileRequest
+from patcher.request import ProfileRequest
 
 
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
-    typed = click.get_current_context().meta.get("typed", ())
+    typed = options.typed_words()
     places = [SearchOptions(path, None, typed) for path in values["path"]]
     places += [SearchOptions(None, python, typed) for python in values["python"]]
     return places or [SearchOptions(typed=typed)]
@@ -57,12 +54,7 @@ FILE = Option(
 )
 
 
-@click.command(
-    "bundle",
-    cls=Command,
-    params=[options.targets("TARGET[==VERSION]...", required=True), FILE],
-    groups=(PROFILE, PLACES),
-)
+@options.command("bundle", options.targets("TARGET[==VERSION]...", required=True), FILE, groups=(PROFILE, PLACES))
 def command(
     targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
 ) -> CommandResult:
