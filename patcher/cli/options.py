@@ -28,21 +28,16 @@ def click_option(spec: OptionSpec) -> Option:
             names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
 
-    def read(text: str) -> Any:
-        return notation.read(spec.flag, text)
-
     def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")
         return [before + comma + word for word in notation.words if word.startswith(last)]
 
-    attributes: dict[str, Any] = {"metavar": notation.metavar, "help": spec.help}
-    if isinstance(notation, FilePath):
-        attributes["type"] = click.Path(readable=notation.readable, path_type=Path)
-    else:
-        attributes |= {"type": read, "shell_complete": complete}
+    attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": complete}
+    if isinstance(notation, FilePath):  # shells complete it
+        attributes = {"type": click.Path(readable=False, path_type=Path)}
     if isinstance(notation, Text) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
-    return Option(names, heading=spec.heading, **attributes)
+    return Option(names, heading=spec.heading, metavar=notation.metavar, help=spec.help, **attributes)
 
 
 def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:

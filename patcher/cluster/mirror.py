@@ -33,10 +33,6 @@ class Mirror:
         self._roots = {node: survey.roots for node, survey in surveys.items()}
         self._typed = typed
 
-    def alone(self, root: Path) -> tuple[str, ...]:  # noqa: ARG002
-        """See `Search`."""
-        return ("--nodes", self.nodes[0])
-
     def place(self, root: Path, node: str) -> Path:
         """The path on ``node`` of a root, which is that of the first node."""
         return self._roots[node][self._survey.roots.index(root)]

@@ -46,7 +46,7 @@ class NodeWorker:
     @cached_property
     def _search(self) -> SearchOptions:
         """Where it looks. The interpreter is run once for what it imports: that takes longer than all else here."""
-        return self._options.asked()
+        return self._options.with_environment()
 
     @property
     def _here(self) -> Where:

@@ -183,10 +183,10 @@ class NewFolder(Text):
 
 
 class FilePath(Notation[Path]):
-    """The path of a file or folder; ``readable``: one that is there and may not be read is refused at once."""
+    """The path of a file or folder."""
 
-    def __init__(self, metavar: str, *, readable: bool = True) -> None:
-        self.metavar, self.readable = metavar, readable
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
 
     def read(self, option: str, text: str) -> Path:  # noqa: ARG002
         return Path(text)

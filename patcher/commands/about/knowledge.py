@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
-from patcher.commands.finding import SearchOptions, parse_target, upstreams
+from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -18,6 +18,7 @@ from patcher.messages.report import CommandResult, StepResult
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
+from patches.projects import upstreams
 
 if TYPE_CHECKING:
     from patcher.targets.target import Target

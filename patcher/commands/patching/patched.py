@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from patcher.commands.finding import Search
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
 from patcher.targets import find as targets
 from patcher.targets.patched import PatchedRoot as PatchedRoot
@@ -31,10 +32,10 @@ def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoo
     return patched(found, wanted), found
 
 
-def nothing_found(names: Sequence[str], found: Discovery) -> tuple[str, str]:
+def nothing_found(names: Sequence[str], found: Discovery) -> Note:
     """That no patch of ``names`` was found, and where was looked."""
     what = f"no patch of {', '.join(names)}" if names else "nothing is patched"
-    return what, f"looked in: {'; '.join(found.searched)}"
+    return Note(what, f"looked in: {'; '.join(found.searched)}")
 
 
 def report_nothing(names: Sequence[str], found: Discovery) -> StepResult:

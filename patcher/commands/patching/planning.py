@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
-from patcher.commands.finding import upstreams
 from patcher.messages.errors import Kind, Problem, refused
 from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
@@ -118,7 +117,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     known = [(one.upstream, one.plan.config.stage) for one in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in known]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], upstreams))
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], projects.upstreams))
     for window in request.windows:
         if window not in [stage.window for _, stage in known]:
             option = f"--{window.unit} {window}"
@@ -129,7 +128,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
     """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
-    config = resolve(request, upstream, target, upstreams)
+    config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}
     folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go
     for inside in (folder, *folder.parents):
