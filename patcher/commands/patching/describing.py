@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,20 +141,9 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
 
 
 def _replaced(record: Record, plan: Plan) -> str:
-    """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
-    options = list(record.options)
-    for option in ("--backend", "--save-path"):
-        ours, theirs = (list(_pair(words, option)) for words in (plan.config.words, options))
-        if theirs and ours == theirs:
-            at = options.index(option)
-            del options[at : at + 2]
+    """The choice that was applied before, as it was typed."""
     release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
-    return f"{shlex.join(options)}{release} (since {record.applied_at})"
-
-
-def _pair(words: Sequence[str], option: str) -> Sequence[str]:
-    """``option`` and its value among ``words``, nothing if it is not there."""
-    return words[words.index(option) :][:2] if option in words else ()
+    return f"{shlex.join(record.options)}{release} (since {record.applied_at})"
 
 
 def _recording_lines(upstream: Upstream, plan: Plan) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from patcher.commands.patching.applying import on
@@ -40,13 +42,15 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
     step += committed.step
     if not taken:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
-    step += StepResult(tuple(_lines(taken, dry_run=dry_run)))
+    for search, ours in groupby(taken, key=lambda one: one[0]):
+        step += StepResult((*on(search), *(line for _, one in ours for line in one.lines(dry_run=dry_run))))
     files = tuple(file for search, one in taken for file in one.payload(search.nodes))
-    if dry_run:
-        return CommandResult("revert", step, data=Reverted(dry_run, files))
-    running = _running(where, taken)
-    step += StepResult(tuple(restart_lines(running)))
-    return CommandResult("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
+    data = Reverted(dry_run, files, committed.nodes)
+    if not dry_run:
+        running = _running(where, taken)
+        step += StepResult(tuple(restart_lines(running)))
+        data = replace(data, restart=running)
+    return CommandResult("revert", step, data=data)
 
 
 def _found(
@@ -79,17 +83,7 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
 def _running(where: Where, taken: Sequence[tuple[Search, Removal]]) -> tuple[str, ...]:
     """The processes that may hold the patched code."""
     known = {project.name for project in projects.projects()}
-    reverted = {(record.patch.target, one.root.path): search for search, one in taken for record in one.root.records}
-    upstreams = {name: projects.upstream(name) for name, _ in reverted if name in known}
+    reverted = ((search, record.patch.target, one.root.path) for search, one in taken for record in one.root.records)
     return tuple(
-        where.running([(search, upstreams[name], root) for (name, root), search in reverted.items() if name in known])
+        where.running([(search, projects.upstream(name), root) for search, name, root in reverted if name in known])
     )
-
-
-def _lines(taken: Sequence[tuple[Search, Removal]], *, dry_run: bool) -> Iterator[str]:
-    shown: list[Search] = []
-    for search, one in taken:
-        if search not in shown:
-            yield from on(search)
-        shown.append(search)
-        yield from one.lines(dry_run=dry_run)
