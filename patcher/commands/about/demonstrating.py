@@ -46,11 +46,12 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
     Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
     """
     steps: list[Step] = []
+    problems: tuple[Problem, ...] = ()
     with tempfile.TemporaryDirectory(prefix="rlpatch_demo_") as scratch:
         site = Path(scratch) / COPY
         word = _fetch(release, path, site, on_wait)
-        hashes = [_hash(site)]
-        lines = [f"{word}, a copy in {site}: {hashes[0]}", ""]
+        hashes = {"before": _hash(site)}
+        lines = [f"{word}, a copy in {site}: {hashes['before']}", ""]
         for words in (
             ("apply", word, *window, "--path", COPY),
             ("diff", "--path", COPY),
@@ -67,16 +68,16 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if words[0] == "apply":
-                hashes.append(_hash(site))
-                lines += [f"The tree is now {hashes[-1]}.", ""]
-        hashes.append(_hash(site))
-    data = Demonstration(tuple(steps), word, dict(zip(("before", "patched", "after"), hashes, strict=True)))
-    if hashes[0] == hashes[-1]:
-        lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
-        return CommandResult("demo", StepResult(tuple(lines)), data=data)
-    cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
-    problem = Problem(Kind.UNEXPECTED, cause, str(site), hint)
-    return CommandResult("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
+                hashes["patched"] = _hash(site)
+                lines += [f"The tree is now {hashes['patched']}.", ""]
+        hashes["after"] = _hash(site)
+    if hashes["after"] == hashes["before"]:
+        lines.append(f"The tree is again {hashes['after']}: every byte, mode and time as before.")
+    else:
+        cause, hint = f"the tree is not as before: {hashes['after']}", "please report it, with all that is printed here"
+        problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
+    data = Demonstration(tuple(steps), word, hashes)
+    return CommandResult("demo", StepResult(tuple(lines), problems=problems), data=data)
 
 
 def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:

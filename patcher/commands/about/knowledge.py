@@ -119,8 +119,8 @@ def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, pl
         yield from STEERING
 
 
-Places = dict[tuple[str, str, str], list[str]]
-"""Stage, unit and file → the call sites, as they would stand there."""
+Places = dict[tuple[str, str], dict[str, list[str]]]
+"""Stage and file → the call sites, as they would stand there, and the units that go through each."""
 
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
@@ -137,35 +137,26 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
         else:
             for change in made.edit.changes:
-                found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
+                for text in _call_sites(change.after, made.patch):
+                    found.setdefault((stage, str(change.path)), {}).setdefault(text, []).append(unit)
     for recipe in (recipe for recipe in recipes if recipe.calls):
-        changed, other = _argument_places(upstream, recipe, target)
-        found |= changed
-        unlike += other
+        structure = recipe.structure(plan.published(upstream, target.version))
+        for file in dict.fromkeys(one.file for one in recipe.structures):
+            try:
+                found[recipe.stage, file] = {text: [WHOLE] for text in _arguments(upstream, recipe, file, target)}
+            except Problem as problem:
+                # Else it is another recipe's file: any recipe is tried where the release is not a known one.
+                unlike += [problem] if structure and structure.file == file else []
     return found, unlike
 
 
-def _argument_places(upstream: Upstream, recipe: Recipe, target: Target) -> tuple[Places, list[Problem]]:
-    """The same of a recipe that changes arguments."""
-    found: Places = {}
-    unlike: list[Problem] = []
-    structure = recipe.structure(plan.published(upstream, target.version))
-    for file in dict.fromkeys(structure.file for structure in recipe.structures):
-        try:
-            found[recipe.stage, WHOLE, file] = _arguments(upstream, recipe, PurePosixPath(file), target)
-        except Problem as problem:
-            # Else it is another recipe's file: any recipe is tried where the release is not a known one.
-            unlike += [problem] if structure and structure.file == file else []
-    return found, unlike
-
-
-def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
+def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
     """The arguments that the recipe may change, as they are now."""
     from patcher import editing
 
     every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
-    now = editing.present(target.read(file), recipe, where=str(target.root / file))
+    now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
@@ -207,14 +198,10 @@ def _sites(recipe: Recipe) -> Iterator[str]:
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
     """Where its lines would stand in the target; all windows of most recipes go to the same lines."""
-    here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):
-        for unit in recipe.windows:
-            for text in places.get((recipe.stage, unit, file), []):
-                here.setdefault(f"{file}:{text}", []).append(f"--{unit}")
-    for text, units in here.items():
-        only = f" ({', '.join(units)})" if len(units) < len(recipe.windows) else ""
-        yield f"  here{only}: {text}"
+        for text, units in places.get((recipe.stage, file), {}).items():
+            only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
+            yield f"  here{only}: {file}:{text}"
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from fixtures.cache import REPOSITORY
+from patcher.cli.about import completion
 from patcher.commands import guarding
 from patcher.commands.about import demonstrating, knowledge
 from patcher.commands.patching import applying, bundling, describing, running
@@ -28,6 +29,7 @@ PAYLOADS = {
     "`bundle`": bundling.Bundled,
     "`list`": knowledge.KnownStructure,
     "`explain`": knowledge.Explanation,
+    "`completion`": completion.Completion,
     "`demo`": demonstrating.Demonstration,
 }
 """Row of the reference → its dataclass; a row of `status` or `list` says first where its entries stand."""
