@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from patcher import processes
+from patcher.changes.change import Edit
 from patcher.commands import guarding
+from patcher.commands.finding import LaunchOptions, Search, SearchOptions
 from patcher.commands.patching import status
 from patcher.messages.report import CommandResult, StepResult
+from patcher.recipe import Upstream
 from patcher.store import outcomes
 from patcher.store import transaction as store
 from patcher.targets import applied
+from patcher.targets.target import Target
 
-if TYPE_CHECKING:
-    from patcher.changes.change import Edit
-    from patcher.commands.finding import LaunchOptions, Search, SearchOptions
-    from patcher.recipe import Upstream
-    from patcher.targets.target import Target
-
-    Work = Sequence[tuple[Search, Edit]]
-    """Edits, each with the search that has found its root."""
+Work = Sequence[tuple[Search, Edit]]
+"""Edits, each with the search that has found its root."""
 
 
 class Committed(NamedTuple):

@@ -84,13 +84,9 @@ def nodes(data: dict[str, Any]) -> list[str]:
 
 
 def _bytes(count: int) -> str:
-    """A size as people read it, with at most three figures before its unit."""
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+    from rich.filesize import decimal
+
+    return decimal(count)
 
 
 def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:

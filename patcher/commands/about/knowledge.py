@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from patcher import plan
 from patcher.changes import markers
@@ -18,10 +17,8 @@ from patcher.messages.report import CommandResult, StepResult
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
+from patcher.targets.target import Target
 from patches.projects import upstreams
-
-if TYPE_CHECKING:
-    from patcher.targets.target import Target
 
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.patching import describing
-from patcher.commands.patching.planning import failures, find, plan
-from patcher.commands.where import Committed
+from patcher.commands.patching.describing import PlanPayload
+from patcher.commands.patching.planning import Planned, failures, find, plan
+from patcher.commands.where import Committed, Where
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.request import ProfileRequest
 from patcher.store import transaction as store
 from patcher.targets import applied
-
-if TYPE_CHECKING:
-    from patcher.commands.patching.describing import PlanPayload
-    from patcher.commands.patching.planning import Planned
-    from patcher.commands.where import Where
-    from patcher.request import ProfileRequest
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patcher import plan as planning
 from patcher.changes import markers
+from patcher.changes.change import Change, PatchId, Record
 from patcher.commands.guarding import switched_on_by
 from patcher.messages.report import OMIT_NONE, StepResult
+from patcher.plan import Place, Plan
+from patcher.recipe import Upstream
 
 if TYPE_CHECKING:
-    from patcher.changes.change import Change, PatchId, Record
-    from patcher.editing import Setting
-    from patcher.plan import Place, Plan
-    from patcher.recipe import Upstream
+    from patcher.editing import Setting  # loads LibCST
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patcher.changes import edits
 from patcher.changes.calls import folded
@@ -13,13 +12,11 @@ from patcher.commands.finding import Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.patched import nothing_found, patched_roots, report_nothing
 from patcher.commands.patching.planning import plan_targets
+from patcher.commands.where import Where
 from patcher.messages.report import CommandResult, StepResult
+from patcher.request import ProfileRequest
 from patcher.targets import applied
 from patcher.targets.applied import Diff, Files
-
-if TYPE_CHECKING:
-    from patcher.commands.where import Where
-    from patcher.request import ProfileRequest
 
 
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from patcher.commands.finding import Search
 from patcher.messages.errors import Kind, Problem
@@ -12,10 +11,8 @@ from patcher.messages.report import StepResult
 from patcher.targets import find as targets
 from patcher.targets.patched import PatchedRoot as PatchedRoot
 from patcher.targets.patched import patched
+from patcher.targets.target import Discovery
 from patches.projects import projects
-
-if TYPE_CHECKING:
-    from patcher.targets.target import Discovery
 
 
 def patched_roots(names: Sequence[str], search: Search) -> tuple[list[PatchedRoot], Discovery]:

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
+from patcher.commands.finding import Search
+from patcher.config import ProfileConfig, Stage
 from patcher.messages.errors import Kind, Problem, refused
 from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
-from patcher.request import no_stage, resolve
+from patcher.plan import Plan
+from patcher.recipe import Upstream
+from patcher.request import ProfileRequest, no_stage, resolve
 from patcher.store import STORE
 from patcher.store import transaction as store
+from patcher.targets.target import Target
 from patches import projects
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import Search
-    from patcher.config import ProfileConfig, Stage
-    from patcher.plan import Plan
-    from patcher.recipe import Upstream
-    from patcher.request import ProfileRequest
-    from patcher.targets.target import Target
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
+from patcher.changes.change import PatchId
+from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
 from patcher.commands.patching.patched import PatchedRoot, patched_roots, report_nothing
-from patcher.commands.where import Committed
+from patcher.commands.where import Committed, Where
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets.applied import Removal, Reverted, removal, restart_lines
 from patches import projects
-
-if TYPE_CHECKING:
-    from patcher.changes.change import PatchId
-    from patcher.commands.finding import Search
-    from patcher.commands.where import Where
 
 
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> CommandResult:

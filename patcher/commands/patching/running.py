@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, SearchOptions
 from patcher.commands.guarding import guard
 from patcher.commands.patching import describing
+from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import failures, find, plan
 from patcher.guards.gaps import HookGap, hook_gaps
 from patcher.hook import folder as folders
@@ -19,11 +19,8 @@ from patcher.hook import parent
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
-
-if TYPE_CHECKING:
-    from patcher.commands.patching.describing import PlanPayload
-    from patcher.plan import Plan
-    from patcher.request import ProfileRequest
+from patcher.plan import Plan
+from patcher.request import ProfileRequest
 
 Show = Callable[[CommandResult], int]
 # Ray's agents find out by themselves that their driver is gone: on a busy machine that took them more than 3 s.
