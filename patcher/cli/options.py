@@ -20,8 +20,11 @@ from patches.projects import projects
 T = TypeVar("T")
 
 
-def click_option(spec: OptionSpec) -> Option:
-    """The option of the command line; its value is None, or False for a flag, where it is not typed."""
+def click_option(spec: OptionSpec, **more: Any) -> Option:
+    """The option of the command line; its value is None, or False for a flag, where it is not typed.
+
+    ``more`` are attributes that click knows.
+    """
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
@@ -37,7 +40,8 @@ def click_option(spec: OptionSpec) -> Option:
         attributes = {"type": click.Path(readable=False, path_type=Path)}
     if isinstance(notation, Text) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
-    return Option(names, heading=spec.heading, metavar=notation.metavar, help=spec.help, **attributes)
+    attributes |= {"metavar": notation.metavar, "help": spec.help}
+    return Option(names, heading=spec.heading, **attributes | more)
 
 
 def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:

@@ -25,7 +25,10 @@ class TargetCheck:
     profilers: tuple[GuardResult, ...]
 
 
-_NAME_IT = "--path DIR or --python EXE leads to it"
+_UNSEEN = (
+    "the switches of the release that is named count, or those of every release, and what the installed files say is"
+    " unknown; --path DIR or --python EXE leads to it"
+)
 
 
 def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> CommandResult:
@@ -50,15 +53,11 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
             if placed:
                 absent.append(problem)
                 continue
-            if version:
-                step += StepResult.noted([Note(f"{name} was not found here, so those of {version} count", _NAME_IT)])
-            else:
-                missing.append(name)
+            missing.append(word)
         found, data[name] = _check(upstream, target.version if target else version or "", target, launch)
         step += found
     if missing:
-        detail = f"the switches of every release count, and what the installed files say is unknown; {_NAME_IT}"
-        step += StepResult.noted([Note(f"not found here: {', '.join(missing)}", detail)])
+        step += StepResult.noted([Note(f"not found here: {', '.join(missing)}", _UNSEEN)])
     if not data and not step.problems:
         step += StepResult(problems=tuple(absent[:1]))
     return CommandResult("check", step, data=data)

@@ -136,7 +136,12 @@ class CommandResult:
         lines = () if self.raw is not None else self.lines
         hidden = any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
         with _writing(sys.stderr):
-            self._show_messages(quiet=quiet, verbose=verbose, color=color)
+            for note in () if quiet else [note.fitted for note in self.notes]:
+                _say(_tinted(note.line), sys.stderr, color)
+                for line in note.detail.splitlines() if verbose else ():
+                    _say(_wrapped(line, "  "), sys.stderr, color)
+            for problem in self.problems:
+                _say(_error(problem), sys.stderr, color)
         with _writing(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
@@ -151,14 +156,6 @@ class CommandResult:
             problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
-
-    def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
-        for note in () if quiet else [note.fitted for note in self.notes]:
-            _say(_tinted(note.line), sys.stderr, color)
-            for line in note.detail.splitlines() if verbose else ():
-                _say(_wrapped(line, "  "), sys.stderr, color)
-        for problem in self.problems:
-            _say(_error(problem), sys.stderr, color)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout

@@ -183,13 +183,10 @@ class NewFolder(Text):
 
 
 class FilePath(Notation[Path]):
-    """The path of a file or folder."""
+    """The path of a file or folder; click reads it, so that shells complete it."""
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
-
-    def read(self, option: str, text: str) -> Path:  # noqa: ARG002
-        return Path(text)
 
 
 def whole_number(text: str) -> int | None:

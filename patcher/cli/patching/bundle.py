@@ -10,11 +10,13 @@ import click
 
 from patcher.cli import options
 from patcher.cli.command import Group, Option
+from patcher.cli.options import click_option
 from patcher.cli.profile import PROFILE
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import bundling
 from patcher.messages.report import CommandResult
-from patcher.options.headings import OUTPUT, PLACE
+from patcher.options import options_of
+from patcher.options.headings import OUTPUT
 from patcher.request import ProfileRequest
 
 
@@ -25,24 +27,14 @@ def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
     return places or [SearchOptions(typed=typed)]
 
 
+_PATH = "Site-packages, checkout or wheel that holds the package; again for another release."
+_PYTHON = "Look in the environment of this interpreter; again for another release."
+_SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
     _places,
-    Option(
-        ["--path"],
-        heading=PLACE,
-        type=click.Path(readable=False, path_type=Path),
-        metavar="DIR|WHEEL",
-        multiple=True,
-        help="Site-packages, checkout or wheel that holds the package; again for another release.",
-    ),
-    Option(
-        ["--python"],
-        heading=PLACE,
-        metavar="EXE",
-        multiple=True,
-        help="Look in the environment of this interpreter; again for another release.",
-    ),
+    click_option(_SEARCH["path"]._replace(about=_PATH), metavar="DIR|WHEEL", multiple=True),
+    click_option(_SEARCH["python"]._replace(about=_PYTHON), multiple=True),
 )
 FILE = Option(
     ["-o", "--output"],

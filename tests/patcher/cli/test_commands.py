@@ -487,7 +487,7 @@ def test_check_says_where_and_how_to_switch_it_off(run) -> None:
     assert "why: " not in said.stdout
     assert "details: -v\n" in said.stderr
     assert "    why: " in run("check", "-v", "vllm-ascend==0.11.0rc1", "--", "bash", "run.sh").stdout
-    assert "was not found here, so those of 0.11.0rc1 count" in said.stderr
+    assert "note: not found here: vllm-ascend==0.11.0rc1\n" in said.stderr
     assert run("check", "vllm-ascend", code=8, PROFILING_MODE="true").stderr.count("Error:") == 1
 
 
