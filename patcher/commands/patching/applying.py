@@ -57,9 +57,9 @@ def apply(
 def _applied(
     step: StepResult, plans: Sequence[Planned], committed: Committed, where: Where, *, dry_run: bool
 ) -> CommandResult:
-    verbs = describing.WOULD if dry_run else describing.DONE
+    verb = describing.WOULD if dry_run else describing.DONE
     for search, ours in groupby(plans, key=lambda one: one.search):
-        step = sum((describing.described(one.upstream, one.plan, verbs) for one in ours), step + StepResult(on(search)))
+        step = sum((describing.described(one.upstream, one.plan, verb) for one in ours), step + StepResult(on(search)))
     data = Applied(dry_run, tuple(describing.payload(one.plan, one.search.nodes) for one in plans), committed.nodes)
     if dry_run:
         return CommandResult("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)

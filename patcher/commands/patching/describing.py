@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.changes import markers
@@ -59,15 +59,8 @@ class PlanPayload:
     nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-class Verbs(NamedTuple):
-    """The words for lines that go in, and for lines that come out."""
-
-    patch: str
-    take: str
-
-
 NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
-DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
+DONE, WOULD, LENT = "patched", "would patch", "patches"
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
@@ -95,14 +88,14 @@ def notes(plan: Plan) -> StepResult:
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
-def described(upstream: Upstream, plan: Plan, verbs: Verbs) -> StepResult:
-    """A plan for people."""
+def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
+    """A plan for people; ``verb`` says what is done to a file."""
     target = plan.target
     lines = (
         f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}",
         f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}",
-        *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verbs)),
-        *(f"  {verbs.take} the lines of the capture before out of {change.path}" for change in plan.gone),
+        *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verb)),
+        *(f"  {verb} {change.path}, without the lines of the capture before" for change in plan.gone),
         *([f"  replaces: {_replaced(plan.replaces, plan)}"] if plan.replaces else []),
         f"  {plan.places[0].recipe.probe.summary(plan.config)}",
         *_recording_lines(upstream, plan),
@@ -114,15 +107,13 @@ def _placed(plan: Plan) -> list[tuple[Change, Place]]:
     return list(zip(plan.edit.changes, plan.places, strict=False))
 
 
-def _file_lines(change: Change, place: Place, plan: Plan, verbs: Verbs) -> Iterator[str]:
-    verb = verbs.patch
+def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
+    taken = "" if place.marked or change.before == change.after else "without our lines, "
     if change.before == change.after:
         verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
-    elif not place.marked:
-        verb = f"{verbs.take} our lines out of"
     shape = place.structure.name if place.structure else "by its structure"
     recipe = ", ".join(filter(None, (place.recipe.name, shape)))
-    yield f"  {verb} {change.path}, {_extent(change, place, plan.patch)} ({recipe})"
+    yield f"  {verb} {change.path}, {taken}{_extent(change, place, plan.patch)} ({recipe})"
     for one in place.settings:
         where = f" ({place.file}:{one.line})" if one.line else ""
         became = f"{one.before or 'not given'} → {one.after}" if one.changed else f"{one.after} already"

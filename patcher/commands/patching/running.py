@@ -78,8 +78,8 @@ def run(
         step += failures(planned, words, request)
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
-    verbs = describing.WOULD if dry_run else describing.LENT
-    step = sum((describing.described(one.upstream, one.plan, verbs) for one in planned.values), step)
+    verb = describing.WOULD if dry_run else describing.LENT
+    step = sum((describing.described(one.upstream, one.plan, verb) for one in planned.values), step)
     data = replace(data, targets=tuple(describing.payload(one.plan) for one in planned.values))
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
