@@ -19,6 +19,8 @@ from patches.projects import projects
 
 T = TypeVar("T")
 
+DRY_RUN = switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
+
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
     """The option of the command line; its value is None, or False for a flag, where it is not typed.
@@ -36,7 +38,7 @@ def click_option(spec: OptionSpec, **more: Any) -> Option:
         return [before + comma + word for word in notation.words if word.startswith(last)]
 
     attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": complete}
-    if isinstance(notation, FilePath):  # shells complete it
+    if isinstance(notation, FilePath):
         attributes = {"type": click.Path(readable=False, path_type=Path)}
     if isinstance(notation, Text) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
@@ -72,11 +74,6 @@ def command(
 ) -> Callable[[Callable[..., CommandResult]], Command]:
     """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
     return click.command(name, cls=Command, params=list(params), groups=groups)
-
-
-def dry_run() -> Option:
-    """The option of commands that write."""
-    return switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:

@@ -26,4 +26,11 @@ def _request(values: Mapping[str, Any]) -> ProfileRequest:
     return ProfileRequest(tuple(windows.values()), typed_values(values, OPTIONS))
 
 
+def only(name: str, about: str) -> Option:
+    """The option ``name`` for a command that names what is recorded already: it chooses among what is there."""
+    return click_option(OPTIONS[name]._replace(about=about, shown=""))
+
+
+STAGE = only("stage", "Only this stage.")
+ROLE = only("role", "Only the patches for this role.")
 PROFILE = Group("request", _request, *map(_window_option, UNITS), *map(click_option, OPTIONS.values()))

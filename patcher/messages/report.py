@@ -133,29 +133,34 @@ class CommandResult:
         verbose = verbose or self.tells_all
         if color is None and os.environ.get("NO_COLOR"):
             color = False
-        lines = () if self.raw is not None else self.lines
-        hidden = any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
         with _writing(sys.stderr):
-            for note in () if quiet else [note.fitted for note in self.notes]:
-                _say(_tinted(note.line), sys.stderr, color)
-                for line in note.detail.splitlines() if verbose else ():
-                    _say(_wrapped(line, "  "), sys.stderr, color)
-            for problem in self.problems:
-                _say(_error(problem), sys.stderr, color)
+            for text in self._messages(quiet=quiet, verbose=verbose):
+                _say(text, sys.stderr, color)
         with _writing(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
-            if hidden and not (quiet or verbose or as_json):
+            if not (quiet or verbose or as_json) and self._has_details:
                 _say("details: -v", sys.stderr, color)
         if not failed or isinstance(failed[0], BrokenPipeError):
             return self.exit_code
-        reason = failed[0].strerror or type(failed[0]).__name__
         done = f", but: {', '.join(self.done)}" if self.done else ""
+        cause = f"the report could not be written: {failed[0].strerror or type(failed[0]).__name__}{done}"
+        problem = Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
         with _writing(sys.stderr):
-            hint = "send it where there is room, with > FILE, or into a pipe"
-            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
             _say(_error(problem), sys.stderr, color)
-        return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
+        return self.exit_code if self.done or self.problems else problem.kind.exit_code
+
+    def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
+        for note in () if quiet else self.notes:
+            yield _tinted(note.fitted.line)
+            if verbose:
+                yield from (_wrapped(line, "  ") for line in note.fitted.detail.splitlines())
+        yield from map(_error, self.problems)
+
+    @property
+    def _has_details(self) -> bool:
+        lines = () if self.raw is not None else self.lines
+        return any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
 
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout
