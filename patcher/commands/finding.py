@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from patcher.messages.command_line import CommandLine
-from patcher.options import option
+from patcher.options import option, words_of
 from patcher.options.headings import PLACE, PROFILERS
 from patcher.options.notations import FilePath, Text
 from patcher.targets import find as targets
@@ -103,10 +103,7 @@ class SearchOptions:
     @property
     def words(self) -> tuple[str, ...]:
         """See `Search`."""
-        if self.origin is not None:
-            return self.origin
-        typed = {"--path": self.path, "--python": self.python}
-        return tuple(word for option, value in typed.items() if value for word in (option, str(value)))
+        return words_of(self) if self.origin is None else self.origin
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
     """
     placed = search.path is not None or search.python is not None
     step, data = StepResult(), dict[str, TargetCheck]()
-    missing: list[str] = []
-    absent: list[Problem] = []
+    absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:
         (upstream, version), target = parse_target(word), None
         name = upstream.project.name
@@ -50,16 +49,15 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
             if problem.kind is not Kind.NO_TARGET or (placed and words):
                 step += StepResult(problems=(problem,))
                 continue
+            absent[word] = problem
             if placed:
-                absent.append(problem)
                 continue
-            missing.append(word)
         found, data[name] = _check(upstream, target.version if target else version or "", target, launch)
         step += found
-    if missing:
-        step += StepResult.noted([Note(f"not found here: {', '.join(missing)}", _UNSEEN)])
+    if absent and not placed:
+        step += StepResult.noted([Note(f"not found here: {', '.join(absent)}", _UNSEEN)])
     if not data and not step.problems:
-        step += StepResult(problems=tuple(absent[:1]))
+        step += StepResult(problems=tuple(absent.values())[:1])
     return CommandResult("check", step, data=data)
 
 

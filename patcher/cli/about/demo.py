@@ -10,11 +10,6 @@ from patcher.commands.finding import SearchOptions
 from patcher.messages.report import CommandResult
 from patcher.options import options_of
 
-RELEASE = "vllm-ascend==0.11.0rc1"
-"""What is patched, unless the user has another release at hand: the one of the guides."""
-
-WINDOW = ("--decode", "30:60")
-
 _PATH = "Copy the package from this folder instead of downloading it; the folder stays as it is."
 PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PATH))
 
@@ -30,4 +25,4 @@ def command(path: Path | None) -> CommandResult:
       rlpatch demo
       rlpatch demo --path /opt/venv/lib/python3.11/site-packages
     """
-    return demonstrating.demo(RELEASE, WINDOW, path, on_wait=options.wait)
+    return demonstrating.demo(path, options.wait)

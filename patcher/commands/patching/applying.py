@@ -44,7 +44,7 @@ def apply(
             step += where.guard(search, upstream, target, profiler, launch, force=force)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
-    planned = [plan(tried) for tried in found]
+    planned = [tried.then(plan) for tried in found]
     step = sum((failures(tried, words, request) for tried in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))

@@ -10,8 +10,8 @@ from patcher.changes import edits
 from patcher.changes.calls import folded
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
-from patcher.commands.patching.patched import nothing_found, patched_roots, report_nothing
 from patcher.commands.patching.planning import plan_targets
+from patcher.commands.patching.status import nothing_found, patched_roots, report_nothing
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult, StepResult
 from patcher.request import ProfileRequest

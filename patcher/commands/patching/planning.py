@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -27,33 +27,24 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Attempted(Generic[T]):
-    """What came of each word of a command in one search, a value or a problem: the reader sees all problems at once."""
+    """How far the words of a command came in one search: the reader sees the problems of all at once."""
 
     search: Search
-    results: Mapping[str, T | Problem]
-
-    @property
-    def values(self) -> list[T]:
-        """The results of the words that succeeded."""
-        return [one for one in self.results.values() if not isinstance(one, Problem)]
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Why the others failed."""
-        return tuple(one for one in self.results.values() if isinstance(one, Problem))
+    values: Sequence[T]
+    problems: tuple[Problem, ...] = ()
 
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
         """The next step of all that succeeded; problems name the nodes of the search."""
-
-        def attempt(value: T | Problem) -> U | Problem:
+        done: list[U] = []
+        problems = [*self.problems]
+        for value in self.values:
             try:
-                return value if isinstance(value, Problem) else work(value)
+                done.append(work(value))
             except Problem as problem:
-                return problem.replace(node=", ".join(self.search.nodes) if problem.where else "")
+                problems.append(problem.replace(node=", ".join(self.search.nodes) if problem.where else ""))
             except PermissionError as error:
-                return refused(error)
-
-        return Attempted(self.search, {word: attempt(value) for word, value in self.results.items()})
+                problems.append(refused(error))
+        return Attempted(self.search, done, tuple(problems))
 
 
 class Candidate(NamedTuple):
@@ -75,30 +66,25 @@ class Planned(NamedTuple):
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """The targets of ``words``, each once, and what ``request`` means for them."""
-    found = Attempted(search, {word: word for word in words}).then(lambda word: search.find(word, command))
-    first: dict[str, str] = {}
-    for word, one in found.results.items():
-        first.setdefault(word if isinstance(one, Problem) else one[1].project.name, word)
-    once = Attempted(search, {word: found.results[word] for word in first.values()})
-    return once.then(lambda one: Candidate(search, *one, _config(request, *one)))
+    found = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
+    first: dict[str, tuple[Upstream, Target]] = {}
+    for upstream, target in found.values:
+        first.setdefault(upstream.project.name, (upstream, target))
+    return replace(found, values=[*first.values()]).then(lambda one: Candidate(search, *one, _config(request, *one)))
 
 
-def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """A plan for each target."""
-
-    def planned(one: Candidate) -> Planned:
-        records = store.records(one.target.folder)
-        return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
-
-    return candidates.then(planned)
+def plan(one: Candidate) -> Planned:
+    """The plan for a target. Raises Problem."""
+    records = store.records(one.target.folder)
+    return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
 
 
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
     """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
-    planned = plan(find(words, search, request, command))
-    return planned.values, failures(planned, words, request)
+    planned = find(words, search, request, command).then(plan)
+    return [*planned.values], failures(planned, words, request)
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:

@@ -9,11 +9,12 @@ from itertools import groupby
 from patcher.changes.change import PatchId
 from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
-from patcher.commands.patching.patched import PatchedRoot, patched_roots, report_nothing
+from patcher.commands.patching.status import patched_roots, report_nothing
 from patcher.commands.where import Committed, Where
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets.applied import Removal, Reverted, removal, restart_lines
+from patcher.targets.patched import PatchedRoot
 from patches import projects
 
 

@@ -74,7 +74,7 @@ def run(
         step = sum((_foreseen(gap, require=require) for gap in gaps), step)
         data = replace(data, losses=gaps)
     if not step.problems:
-        planned = plan(candidates)
+        planned = candidates.then(plan)
         step += failures(planned, words, request)
     if step.problems:
         return CommandResult("run", step, data=data, aside=not dry_run)
