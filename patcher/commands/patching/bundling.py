@@ -124,9 +124,8 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
     with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                for name in archive.namelist():
-                    if name.endswith(".py") or ".dist-info/" in name:
-                        archive.extract(name, folder)
+                names = [name for name in archive.namelist() if name.endswith(".py") or ".dist-info/" in name]
+                archive.extractall(folder, names)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
         yield replace(place, path=Path(folder))

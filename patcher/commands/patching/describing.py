@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.changes import markers
-from patcher.changes.change import Change, PatchId, Record
+from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
 from patcher.messages.report import OMIT_NONE, StepResult
 from patcher.plan import Place, Plan
@@ -90,17 +90,30 @@ def notes(plan: Plan) -> StepResult:
 
 def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
     """A plan for people; ``verb`` says what is done to a file."""
-    target = plan.target
-    lines = (
-        f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}",
-        f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}",
-        *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verb)),
-        *(f"  {verb} {change.path}, without the lines of the capture before" for change in plan.gone),
-        *([f"  replaces: {_replaced(plan.replaces, plan)}"] if plan.replaces else []),
-        f"  {plan.places[0].recipe.probe.summary(plan.config)}",
-        *_recording_lines(upstream, plan),
-    )
-    return StepResult(lines) + notes(plan)
+    return StepResult(tuple(_lines(upstream, plan, verb))) + notes(plan)
+
+
+def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
+    target, config = plan.target, plan.config
+    yield f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}"
+    yield f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}"
+    for change, place in _placed(plan):
+        yield from _file_lines(change, place, plan, verb)
+    for change in plan.gone:
+        yield f"  {verb} {change.path}, without the lines of the capture before"
+    if before := plan.replaces:
+        release = "" if before.version == target.version else f" on {before.version or 'an unknown version'}"
+        yield f"  replaces: {shlex.join(before.options)}{release} (since {before.applied_at})"
+    yield f"  {plan.places[0].recipe.probe.summary(config)}"
+    if profiler := planning.profiler(upstream, config):
+        by = switched_on_by(upstream, profiler, target)
+        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
+        return
+    kinds = {"the stage and its units": config.ranges.markers, "every call of a module": config.ranges.module_ranges}
+    if any(kinds.values()):
+        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
+    yield f"  traces of {config.profiler.MODULE} go to {config.save_path}"
+    yield "    RLPATCH_SAVE_PATH changes that for a run"
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
@@ -121,7 +134,6 @@ def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """How much of a file the patch is."""
     if not place.recipe.calls:
         there = {found.patch: found for found in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
@@ -129,22 +141,3 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         return f"{len(there[patch].lines)} lines inserted{beside}"
     different = sum(setting.changed for setting in place.settings)
     return f"{different} of {len(place.settings)} arguments differ from what the release has"
-
-
-def _replaced(record: Record, plan: Plan) -> str:
-    """The choice that was applied before, as it was typed."""
-    release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
-    return f"{shlex.join(record.options)}{release} (since {record.applied_at})"
-
-
-def _recording_lines(upstream: Upstream, plan: Plan) -> Iterator[str]:
-    if profiler := planning.profiler(upstream, plan.config):
-        by = switched_on_by(upstream, profiler, plan.target)
-        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
-        return
-    ranges = plan.config.ranges
-    kinds = {"the stage and its units": ranges.markers, "every call of a module": ranges.module_ranges}
-    if any(kinds.values()):
-        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
-    yield f"  traces of {plan.config.profiler.MODULE} go to {plan.config.save_path}"
-    yield "    RLPATCH_SAVE_PATH changes that for a run"

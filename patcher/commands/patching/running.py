@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, SearchOptions
@@ -84,13 +83,14 @@ def run(
     if dry_run:
         return CommandResult("run", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     changed = [one.plan for one in planned.values if one.plan.changed]
+    result = CommandResult("run", step, data=data, aside=True)
     if changed:
-        line = "nothing is changed on disk: the processes of the command import these bytes"
-        then = _with_hook(changed, launch, gaps, require=require)
+        result.lines.append("nothing is changed on disk: the processes of the command import these bytes")
+        result.then = _with_hook(changed, launch, gaps, require=require)
     else:
-        line = "the targets are patched on disk like this already: the command runs as it is"
-        then = partial(_alone, launch)
-    return CommandResult("run", step + StepResult((line,)), data=data, aside=True, then=then)
+        result.lines.append("the targets are patched on disk like this already: the command runs as it is")
+        result.then = lambda _show: parent.leave(parent.run(launch.command, launch.environ))
+    return result
 
 
 def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], StepResult]:
@@ -115,10 +115,6 @@ def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
         return StepResult(problems=(Problem(Kind.ENVIRONMENT, cause, gap.where, gap.instead, found),))
     note = Note(f"{gap.where}: {gap.why}; what starts there is not patched", "\n".join(found))
     return StepResult((f"in {gap.where}: {gap.instead}",)) + StepResult.noted([note], "warning")
-
-
-def _alone(launch: LaunchOptions, _show: Show) -> int:
-    return parent.leave(parent.run(launch.command, launch.environ))
 
 
 def _with_hook(
