@@ -16,8 +16,7 @@ def main() -> None:
     gc.set_threshold(100_000)
     try:
         _check_sibling()
-        # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written,
-        # too.
+        # The name of a folder may have what the terminal's encoding lacks: it is shown escaped.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")

@@ -33,7 +33,6 @@ COMMANDS = {
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
 
-
 LAUNCHING = ("apply", "run", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 

@@ -124,13 +124,12 @@ class Command(click.Command):
             return
         options = [param for param in self.params if isinstance(param, Option) and not param.is_flag]
         valued = {word for option in options for word in option.opts}
-        # The places of words that are neither options nor their values, behind the name of the command.
-        places = [at for at in range(1, len(typed)) if not typed[at].startswith("-") and typed[at - 1] not in valued]
-        at = next((at for at in places if _starts_a_run(typed[at])), None)
+        words = (at for at in range(1, len(typed)) if typed[at - 1] not in valued and not typed[at].startswith("-"))
+        at = next((at for at in words if _starts_a_run(typed[at])), None)
         if at is None:
             return
         cause = f"{typed[at]} is no target: the command that starts the run stands behind `--`, which is missing"
-        while at - 1 in places and re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
+        while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
         raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 WIDEST = 100
 """Columns: no line of a report is read that is longer."""
 
-
 WIDTH = 80
 """Columns of what is printed on as many lines as it needs."""
 

@@ -20,7 +20,6 @@ from patcher.messages.notes import WIDEST, Message, Note, wrapped
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
 
-
 OMIT_NONE = {"omit_none": True}
 """Metadata of a field that is left out of the JSON where it is None."""
 
@@ -95,7 +94,7 @@ class CommandResult:
             if str(problem) not in map(str, self.problems):
                 self.problems.append(problem)
         for note in step.notes:
-            self._add_note(note)
+            self.note(note.text, note.detail, level=note.level)
 
     @property
     def exit_code(self) -> int:
@@ -107,21 +106,18 @@ class CommandResult:
         """The notes, each on one line."""
         return tuple(note.line for note in self.notes)
 
-    def note(self, text: str, detail: str = "") -> None:
-        """Add what the reader should know."""
-        self._add_note(Message("note", text, detail))
+    def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
+        """Add what the reader should know; of a note that is there already only a new ``detail`` is added."""
+        for at, known in enumerate(self.notes):
+            if (known.level, known.text) == (level, text):
+                if detail not in known.detail:
+                    self.notes[at] = known._replace(detail="\n".join(filter(None, (known.detail, detail))))
+                return
+        self.notes.append(Message(level, text, detail))
 
     def warn(self, text: str, detail: str = "") -> None:
         """Add what may be wrong."""
-        self._add_note(Message("warning", text, detail))
-
-    def _add_note(self, note: Message) -> None:
-        same = next((at for at, known in enumerate(self.notes) if known[:2] == note[:2]), None)
-        if same is None:
-            self.notes.append(note)
-        elif note.detail not in self.notes[same].detail:
-            details = (self.notes[same].detail, note.detail)
-            self.notes[same] = note._replace(detail="\n".join(filter(None, details)))
+        self.note(text, detail, level="warning")
 
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print everything, and give the exit code of the process.
@@ -287,5 +283,4 @@ def _tinted(line: str) -> str:
 
 
 def _wrapped(line: str, indent: str) -> str:
-    """A line of details, as wide as the terminal."""
     return "\n".join(wrapped(line.strip(), indent, indent, min(WIDEST, shutil.get_terminal_size().columns)))

@@ -118,7 +118,6 @@ def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _hash(tree: Path) -> str:
-    """A hash over every path of a tree: its bytes, its mode, its time of change."""
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

@@ -148,7 +148,6 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
 
 
 def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
-    """The arguments that the recipe may change, as they are now."""
     from patcher import editing
 
     every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
@@ -181,7 +180,6 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
 
 
 def _sites(recipe: Recipe) -> Iterator[str]:
-    """Where its lines go in, or which arguments it changes."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"

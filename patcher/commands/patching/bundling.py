@@ -90,7 +90,6 @@ def _planned(
 
 
 def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    """Problems for requests that fit no target, and for targets that a bundle would not change."""
     problems = [*unused(request, found)]
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):

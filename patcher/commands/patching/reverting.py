@@ -44,7 +44,10 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
     files = tuple(file for search, one in taken for file in one.payload(search.nodes))
     data = Reverted(dry_run, files, committed.nodes)
     if not dry_run:
-        running = _running(where, taken)
+        applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
+        known = {project.name for project in projects.projects()}
+        upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in known]
+        running = tuple(where.running(upstreams))
         step += StepResult(tuple(restart_lines(running)))
         data = replace(data, restart=running)
     return CommandResult("revert", step, data=data)
@@ -75,12 +78,3 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
         hint = f"one of: {', '.join(sorted(map(str, applied)))}"
         raise Problem(Kind.USAGE, f"{options}: no such patch is applied", hint=hint)
     return wanted
-
-
-def _running(where: Where, taken: Sequence[tuple[Search, Removal]]) -> tuple[str, ...]:
-    """The processes that may hold the patched code."""
-    known = {project.name for project in projects.projects()}
-    reverted = ((search, record.patch.target, one.root.path) for search, one in taken for record in one.root.records)
-    return tuple(
-        where.running([(search, projects.upstream(name), root) for search, name, root in reverted if name in known])
-    )

@@ -108,7 +108,6 @@ def _read(launch: LaunchOptions) -> tuple[LaunchOptions, tuple[HookGap, ...], St
 
 
 def _foreseen(gap: HookGap, *, require: bool) -> StepResult:
-    """That a place of the launch loses the hook, and what to write there."""
     found = (f"found: {gap.found}",) if gap.found else ()
     if require and gap.sure:
         cause = f"{gap.why}: what starts there is not patched"
