@@ -139,12 +139,15 @@ class CommandResult:
                 _say("details: -v", sys.stderr, color)
         if not failed or isinstance(failed[0], BrokenPipeError):
             return self.exit_code
-        done = f", but: {', '.join(self.done)}" if self.done else ""
-        cause = f"the report could not be written: {failed[0].strerror or type(failed[0]).__name__}{done}"
-        problem = Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
+        problem = self._unwritten(failed[0])
         with _writing(sys.stderr):
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
+
+    def _unwritten(self, error: OSError) -> Problem:
+        done = f", but: {', '.join(self.done)}" if self.done else ""
+        cause = f"the report could not be written: {error.strerror or type(error).__name__}{done}"
+        return Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         for note in () if quiet else self.notes:
