@@ -14,7 +14,7 @@ from patcher.cli.command import switch as switch
 from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import OUTPUT
-from patcher.options.notations import FilePath, Flag, Text
+from patcher.options.notations import AnyText, FilePath, Flag
 from patches.projects import projects
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def click_option(spec: OptionSpec, **more: Any) -> Option:
     attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": complete}
     if isinstance(notation, FilePath):
         attributes = {"type": click.Path(readable=False, path_type=Path)}
-    if isinstance(notation, Text) and notation.alone is not None:
+    if isinstance(notation, AnyText) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
     attributes |= {"metavar": notation.metavar, "help": spec.help}
     return Option(names, heading=spec.heading, **attributes | more)

@@ -16,7 +16,7 @@ from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.options import changed, flag, option
 from patcher.options.headings import PLACE
-from patcher.options.notations import Text
+from patcher.options.notations import AnyText
 
 if TYPE_CHECKING:
     from patcher.cluster.nodes import Nodes
@@ -30,20 +30,20 @@ class ClusterOptions:
     """
 
     ray: str | None = option(
-        Text("[ADDRESS]", alone="auto"),
+        AnyText("[ADDRESS]", alone="auto"),
         PLACE,
         "On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
         default=None,
     )
     nodes: str | None = option(
-        Text("LIST"),
+        AnyText("LIST"),
         PLACE,
         "With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
         " Ray, has-target for those with the target; several with commas.",
         default=None,
     )
     gone: str | None = option(
-        Text("LIST"),
+        AnyText("LIST"),
         PLACE,
         "With --ray, nodes that will never come back: the others need not remember anything for them.",
         default=None,

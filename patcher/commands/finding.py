@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from patcher.messages.command_line import CommandLine
 from patcher.options import option, words_of
 from patcher.options.headings import PLACE, PROFILERS
-from patcher.options.notations import FilePath, Text
+from patcher.options.notations import AnyText, FilePath
 from patcher.targets import find as targets
 from patches import projects
 
@@ -57,7 +57,7 @@ class SearchOptions:
         "Site-packages, unpacked wheel or checkout that holds the package.",
         default=None,
     )
-    python: str | None = option(Text("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
+    python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
     environment: Environment | None = None
     origin: tuple[str, ...] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def releases(listing: Any, width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.Listing`.
+    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.RecipeList`.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """

@@ -159,7 +159,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
         return ",".join(value)
 
 
-class Text(Notation[str]):
+class AnyText(Notation[str]):
     """Any text; ``alone`` is the value of the option without one, if it may be left out."""
 
     def __init__(self, metavar: str, *, alone: str | None = None) -> None:
@@ -169,7 +169,7 @@ class Text(Notation[str]):
         return text
 
 
-class NewFolder(Text):
+class NewFolder(AnyText):
     """The path of a folder that need not exist."""
 
     def __init__(self) -> None:

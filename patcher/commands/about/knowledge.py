@@ -49,7 +49,7 @@ class KnownStructure:
 
 
 @dataclass(frozen=True)
-class Listing:
+class RecipeList:
     """The result of ``list``."""
 
     targets: tuple[KnownStructure, ...]
@@ -74,7 +74,7 @@ def listing() -> CommandResult:
         )
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
     ]  # fmt: skip
-    return CommandResult("list", data=Listing(tuple(rows)))
+    return CommandResult("list", data=RecipeList(tuple(rows)))
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
