@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
@@ -122,8 +123,8 @@ class Command(click.Command):
         """Raise Problem (USAGE) for a command line in which ``--`` is missing before the command of the run."""
         if "--" in typed or all(group.name != "launch" for group in self.groups):
             return
-        options = [param for param in self.params if isinstance(param, Option) and not param.is_flag]
-        valued = {word for option in options for word in option.opts}
+        options = (param for param in self.params if isinstance(param, Option) and not param.is_flag)
+        valued = {*chain.from_iterable(option.opts for option in options)}
         words = (at for at in range(1, len(typed)) if typed[at - 1] not in valued and not typed[at].startswith("-"))
         at = next((at for at in words if _starts_a_run(typed[at])), None)
         if at is None:

@@ -52,7 +52,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
             absent[word] = problem
             if placed:
                 continue
-        found, data[name] = _check(upstream, target.version if target else version or "", target, launch)
+        found, data[name] = _check(upstream, version or "", target, launch)
         step += found
     if absent and not placed:
         step += StepResult.noted([Note(f"not found here: {', '.join(absent)}", _UNSEEN)])
@@ -64,6 +64,7 @@ def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) ->
 def _check(
     upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions
 ) -> tuple[StepResult, TargetCheck]:
+    version = target.version if target else version
     found, step = _look(upstream, version, target, launch, severe=False)
     lines = [f"{upstream.project.name} {version}".rstrip()]
     lines += [line for alike in _grouped(found) for line in _lines(alike)]

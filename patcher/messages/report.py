@@ -137,17 +137,17 @@ class CommandResult:
         with _writing(sys.stderr):
             if not (quiet or verbose or as_json) and self._has_details:
                 _say("details: -v", sys.stderr, color)
-        if not failed or isinstance(failed[0], BrokenPipeError):
-            return self.exit_code
-        problem = self._unwritten(failed[0])
+        if failed and not isinstance(failed[0], BrokenPipeError):
+            return self._unwritten(failed[0], color)
+        return self.exit_code
+
+    def _unwritten(self, error: OSError, color: bool | None) -> int:
+        done = f", but: {', '.join(self.done)}" if self.done else ""
+        cause = f"the report could not be written: {error.strerror or type(error).__name__}{done}"
+        problem = Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
         with _writing(sys.stderr):
             _say(_error(problem), sys.stderr, color)
         return self.exit_code if self.done or self.problems else problem.kind.exit_code
-
-    def _unwritten(self, error: OSError) -> Problem:
-        done = f", but: {', '.join(self.done)}" if self.done else ""
-        cause = f"the report could not be written: {error.strerror or type(error).__name__}{done}"
-        return Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
 
     def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
         for note in () if quiet else self.notes:

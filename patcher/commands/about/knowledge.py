@@ -124,19 +124,14 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
     """The places of every stage that the target has, and why others of its release are not there."""
     found: Places = {}
     unlike: list[Problem] = []
-    staged = [recipe for recipe in recipes if not recipe.calls]
+    staged = (one for one in recipes if not one.calls)
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
-        windows = () if unit == WHOLE else (Window(unit, 1, 2),)
-        request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
         try:
-            made = plan.apply(upstream, target, resolve(request, upstream, target))
+            for file, text in _call_sites(upstream, target, stage, unit):
+                found.setdefault((stage, file), {}).setdefault(text, []).append(unit)
         except Problem as problem:
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
-        else:
-            for change in made.edit.changes:
-                for text in _call_sites(change.after, made.patch):
-                    found.setdefault((stage, str(change.path)), {}).setdefault(text, []).append(unit)
-    for recipe in (recipe for recipe in recipes if recipe.calls):
+    for recipe in (one for one in recipes if one.calls):
         structure = recipe.structure(plan.published(upstream, target.version))
         for file in dict.fromkeys(one.file for one in recipe.structures):
             try:
@@ -145,6 +140,17 @@ def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tu
                 # Else it is another recipe's file: any recipe is tried where the release is not a known one.
                 unlike += [problem] if structure and structure.file == file else []
     return found, unlike
+
+
+def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
+    """The file and the text of each of our lines outside of the block."""
+    windows = () if unit == WHOLE else (Window(unit, 1, 2),)
+    request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
+    made = plan.apply(upstream, target, resolve(request, upstream, target))
+    for change in made.edit.changes:
+        for number, line in enumerate(change.after.decode("utf-8", "replace").splitlines(), 1):
+            if line.endswith(f"  {markers.tag(made.patch)}"):
+                yield str(change.path), f"{number} {line.strip()}"
 
 
 def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
@@ -217,9 +223,3 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [f"by itself {name} {releases} can record, too: {text}", ""]
     return lines
-
-
-def _call_sites(after: bytes, patch: PatchId) -> list[str]:
-    lines = enumerate(after.decode("utf-8", "replace").splitlines(), 1)
-    tag = markers.tag(patch)
-    return [f"{number} {line.strip()}" for number, line in lines if line.endswith(f"  {tag}")]

@@ -10,7 +10,7 @@ from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Planned, failures, find, plan
+from patcher.commands.patching.planning import Candidate, Planned, failures, find, plan
 from patcher.commands.where import Committed, Where
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.request import ProfileRequest
@@ -39,9 +39,7 @@ def apply(
         if not dry_run and any(store.pending(one.target.folder) for one in tried.values):
             step += where.settle(tried.search)
     if not any(tried.problems for tried in found):
-        for search, upstream, target, config in (one for tried in found for one in tried.values):
-            profiler = planning.profiler(upstream, config)
-            step += where.guard(search, upstream, target, profiler, launch, force=force)
+        step = sum((_guarded(tried.values, where, launch, force=force) for tried in found), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
     planned = [tried.then(plan) for tried in found]
@@ -52,6 +50,14 @@ def apply(
     work = [(one.search, one.plan.edit) for one in plans]
     committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "patched")
     return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
+
+
+def _guarded(candidates: Sequence[Candidate], where: Where, launch: LaunchOptions, *, force: bool) -> StepResult:
+    step = StepResult()
+    for search, upstream, target, config in candidates:
+        profiler = planning.profiler(upstream, config)
+        step += where.guard(search, upstream, target, profiler, launch, force=force)
+    return step
 
 
 def _applied(
