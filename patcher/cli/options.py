@@ -23,10 +23,7 @@ DRY_RUN = switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--d
 
 
 def click_option(spec: OptionSpec, **more: Any) -> Option:
-    """The option of the command line; its value is None, or False for a flag, where it is not typed.
-
-    ``more`` are attributes that click knows.
-    """
+    """The option of the command line, with ``more`` of click's attributes; None, or False for a flag, if not typed."""
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone.
-
-    Only `recover` takes ``gone``.
-    """
+    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone."""
 
     ray: str | None = option(
         AnyText("[ADDRESS]", alone="auto"),
@@ -63,6 +60,7 @@ class ClusterOptions:
 
 
 RECOVERING = ("gone",)
+"""The options that `recover` alone takes."""
 
 
 def _launch(values: Mapping[str, Any]) -> LaunchOptions:

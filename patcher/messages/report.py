@@ -32,7 +32,8 @@ class Detail(str):
 class StepResult:
     """What a step of a command adds to the result; steps are put together by ``+``.
 
-    ``lines`` are for people, ``notes`` and ``problems`` go to stderr, ``done`` says in a few words what was changed.
+    ``lines`` are for people and go to stdout, ``notes`` and ``problems`` to stderr. ``done`` says in a few words what
+    was changed, if anything was: that is true also where nobody can read the rest.
     """
 
     lines: tuple[str, ...] = ()
@@ -55,14 +56,12 @@ class StepResult:
 
 
 class CommandResult:
-    """The result of one command.
+    """The result of one command: that of its steps, put together.
 
-    ``lines`` are for people and go to stdout, ``data`` (a dataclass, or a dict) is what ``--json`` prints there
-    instead; ``raw`` is output that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code
-    is that of the first problem. ``done`` says in a few words what was changed, if anything was: that is true also
-    where nobody can read the rest. A report that ``tells_all`` shows the details of its notes without being asked; one
-    that stands ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is
-    shown, unless it has problems: it gets what shows another report, and gives the exit code.
+    ``data`` (a dataclass, or a dict) is what ``--json`` prints instead of the lines, ``raw`` output that must not be
+    touched (a diff). A report that ``tells_all`` shows the details of its notes without being asked; one that stands
+    ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is shown, unless
+    it has problems: it gets what shows another report, and gives the exit code.
     """
 
     def __init__(
