@@ -10,7 +10,7 @@ from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, Search
 from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
-from patcher.commands.patching.planning import Candidate, Planned, failures, find, plan
+from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan
 from patcher.commands.where import Committed, Where
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.request import ProfileRequest
@@ -38,12 +38,10 @@ def apply(
         # Until an interrupted run has ended a file is not what it will be.
         if not dry_run and any(store.pending(one.target.folder) for one in tried.values):
             step += where.settle(tried.search)
-    if not any(tried.problems for tried in found):
-        step = sum((_guarded(tried.values, where, launch, force=force) for tried in found), step)
-    if step.problems:
-        return CommandResult("apply", step, data=Applied(dry_run))
-    planned = [tried.then(plan) for tried in found]
-    step = sum((failures(tried, words, request) for tried in planned), step)
+    step += _guarded(found, where, launch, force=force)
+    if not step.problems:
+        planned = [tried.then(plan) for tried in found]
+        step = sum((failures(tried, words, request) for tried in planned), step)
     if step.problems:
         return CommandResult("apply", step, data=Applied(dry_run))
     plans = [one for tried in planned for one in tried.values]
@@ -52,9 +50,11 @@ def apply(
     return _applied(step + committed.step, plans, committed, where, dry_run=dry_run)
 
 
-def _guarded(candidates: Sequence[Candidate], where: Where, launch: LaunchOptions, *, force: bool) -> StepResult:
+def _guarded(found: Sequence[Attempted[Candidate]], where: Where, launch: LaunchOptions, *, force: bool) -> StepResult:
     step = StepResult()
-    for search, upstream, target, config in candidates:
+    if any(tried.problems for tried in found):  # which the reader mends first
+        return step
+    for search, upstream, target, config in (one for tried in found for one in tried.values):
         profiler = planning.profiler(upstream, config)
         step += where.guard(search, upstream, target, profiler, launch, force=force)
     return step
