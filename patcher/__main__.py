@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import io
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 
@@ -15,33 +15,27 @@ def main() -> None:
     # A command builds one tree and ends: to look through it for garbage again and again takes 5 % of its time.
     gc.set_threshold(100_000)
     try:
-        _main()
-    finally:
-        gc.freeze()  # and to look for more of it when the process ends, as much again
-
-
-def _main() -> None:
-    try:
         _check_sibling()
-        # A folder may have a name that the terminal's encoding lacks: it is shown escaped, after apply has written,
-        # too.
+        # The name of a folder may have what the terminal's encoding lacks: it is shown escaped.
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
-        from patcher.cli import rlpatch
-
-        _run(rlpatch)
+        _run()
     except KeyboardInterrupt:
         _stop(130, "interrupted, everything as before: stopped by the keyboard")
     except BrokenPipeError:  # whoever read the help has read enough
         _stop(0)
     except OSError as error:  # a command tells of its own; this is the help, say
         _stop(5, f"the environment refuses: {error.strerror or error}")
+    finally:
+        gc.freeze()  # and to look for more of it when the process ends, as much again
 
 
-def _run(rlpatch: Callable[..., object]) -> None:
+def _run() -> None:
     """Run the command line without click's own answer to Ctrl-C, which is exit 1."""
     import click
+
+    from patcher.cli import rlpatch
 
     try:
         code = rlpatch(standalone_mode=False)
@@ -57,11 +51,9 @@ def _run(rlpatch: Callable[..., object]) -> None:
 
 def _stop(code: int, message: str = "") -> None:
     """Leave with ``code``; what a stream still holds goes nowhere, because writing it fails again."""
-    try:
+    with contextlib.suppress(OSError):
         if message:
             print(f"Error: {message}", file=sys.stderr, flush=True)  # noqa: T201  (before click is there)
-    except OSError:
-        pass
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -78,13 +70,12 @@ def _check_sibling() -> None:
     ours = Path(__file__).resolve().parent.parent / "patches"
     theirs = [Path(entry).resolve() for entry in patches.__path__]
     if theirs != [ours]:
-        print(  # noqa: T201  (before click is there)
-            "Error: the environment refuses: another package named `patches` hides the one of rlpatch\n"
+        _stop(
+            5,
+            "the environment refuses: another package named `patches` hides the one of rlpatch\n"
             f"  ours:   {ours}\n  theirs: {', '.join(map(str, theirs))}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
-            file=sys.stderr,
         )
-        sys.exit(5)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,6 @@ COMMANDS = {
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
 
-
 LAUNCHING = ("apply", "run", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
 
@@ -61,8 +60,7 @@ class _Root(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command
-        assert isinstance(command, click.Command)  # noqa: S101
+        command: click.Command = importlib.import_module(f"patcher.cli.{COMMANDS[cmd_name][0]}").command
         return command
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

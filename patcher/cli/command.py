@@ -9,7 +9,8 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
+from itertools import chain
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -18,9 +19,6 @@ from patcher.messages.report import CommandResult
 from patcher.options.headings import HEADINGS, OUTPUT
 from patcher.targets import versions
 from patches.projects import projects
-
-if TYPE_CHECKING:
-    from patcher.messages.report import CommandResult
 
 T = TypeVar("T")
 
@@ -36,11 +34,20 @@ class Option(click.Option):
         self.heading = heading
 
 
+def switch(heading: str, about: str, *names: str) -> Option:
+    """An option without a value."""
+    return Option(names, heading=heading, is_flag=True, help=about)
+
+
 class Group(Generic[T]):
     """Options of several commands that these take as one value: ``made`` of their values, as the parameter ``name``."""
 
     def __init__(self, name: str, made: Callable[[Mapping[str, Any]], T], *options: Option) -> None:
         self.name, self.made, self.options = name, made, options
+
+    def taken(self, params: dict[str, Any]) -> T:
+        """The value, made of those of the options in ``params``, which loses them."""
+        return self.made({str(option.name): params.pop(str(option.name)) for option in self.options})
 
 
 class OutputOptions(NamedTuple):
@@ -51,33 +58,13 @@ class OutputOptions(NamedTuple):
     verbose: bool = False
     color: bool | None = None
 
-    @classmethod
-    def among(cls, words: Sequence[str]) -> OutputOptions:
-        """Those of a command line that cannot be read."""
-        return cls(as_json="--json" in words)
-
-
-def _output(values: Mapping[str, Any]) -> OutputOptions:
-    color = {"always": True, "never": False}.get(values["color"])
-    return OutputOptions(values["as_json"], values["quiet"], values["verbose"], color)
-
 
 OUTPUT_OPTIONS = Group(
     "output",
-    _output,
-    Option(["--json", "as_json"], heading=OUTPUT, is_flag=True, help="Print one JSON document on stdout."),
-    Option(
-        ["-q", "--quiet"],
-        heading=OUTPUT,
-        is_flag=True,
-        help="Print errors, and only what was asked for: a diff, a JSON document.",
-    ),
-    Option(
-        ["-v", "--verbose"],
-        heading=OUTPUT,
-        is_flag=True,
-        help="Show details, and the traceback of an unexpected failure.",
-    ),
+    lambda values: OutputOptions(**{**values, "color": {"always": True, "never": False}.get(values["color"])}),
+    switch(OUTPUT, "Print one JSON document on stdout.", "--json", "as_json"),
+    switch(OUTPUT, "Print errors, and only what was asked for: a diff, a JSON document.", "-q", "--quiet"),
+    switch(OUTPUT, "Show details, and the traceback of an unexpected failure.", "-v", "--verbose"),
     Option(
         ["--color"],
         heading=OUTPUT,
@@ -102,32 +89,22 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with an error of ours for what cannot be read."""
         typed = ctx.meta.get("typed", ())
-        with reported(str(self.name), typed, lambda: self._separated(typed)):
-            rest = super().parse_args(ctx, args)
-            if not ctx.resilient_parsing and (problem := self._separated(typed)):
-                raise problem
-        return rest
+        with reported(str(self.name), typed):
+            if not ctx.resilient_parsing:
+                self._check_separator(typed)
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run the command, show its report, and exit with its code."""
-        name = str(self.name)
-        output = _output({option.name: ctx.params.pop(str(option.name)) for option in OUTPUT_OPTIONS.options})
+        output = OUTPUT_OPTIONS.taken(ctx.params)
         try:
-            for group in self.groups:
-                values = {str(option.name): ctx.params.pop(str(option.name)) for option in group.options}
-                ctx.params[group.name] = group.made(values)
+            ctx.params |= {group.name: group.taken(ctx.params) for group in self.groups}
             report = super().invoke(ctx)
-        except Problem as problem:
-            report = CommandResult(name, problems=[problem])
-        except KeyboardInterrupt:  # before the store was asked: it answers for itself, and nothing that follows waits
-            report = CommandResult(name, problems=[_stopped()])
-        except OSError as error:  # a working directory that was deleted, say
-            report = CommandResult(name, problems=[failed(error)])
-        except Exception as error:
-            if output.verbose:
+        except (Exception, KeyboardInterrupt) as error:
+            problem = failed(error)
+            if output.verbose and problem.kind is Kind.UNEXPECTED:
                 raise
-            cause, hint = f"{type(error).__name__}: {error}", "the same command with -v shows where; please report it"
-            report = CommandResult(name, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+            report = CommandResult(str(self.name), problems=[problem])
         end(report, output)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -142,27 +119,20 @@ class Command(click.Command):
                 with formatter.section(heading):
                     formatter.write("".join(_lines(rows, formatter.width - formatter.current_indent)))
 
-    def _separated(self, typed: Sequence[str]) -> Problem | None:
-        """A problem for a command line in which ``--`` is missing before the command of the run."""
+    def _check_separator(self, typed: Sequence[str]) -> None:
+        """Raise Problem (USAGE) for a command line in which ``--`` is missing before the command of the run."""
         if "--" in typed or all(group.name != "launch" for group in self.groups):
-            return None
-        places = list(self._positions(typed))
-        at = next((at for at in places if _starts_a_run(typed[at])), None)
+            return
+        options = (param for param in self.params if isinstance(param, Option) and not param.is_flag)
+        valued = {*chain.from_iterable(option.opts for option in options)}
+        words = (at for at in range(1, len(typed)) if typed[at - 1] not in valued and not typed[at].startswith("-"))
+        at = next((at for at in words if _starts_a_run(typed[at])), None)
         if at is None:
-            return None
+            return
         cause = f"{typed[at]} is no target: the command that starts the run stands behind `--`, which is missing"
-        while at - 1 in places and re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
+        while re.match(r"\w+=(?!=)", typed[at - 1]):  # variables of the run
             at -= 1
-        return Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
-
-    def _positions(self, typed: Sequence[str]) -> Iterator[int]:
-        """Where words stand that are neither options nor their values, behind the name of the command."""
-        options = [param for param in self.params if isinstance(param, Option) and not param.is_flag]
-        valued = {word for option in options for word in option.opts}
-        begin = typed.index(self.name) + 1 if self.name in typed else 0
-        for at in range(begin, len(typed)):
-            if not typed[at].startswith("-") and typed[at - 1] not in valued:
-                yield at
+        raise Problem(Kind.USAGE, cause, hint=shlex.join(["rlpatch", *typed[:at], "--", *typed[at:]]))
 
 
 def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
@@ -182,39 +152,27 @@ def _starts_a_run(word: str) -> bool:
 
 
 @contextmanager
-def reported(
-    command: str, typed: Sequence[str], instead: Callable[[], Problem | None] = lambda: None
-) -> Iterator[None]:
-    """End the process with a report of ours for what click, or a type of ours, says of a wrong command line.
-
-    ``instead`` gives the problem to show in its place, if it has one.
-    """
+def reported(command: str, typed: Sequence[str]) -> Iterator[None]:
+    """End the process with a report of ours for what click, or a type of ours, says of a wrong command line."""
     try:
         yield
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             raise
-        failure = Problem(Kind.USAGE, error.format_message(), hint=f"rlpatch {command} --help".replace("  ", " "))
-    except Problem as problem:
-        failure = problem
-    except KeyboardInterrupt:
-        failure = _stopped()
+        help_of = " ".join(filter(None, ("rlpatch", command, "--help")))
+        problem = Problem(Kind.USAGE, error.format_message(), hint=help_of)
+    except (Problem, KeyboardInterrupt) as error:
+        problem = failed(error)
     else:
         return
-    end(CommandResult(command, problems=[instead() or failure]), OutputOptions.among(typed))
+    end(CommandResult(command, problems=[problem]), OutputOptions(as_json="--json" in typed))
 
 
-def _stopped() -> Problem:
-    return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command begins again")
-
-
-def end(report: CommandResult | None, output: OutputOptions) -> NoReturn:
-    """Show ``report``, if there is one, go on with what it leads to, and exit with the code of that."""
+def end(report: CommandResult, output: OutputOptions) -> NoReturn:
+    """Show ``report``, go on with what it leads to, and exit with the code of that."""
 
     def show(report: CommandResult) -> int:
-        return report.show(as_json=output.as_json, quiet=output.quiet, color=output.color, verbose=output.verbose)
+        return report.show(**output._asdict())
 
-    if report is None:
-        sys.exit(0)
     code = show(report)
     sys.exit(report.then(show) if report.then and not report.problems else code)

@@ -4,61 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from patcher.cli.command import Command, Group, Option
+from patcher.cli.command import switch as switch
 from patcher.messages.report import CommandResult
 from patcher.options import OptionSpec, flag, options_of
 from patcher.options.headings import OUTPUT
-from patcher.options.notations import FilePath, Flag, Text
+from patcher.options.notations import AnyText, FilePath, Flag
 from patches.projects import projects
-
-if TYPE_CHECKING:
-    AnyType = click.ParamType[Any]
-else:  # click's types have no parameter before 8.5
-    AnyType = click.ParamType
 
 T = TypeVar("T")
 
-
-class DeclaredType(AnyType):
-    """A value as its notation reads it."""
-
-    def __init__(self, spec: OptionSpec) -> None:
-        self.name, self.spec = spec.notation.metavar, spec
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """The value. Raises Problem (USAGE) of the notation."""
-        return self.spec.notation.read(self.spec.flag, value) if isinstance(value, str) else value
-
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> list[CompletionItem]:
-        """The words to choose from, for the last one of a list."""
-        before, comma, last = incomplete.rpartition(",")
-        return [CompletionItem(before + comma + word) for word in self.spec.notation.words if word.startswith(last)]
+DRY_RUN = switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
 
 
-def click_option(spec: OptionSpec) -> Option:
-    """The option of the command line; its value is None, or False for a flag, where it is not typed."""
+def click_option(spec: OptionSpec, **more: Any) -> Option:
+    """The option of the command line, with ``more`` of click's attributes; None, or False for a flag, if not typed."""
     notation, names = spec.notation, [spec.flag]
     if isinstance(notation, Flag):
         if notation.negated:
             names = [f"{spec.flag}/{flag(f'no_{spec.name}')}"]
         return Option(names, heading=spec.heading, is_flag=True, default=False, help=spec.help)
-    attributes: dict[str, Any] = {"metavar": notation.metavar, "help": spec.help, "type": DeclaredType(spec)}
+
+    def complete(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [before + comma + word for word in notation.words if word.startswith(last)]
+
+    attributes: dict[str, Any] = {"type": lambda text: notation.read(spec.flag, text), "shell_complete": complete}
     if isinstance(notation, FilePath):
-        attributes["type"] = click.Path(readable=notation.readable, path_type=Path)
-    if isinstance(notation, Text) and notation.alone is not None:
+        attributes = {"type": click.Path(readable=False, path_type=Path)}
+    if isinstance(notation, AnyText) and notation.alone is not None:
         attributes |= {"is_flag": False, "flag_value": notation.alone}
-    return Option(names, heading=spec.heading, **attributes)
+    attributes |= {"metavar": notation.metavar, "help": spec.help}
+    return Option(names, heading=spec.heading, **attributes | more)
 
 
 def click_options(*kinds: type, without: Collection[str] = ()) -> list[Option]:
@@ -86,19 +68,9 @@ def typed_words() -> tuple[str, ...]:
 
 def command(
     name: str, *params: click.Parameter, groups: Sequence[Group[Any]] = ()
-) -> Callable[[Callable[..., CommandResult | None]], Command]:
+) -> Callable[[Callable[..., CommandResult]], Command]:
     """A command whose function takes ``params`` and the value of each of ``groups``, by their names."""
     return click.command(name, cls=Command, params=list(params), groups=groups)
-
-
-def switch(heading: str, about: str, *names: str) -> Option:
-    """An option without a value."""
-    return Option(names, heading=heading, is_flag=True, help=about)
-
-
-def dry_run() -> Option:
-    """The option of commands that write."""
-    return switch(OUTPUT, "Say what would be done and write nothing.", "-n", "--dry-run")
 
 
 def targets(metavar: str, *, nargs: int = -1, required: bool = False) -> click.Argument:

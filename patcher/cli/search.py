@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,11 @@ import click
 from patcher.cli.command import Group
 from patcher.cli.options import build, click_options, typed_words
 from patcher.commands.finding import LaunchOptions, SearchOptions
+from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
-from patcher.options import option, options_of
+from patcher.options import changed, flag, option
 from patcher.options.headings import PLACE
-from patcher.options.notations import Text
+from patcher.options.notations import AnyText
 
 if TYPE_CHECKING:
     from patcher.cluster.nodes import Nodes
@@ -24,26 +24,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone.
-
-    Only `recover` takes ``gone``.
-    """
+    """Which nodes of which Ray cluster: ``ray`` is an address, "auto", or None for this machine alone."""
 
     ray: str | None = option(
-        Text("[ADDRESS]", alone="auto"),
+        AnyText("[ADDRESS]", alone="auto"),
         PLACE,
         "On all nodes of a Ray cluster, or none: the one that runs here, or that of HOST:PORT.",
         default=None,
     )
     nodes: str | None = option(
-        Text("LIST"),
+        AnyText("LIST"),
         PLACE,
         "With --ray, only these: names or addresses (* stands for any letters), NPU>0 for those with a resource of"
         " Ray, has-target for those with the target; several with commas.",
         default=None,
     )
     gone: str | None = option(
-        Text("LIST"),
+        AnyText("LIST"),
         PLACE,
         "With --ray, nodes that will never come back: the others need not remember anything for them.",
         default=None,
@@ -51,24 +48,19 @@ class ClusterOptions:
 
     def connect(self, search: SearchOptions) -> Nodes | None:
         """The nodes of the cluster, None for this machine alone. Raises Problem (USAGE, ENVIRONMENT)."""
-        alone = [spec.flag for name, spec in options_of(type(self)).items() if getattr(self, name) is not None]
-        if self.ray is None and alone:
-            typed = typed_words()
-            at = next((number for number, word in enumerate(typed) if word.startswith(alone[0])), len(typed))
-            again = shlex.join(["rlpatch", *typed[:at], "--ray", *typed[at:]])
-            raise Problem(Kind.USAGE, f"{alone[0]} is given without --ray", hint=again)
-        if self.ray is None:
-            return None
-        from patcher.cluster.connecting import connect
+        if self.ray is not None:
+            from patcher.cluster.connecting import connect
 
-        return connect(self.ray, self.nodes, search, self.gone)
+            return connect(self.ray, self.nodes, search, self.gone)
+        for alone in changed(self):
+            command, *words = typed_words()
+            again = CommandLine(command, "--ray", "auto", *words)
+            raise Problem(Kind.USAGE, f"{flag(alone)} is given without --ray", hint=again)
+        return None
 
 
 RECOVERING = ("gone",)
-
-
-def _search(values: Mapping[str, Any]) -> SearchOptions:
-    return build(SearchOptions, values, typed=typed_words())
+"""The options that `recover` alone takes."""
 
 
 def _launch(values: Mapping[str, Any]) -> LaunchOptions:
@@ -76,10 +68,13 @@ def _launch(values: Mapping[str, Any]) -> LaunchOptions:
     return build(LaunchOptions, values, environ=os.environ, command=command)
 
 
-def _cluster(values: Mapping[str, Any]) -> ClusterOptions:
-    return build(ClusterOptions, values)
+def search_options(values: Mapping[str, Any]) -> SearchOptions:
+    """Where to look, and the command line to type again."""
+    return build(SearchOptions, values, typed=typed_words())
 
 
-SEARCH = Group("search", _search, *click_options(SearchOptions))
-CLUSTER = Group("cluster", _cluster, *click_options(ClusterOptions, without=RECOVERING))
+SEARCH = Group("search", search_options, *click_options(SearchOptions))
+CLUSTER = Group(
+    "cluster", lambda values: build(ClusterOptions, values), *click_options(ClusterOptions, without=RECOVERING)
+)
 LAUNCH = Group("launch", _launch, *click_options(LaunchOptions))

@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from patcher.cli.command import Group
-from patcher.cli.options import build, click_options, typed_words, wait
-from patcher.cli.search import RECOVERING, ClusterOptions
+from patcher.cli.options import build, click_options, wait
+from patcher.cli.search import RECOVERING, ClusterOptions, search_options
 from patcher.commands.finding import SearchOptions
-from patcher.commands.here import Here
 from patcher.commands.where import Where
 
 
 def _where(values: Mapping[str, Any]) -> Where:
-    search = build(SearchOptions, values, typed=typed_words())
-    return build(ClusterOptions, values).connect(search) or Here(search, wait)
+    search = search_options(values)
+    return build(ClusterOptions, values).connect(search) or Where(search, wait)
 
 
 WHERE = Group("where", _where, *click_options(SearchOptions, ClusterOptions, without=RECOVERING))

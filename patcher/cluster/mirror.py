@@ -39,10 +39,6 @@ class Mirror:
     def _survey(self) -> NodeSurvey:
         return self.surveys[self.nodes[0]]
 
-    def alone(self, root: Path) -> tuple[str, ...]:  # noqa: ARG002
-        """See `Search`."""
-        return ("--nodes", self.nodes[0])
-
     def place(self, root: Path, node: str) -> Path:
         """The path on ``node`` of a root, which is that of the first node."""
         return self.surveys[node].roots[self._survey.roots.index(root)]

@@ -26,7 +26,7 @@ from patcher.store.transaction import Recovered, TransactionMembership
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
-    from patcher.commands.here import Here
+    from patcher.commands.where import Where
     from patcher.messages.report import CommandResult, StepResult
     from patcher.processes import Processes
     from patcher.targets.applied import PatchPayload
@@ -47,13 +47,13 @@ class NodeWorker:
     @cached_property
     def _search(self) -> SearchOptions:
         """Where it looks. The interpreter is run once for what it imports: that takes longer than all else here."""
-        return self._options.asked()
+        return self._options.with_environment()
 
     @property
-    def _here(self) -> Here:
-        from patcher.commands.here import Here
+    def _here(self) -> Where:
+        from patcher.commands.where import Where
 
-        return Here(self._search, silent)
+        return Where(self._search, silent)
 
     def ping(self) -> str:
         """The name of the host."""

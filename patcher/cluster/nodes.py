@@ -1,4 +1,4 @@
-"""The nodes of a cluster as the machines of a command (`patcher.commands.where.Where`)."""
+"""The nodes of a cluster as the machines of a command."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from patcher.cluster.phases import TransactionResult, transact
 from patcher.cluster.recovery import Recovery, recover
 from patcher.commands.finding import parse_target
 from patcher.commands.guarding import check, guard
-from patcher.commands.where import Committed
+from patcher.commands.where import Committed, Where
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store.draft import idle
+from patcher.store.filesystem.lock import silent
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import within
 from patches import projects
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from patcher.targets.target import Target
 
 
-class Nodes:
+class Nodes(Where):
     """All nodes of ``group``, or none.
 
     ``search`` is where each looks, ``words`` are typed again in what is shown, ``recover_command`` ends an interrupted
@@ -54,8 +55,9 @@ class Nodes:
         gone: Sequence[str] = (),
         left_out: str = "",
     ) -> None:
+        super().__init__(search, silent)
         self.group = group
-        self._search, self._words, self._with_target, self._gone = search, words, with_target, gone
+        self._words, self._with_target, self._gone = words, with_target, gone
         self._recover_command, self._left_out = recover_command, left_out
         self._folder = tempfile.TemporaryDirectory(prefix="rlpatch-nodes-", ignore_cleanup_errors=True)
 
@@ -95,10 +97,9 @@ class Nodes:
         self, search: Search, upstream: Upstream, target: Target, profiler: str, launch: LaunchOptions, *, force: bool
     ) -> StepResult:
         """See `Where`: how the run is started is read here, the environment and what is installed on each node."""
-        report = CommandResult("apply")
-        guard(report, upstream, target.version, launch, force=force, profiler=profiler)
+        step = guard(upstream, target.version, launch, force=force, profiler=profiler)
         answers = self.group.call("guard", all_of(search.nodes, upstream.project.name, profiler, force))
-        return report.step + summary.failures(answers) + summary.merge(values(answers))
+        return step + summary.failures(answers) + summary.merge(values(answers))
 
     def preflight(self, work: Work) -> StepResult:
         """See `Where`."""
@@ -169,7 +170,7 @@ class Nodes:
         """See `Where`: the launch is read here, the environment and what is installed on each node."""
         report = CommandResult("check")
         if launch.script or launch.command or launch.config:
-            report = check(words, self._search, launch)
+            report = check(words, self.search, launch)
             report.lines.insert(0, "the launch, as it is read here:")
         return summary.check(report, self.group.call("check", all_of(self.group.names, words)))
 
@@ -191,7 +192,7 @@ class Nodes:
 
     def _mirror(self, surveys: Mapping[str, NodeSurvey]) -> Mirror:
         """A search in the files of nodes that are alike, copied from the first one."""
-        mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self._search, self._words)
+        mirror = Mirror(Path(tempfile.mkdtemp(dir=self._folder.name)), surveys, self.search, self._words)
         answers = self.group.call("contents", {mirror.nodes[0]: (mirror.files,)})
         for problem in problems(answers):
             raise problem

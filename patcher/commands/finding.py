@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from patcher.messages.command_line import CommandLine
-from patcher.options import option
+from patcher.options import option, words_of
 from patcher.options.headings import PLACE, PROFILERS
-from patcher.options.notations import FilePath, Text
+from patcher.options.notations import AnyText, FilePath
 from patcher.targets import find as targets
 from patches import projects
 
@@ -32,9 +32,6 @@ class Search(Protocol):
     def nodes(self) -> tuple[str, ...]:
         """The nodes of a cluster that are all alike here, the first one's paths are shown; () for this machine."""
 
-    def alone(self, root: Path) -> tuple[str, ...]:
-        """The options that lead to what lies below ``root`` alone."""
-
     def again(self, word: str, instead: str) -> CommandLine:
         """The whole command line once more, with ``instead`` for ``word``."""
 
@@ -49,22 +46,23 @@ class Search(Protocol):
 class SearchOptions:
     """A search of this machine: ``--path``, ``--python``, or neither; ``typed`` is the whole command line.
 
-    ``environment`` is what ``python`` has answered, if it need not be asked for each word; ``origin`` are the options
-    that lead here where they are others (those of a cluster).
+    ``environment`` is what ``python`` has answered, if it is not to run for each word; ``origin`` are the options that
+    lead here where they are others (those of a cluster).
     """
 
+    nodes: ClassVar[tuple[str, ...]] = ()
     path: Path | None = option(
-        FilePath("DIR", readable=False),  # `find` says more of a folder that is closed
+        FilePath("DIR"),
         PLACE,
         "Site-packages, unpacked wheel or checkout that holds the package.",
         default=None,
     )
-    python: str | None = option(Text("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
+    python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()
     environment: Environment | None = None
     origin: tuple[str, ...] | None = None
 
-    def asked(self) -> SearchOptions:
+    def with_environment(self) -> SearchOptions:
         """The same search with the answer of ``python``; :class:`Problem` where it has none."""
         if self.python is None:
             return self
@@ -98,15 +96,6 @@ class SearchOptions:
         )
         return found if self.origin is None else found._replace(searched=(shlex.join(self.origin),))
 
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """See `Search`."""
-        return ()
-
-    def alone(self, root: Path) -> tuple[str, ...]:
-        """See `Search`."""
-        return ("--path", str(root))
-
     def again(self, word: str, instead: str) -> CommandLine:
         """See `Search`."""
         return CommandLine(*(instead if typed == word else typed for typed in self.typed))
@@ -114,10 +103,7 @@ class SearchOptions:
     @property
     def words(self) -> tuple[str, ...]:
         """See `Search`."""
-        if self.origin is not None:
-            return self.origin
-        typed = {"--path": self.path, "--python": self.python}
-        return tuple(word for option, value in typed.items() if value for word in (option, str(value)))
+        return words_of(self) if self.origin is None else self.origin
 
 
 @dataclass(frozen=True)
@@ -135,11 +121,6 @@ class LaunchOptions:
         "The YAML file that configures the run (verl), if it is not the installed one that the start names.",
         default=None,
     )
-
-
-def upstreams() -> tuple[Upstream, ...]:
-    """Every project that there are recipes for."""
-    return projects.upstreams()
 
 
 def parse_target(word: str) -> tuple[Upstream, str | None]:

@@ -2,79 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from patcher.commands.finding import LaunchOptions, SearchOptions, parse_target
 from patcher.guards.detect import detect
 from patcher.guards.result import AGAIN, GuardResult
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import WIDEST, Note
-from patcher.messages.report import CommandResult, Detail
+from patcher.messages.report import CommandResult, Detail, StepResult
 from patcher.recipe import Upstream
 from patcher.switches import Release, State
 from patcher.targets.target import Target
 from patches import projects
 
 
+@dataclass(frozen=True)
+class TargetCheck:
+    """What ``check`` knows of a target: its version, None where none is known, and each profiler."""
+
+    version: str | None
+    profilers: tuple[GuardResult, ...]
+
+
+_UNSEEN = (
+    "the switches of the release that is named count, or those of every release, and what the installed files say is"
+    " unknown; --path DIR or --python EXE leads to it"
+)
+
+
 def check(words: Sequence[str], search: SearchOptions, launch: LaunchOptions) -> CommandResult:
     """Look for every other profiler that is, or could be, switched on beside ours.
 
-    A target that is not in the place that ``search`` names is a problem; without a name its switches are looked at.
-    """
-    report = CommandResult("check")
-    missing: list[str] = []
-    for upstream, version, target in _subjects(report, words, search):
-        name = upstream.project.name
-        if target is None and version:
-            report.note(f"{name} was not found here, so those of {version} count", _NAME_IT)
-        elif target is None:
-            missing.append(name)
-        findings = _look(report, upstream, version, target, launch, severe=False)
-        report.lines.append(f"{name} {version}".rstrip())
-        for alike in _grouped(findings):
-            report.lines += _lines(alike)
-        entries = [{**finding._asdict(), "state": finding.state.value} for finding in findings]
-        report.data[name] = {"version": version or None, "profilers": entries}
-        report.problems += [
-            _problem(upstream, finding, finding.off) for finding in findings if finding.state is State.ON
-        ]
-    if missing:
-        detail = f"the switches of every release count, and what the installed files say is unknown; {_NAME_IT}"
-        report.note(f"not found here: {', '.join(missing)}", detail)
-    return report
-
-
-_NAME_IT = "--path DIR or --python EXE leads to it"
-
-
-def _subjects(
-    report: CommandResult, words: Sequence[str], search: SearchOptions
-) -> Iterator[tuple[Upstream, str, Target | None]]:
-    """What to look at: the project, its version as far as known, and the target if it is here.
-
-    Without ``words`` that is all that is in the place of ``search``, or without one, every project.
+    Without ``words`` in every target of the place that ``search`` names. A target that is not there is a problem; where
+    ``search`` names no place, the switches of its releases count.
     """
     placed = search.path is not None or search.python is not None
-    absent: list[Problem] = []
+    step, data = StepResult(), dict[str, TargetCheck]()
+    absent: dict[str, Problem] = {}
     for word in words or [project.name for project in projects.projects()]:
-        upstream, version = parse_target(word)
+        (upstream, version), target = parse_target(word), None
+        name = upstream.project.name
         try:
             target = search.find(word, "check")[1]
         except Problem as problem:
-            if problem.kind is Kind.NO_TARGET and not placed:
-                yield upstream, version or "", None
-            elif problem.kind is Kind.NO_TARGET and not words:
-                absent.append(problem)
-            elif str(problem) not in map(str, report.problems):
-                report.problems.append(problem)
-        else:
-            yield upstream, target.version, target
-    if absent and not report.lines and not report.problems:
-        report.problems.append(absent[0])
+            if problem.kind is not Kind.NO_TARGET or (placed and words):
+                step += StepResult(problems=(problem,))
+                continue
+            absent[word] = problem
+            if placed:
+                continue
+        found, data[name] = _check(upstream, version or "", target, launch)
+        step += found
+    if absent and not placed:
+        step += StepResult.noted([Note(f"not found here: {', '.join(absent)}", _UNSEEN)])
+    if not data and not step.problems:
+        step += StepResult(problems=tuple(absent.values())[:1])
+    return CommandResult("check", step, data=data)
+
+
+def _check(
+    upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions
+) -> tuple[StepResult, TargetCheck]:
+    version = target.version if target else version
+    found, step = _look(upstream, version, target, launch, severe=False)
+    lines = [f"{upstream.project.name} {version}".rstrip()]
+    lines += [line for alike in _grouped(found) for line in _lines(alike)]
+    problems = tuple(_problem(upstream, one, one.off) for one in found if one.state is State.ON)
+    return step + StepResult(tuple(lines), problems=problems), TargetCheck(version or None, found)
 
 
 def guard(
-    report: CommandResult,
     upstream: Upstream,
     version: str,
     launch: LaunchOptions,
@@ -82,50 +80,25 @@ def guard(
     force: bool,
     target: Target | None = None,
     profiler: str = "",
-) -> None:
-    """Put into ``report`` a problem for every profiler that is on (unless ``force``), a warning for what may be.
+) -> StepResult:
+    """A problem for every profiler that is on (unless ``force``), a warning for what may be.
 
     Where ``profiler`` itself is set up, nothing of ours records: so what is on is no problem, and it is meant to be.
     """
-    said: dict[object, list[GuardResult]] = {}
-    for finding in _look(report, upstream, version, target, launch, severe=True):
-        if profiler and finding.profiler == profiler:
-            if finding.state is not State.OFF:
-                seen = f"{finding.profiler} is {finding.state.value} ({finding.where})"
-                report.note(f"{seen}, so the settings count", "\n".join(_reasons(finding)[:-1]))
-        elif finding.state is State.ON and not force and not profiler:
-            hint = f"{finding.off}; or --force: then the inserted code decides while the engine runs"
-            report.problems.append(_problem(upstream, finding, hint))
-        elif finding.state is State.UNKNOWN and finding.reason == finding.where:
-            continue  # nothing was looked at, which `check` says: a warning is about something that was seen
-        elif finding.state is State.UNKNOWN:
-            said.setdefault(finding.reason, []).append(finding)
-        elif finding.state is not State.OFF:
-            said[finding] = [finding]
-    for alike in said.values():
-        report.warn(*_warning(alike))
-
-
-def _warning(alike: Sequence[GuardResult]) -> Note:
-    """One note on profilers of which the same is known; what to type stands on its line where there is room."""
-    first = alike[0]
-    if first.state is State.UNKNOWN:
-        names = _names(alike)
-        who = first.profiler if len(names) == 1 else f"{len(names)} profilers"
-        text = f"{who} may be on: {first.reason or first.where}"
-    else:
-        text = f"{first.profiler} is {first.state.value} ({first.where})"
-        typed = f"{text}; {first.off}"
-        text = typed if len(f"warning: {typed}") <= WIDEST else text
-    details = [line for finding in alike for line in (f"{finding.profiler} ({finding.where})", *_reasons(finding))]
-    details += [AGAIN] if first.state is State.UNKNOWN else []
-    return Note(text, "\n".join(details))
-
-
-def _reasons(finding: GuardResult) -> list[str]:
-    """What was seen, what that means, and what to do about it."""
-    said = {"found": finding.found, "why": finding.why, "to switch it off": finding.off}
-    return [f"{key}: {text}" for key, text in said.items() if text]
+    found, step = _look(upstream, version, target, launch, severe=True)
+    doubtful = []
+    for one in found:
+        if one.state is State.OFF:
+            continue
+        if profiler and one.profiler == profiler:
+            text = f"{profiler} is {one.state.value} ({one.where}), so the settings count"
+            step += StepResult.noted([Note(text, "\n".join(_seen(one)))])
+        elif one.state is State.ON and not force and not profiler:
+            hint = f"{one.off}; or --force: then the inserted code decides while the engine runs"
+            step += StepResult(problems=(_problem(upstream, one, hint),))
+        elif one.reason != one.where:  # else nothing was looked at, which `check` says
+            doubtful.append(one)
+    return step + StepResult.noted(map(_warning, _grouped(doubtful)), "warning")
 
 
 def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
@@ -137,18 +110,13 @@ def switched_on_by(upstream: Upstream, profiler: str, target: Target) -> str:
 
 
 def _look(
-    report: CommandResult,
-    upstream: Upstream,
-    version: str,
-    target: Target | None,
-    launch: LaunchOptions,
-    *,
-    severe: bool,
-) -> tuple[GuardResult, ...]:
-    application = upstream.application
+    upstream: Upstream, version: str, target: Target | None, launch: LaunchOptions, *, severe: bool
+) -> tuple[tuple[GuardResult, ...], StepResult]:
+    step, application = StepResult(), upstream.application
     if application is None and launch.config is not None:
-        report.note(f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it")
-    return detect(
+        text = f"{upstream.project.name} is not configured by Hydra: --config tells nothing of it"
+        step = StepResult.noted([Note(text)])
+    found = detect(
         upstream.switches,
         version=version,
         environ=launch.environ,
@@ -161,45 +129,59 @@ def _look(
         application=application,
         severe=severe,
     )
+    return found, step
 
 
-def _grouped(findings: Sequence[GuardResult]) -> list[list[GuardResult]]:
-    """The findings; those of which nothing is known for the same reason stand together."""
+def _grouped(found: Iterable[GuardResult]) -> list[list[GuardResult]]:
+    """The results; those of which nothing is known for the same reason stand together."""
     groups: dict[object, list[GuardResult]] = {}
-    for finding in findings:
-        unknown = finding.state is State.UNKNOWN and finding.reason
-        groups.setdefault(finding.reason if unknown else finding, []).append(finding)
+    for one in dict.fromkeys(found):
+        groups.setdefault(one.reason if one.state is State.UNKNOWN else one, []).append(one)
     return [*groups.values()]
 
 
-def _lines(alike: Sequence[GuardResult]) -> list[str]:
-    """The state, and what the reader can do; the reason once for findings that have the same."""
+def _warning(alike: Sequence[GuardResult]) -> Note:
+    """One note on results of a group; what to type stands on its line where there is room."""
     first = alike[0]
-    places = [*dict.fromkeys(finding.where for finding in alike)]
-    where = places[0] if len(places) == 1 else f"{places[0]} and {len(places) - 1} more"
-    lines = [f"  {first.state.value} {', '.join(_names(alike))} ({where})"]
-    if first.state is State.OFF:
-        return lines
-    told = first.state is State.UNKNOWN and first.reason
-    for finding in alike:
-        *seen, off = _reasons(finding)
-        lines += [Detail(f"    {finding.profiler} ({finding.where})")] * (len(alike) > 1)
-        lines += [Detail(f"    {line}") for line in ((*seen, off) if told or not finding.off else seen)]
-    if not told:
-        return [*lines, f"    to switch it off: {first.off}"] if first.off else lines
-    return lines if first.reason == first.where else [*lines, f"    {first.reason}", Detail(f"    {AGAIN}")]
+    details = [line for one in alike for line in (f"{one.profiler} ({one.where})", *_seen(one), *_off(one))]
+    if first.state is State.UNKNOWN:
+        names = {one.profiler for one in alike}
+        who = first.profiler if len(names) == 1 else f"{len(names)} profilers"
+        return Note(f"{who} may be on: {first.reason or first.where}", "\n".join([*details, AGAIN]))
+    text = f"{first.profiler} is {first.state.value} ({first.where})"
+    typed = f"{text}; {first.off}"
+    return Note(typed if len(f"warning: {typed}") <= WIDEST else text, "\n".join(details))
 
 
-def _names(findings: Sequence[GuardResult]) -> list[str]:
-    """The profilers that are found, each once."""
-    return [*dict.fromkeys(finding.profiler for finding in findings)]
-
-
-def _problem(upstream: Upstream, finding: GuardResult, hint: str) -> Problem:
-    return Problem(
-        Kind.PROFILER_ON,
-        f"{finding.profiler} is switched on for {upstream.project.name}: {finding.found}",
-        finding.where,
-        hint,
-        (finding.why,),
+def _lines(alike: Sequence[GuardResult]) -> Iterator[str]:
+    """The state of a group, why, and what the reader can do."""
+    first = alike[0]
+    names, places = (
+        [*dict.fromkeys(texts)] for texts in zip(*((one.profiler, one.where) for one in alike), strict=True)
     )
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    yield f"  {first.state.value} {', '.join(names)} ({places[0]}{more})"
+    if first.state is State.OFF:
+        return
+    unknown = first.state is State.UNKNOWN
+    for one in alike:
+        named = [f"{one.profiler} ({one.where})"] if len(alike) > 1 else []
+        yield from (Detail(f"    {line}") for line in (*named, *_seen(one), *(_off(one) if unknown else ())))
+    if not unknown:
+        yield from (f"    {line}" for line in _off(first))
+    elif first.reason not in ("", first.where):
+        yield f"    {first.reason}"
+        yield Detail(f"    {AGAIN}")
+
+
+def _seen(one: GuardResult) -> list[str]:
+    return [f"{key}: {text}" for key, text in (("found", one.found), ("why", one.why)) if text]
+
+
+def _off(one: GuardResult) -> list[str]:
+    return [f"to switch it off: {one.off}"] if one.off else []
+
+
+def _problem(upstream: Upstream, one: GuardResult, hint: str) -> Problem:
+    cause = f"{one.profiler} is switched on for {upstream.project.name}: {one.found}"
+    return Problem(Kind.PROFILER_ON, cause, one.where, hint, (one.why,))

@@ -10,7 +10,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.options import option
 from patcher.options.headings import RECORDED
-from patcher.options.notations import Choice, ChoiceList, Flag, Text, shortened
+from patcher.options.notations import AnyText, Choice, ChoiceList, Flag, shortened
 
 LEVELS = ("level_none", "level0", "level1", "level2")
 CONTENTS = ("npu", "cpu", "memory", "shapes", "module", "stack")
@@ -35,7 +35,7 @@ class RangeOptions:
         Flag(), RECORDED, "Mark every call of an nn.Module, for module_statistic.", default=False
     )
     module_pattern: str = option(
-        Text("REGEX"), RECORDED, "Only modules whose class name matches.", default="", shown=""
+        AnyText("REGEX"), RECORDED, "Only modules whose class name matches.", default="", shown=""
     )
 
     def __post_init__(self) -> None:

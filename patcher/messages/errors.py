@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,11 @@ class Kind(enum.Enum):
     NO_COMMAND = (127, "no such command")
     INTERRUPTED = (130, "interrupted, everything as before")
 
-    @property
-    def exit_code(self) -> int:
-        """The exit code of the process, 1 to 130."""
-        return self.value[0]
-
-    @property
-    def title(self) -> str:
-        """A few words for the head of the message."""
-        return self.value[1]
+    def __init__(self, exit_code: int, title: str) -> None:
+        self.exit_code, self.title = exit_code, title
 
 
+@dataclass(eq=False)
 class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type that callers tell apart by name)
     """A failure that people can act on; it is not changed once it is made (`replace`).
 
@@ -51,27 +46,17 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
     look at. Where something was searched, ``looked_for`` and ``found`` say what and what was there instead.
     """
 
-    def __init__(
-        self,
-        kind: Kind,
-        cause: str,
-        where: str = "",
-        hint: str = "",
-        notes: tuple[str, ...] = (),
-        *,
-        looked_for: str = "",
-        found: str = "",
-        node: str = "",
-    ) -> None:
-        super().__init__(kind, cause, where, hint, notes)
-        self.kind = kind
-        self.cause = cause
-        self.where = where
-        self.hint = hint
-        self.notes = notes
-        self.looked_for = looked_for
-        self.found = found
-        self.node = node
+    kind: Kind
+    cause: str
+    where: str = ""
+    hint: str = ""
+    notes: tuple[str, ...] = ()
+    looked_for: str = ""
+    found: str = ""
+    node: str = ""
+
+    def __reduce__(self) -> tuple[type[Problem], tuple[Any, ...]]:
+        return Problem, tuple(getattr(self, field.name) for field in fields(self))
 
     def replace(self, **fields: Any) -> Problem:
         """The same problem with other ``fields``."""
@@ -97,33 +82,32 @@ class Problem(Exception):  # noqa: N818  (it is what the user reads, not a type 
         return (*where, *self.notes, *((f"next: {self.hint}",) if self.hint else ()))
 
 
-def failed(error: OSError) -> Problem:
-    """What the system has refused, and what the user can do about it."""
+def failed(error: BaseException) -> Problem:
+    """The problem that ended a command: what happened, and what the user can do about it."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return Problem(Kind.INTERRUPTED, "stopped by the keyboard", hint="the same command begins again")
     if isinstance(error, PermissionError):
         return refused(error)
-    where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
-    hint = f"look at {where or 'the folder that you are in'}, and type the same again"
-    return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
+    if isinstance(error, OSError):
+        where = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else ""
+        hint = f"look at {where or 'the folder that you are in'}, and type the same again"
+        return Problem(Kind.ENVIRONMENT, error.strerror or str(error), where, hint)
+    hint = "the same command with -v shows where; please report it"
+    return Problem(Kind.UNEXPECTED, f"{type(error).__name__}: {error}", hint=hint)
 
 
 def refused(error: PermissionError) -> Problem:
     """What the user can do about a file or a folder that may not be read, searched or written."""
     path = Path(os.fsdecode(error.filename)) if error.filename else Path()
-    above = [folder for folder in reversed(path.parents) if os.access(folder, os.F_OK) and not _searchable(folder)]
-    if above:
-        cause, where = f"the folder {above[0].name or above[0]} may not be searched", above[0]
-    else:
-        cause, where = f"{path.name} cannot be read: permission denied", path
-    hint = f"run rlpatch as the owner ({_owner(where)}), or let its user in"
-    return Problem(Kind.ENVIRONMENT, cause, str(where), hint)
-
-
-def _searchable(folder: Path) -> bool:
-    try:
-        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (a Path would drop the dot)
-    except OSError:
-        return False
-    return True
+    there = (folder for folder in reversed(path.parents) if os.access(folder, os.F_OK))
+    closed = next((folder for folder in there if not os.access(folder, os.X_OK)), None)
+    cause = f"{path.name} cannot be read: permission denied"
+    if closed:
+        cause = f"the folder {closed.name or closed} may not be searched"
+    hint = f"run rlpatch as the owner ({_owner(closed or path)}), or let its user in"
+    return Problem(Kind.ENVIRONMENT, cause, str(closed or path), hint)
 
 
 def _owner(path: Path) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from typing import NamedTuple
 
 WIDEST = 100
 """Columns: no line of a report is read that is longer."""
-
 
 WIDTH = 80
 """Columns of what is printed on as many lines as it needs."""
@@ -51,26 +49,11 @@ class Message(NamedTuple):
         return self._replace(text=f"{head.rstrip(' ,;:')} …", detail="\n".join(filter(None, (self.text, self.detail))))
 
 
-def indented(lines: Iterable[str], width: int, indent: str = "  ") -> list[str]:
-    """``lines`` wrapped at ``width``, each behind ``indent``; a word that is longer stays whole."""
-    wrapped: list[str] = []
-    for line in lines:
-        wrapped += textwrap.wrap(
-            line.strip(),
-            width,
-            initial_indent=indent,
-            subsequent_indent=indent,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return wrapped
-
-
-def wrapped(text: str, indent: str = "", further: str = "  ") -> list[str]:
-    """``text`` in lines of ``WIDTH`` columns, those after the first behind ``further``; a longer word stays whole."""
+def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH) -> list[str]:
+    """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole."""
     return textwrap.wrap(
         text,
-        WIDTH,
+        width,
         initial_indent=indent,
         subsequent_indent=further,
         break_long_words=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import json
 import os
 import re
@@ -14,11 +15,10 @@ from typing import Any, TextIO
 
 from patcher import __version__
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import WIDEST, Message, Note, indented
+from patcher.messages.notes import WIDEST, Message, Note, wrapped
 
 SCHEMA = 1
 """Of the JSON envelope; it grows by fields, and the number changes when one goes or means something else."""
-
 
 OMIT_NONE = {"omit_none": True}
 """Metadata of a field that is left out of the JSON where it is None."""
@@ -32,7 +32,8 @@ class Detail(str):
 class StepResult:
     """What a step of a command adds to the result; steps are put together by ``+``.
 
-    ``lines`` are for people, ``notes`` and ``problems`` go to stderr, ``done`` says in a few words what was changed.
+    ``lines`` are for people and go to stdout, ``notes`` and ``problems`` to stderr. ``done`` says in a few words what
+    was changed, if anything was: that is true also where nobody can read the rest.
     """
 
     lines: tuple[str, ...] = ()
@@ -55,14 +56,12 @@ class StepResult:
 
 
 class CommandResult:
-    """The result of one command.
+    """The result of one command: that of its steps, put together.
 
-    ``lines`` are for people and go to stdout, ``data`` (a dataclass, or a dict) is what ``--json`` prints there
-    instead; ``raw`` is output that must not be touched (a diff). ``notes`` and ``problems`` go to stderr. The exit code
-    is that of the first problem. ``done`` says in a few words what was changed, if anything was: that is true also
-    where nobody can read the rest. A report that ``tells_all`` shows the details of its notes without being asked; one
-    that stands ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is
-    shown, unless it has problems: it gets what shows another report, and gives the exit code.
+    ``data`` (a dataclass, or a dict) is what ``--json`` prints instead of the lines, ``raw`` output that must not be
+    touched (a diff). A report that ``tells_all`` shows the details of its notes without being asked; one that stands
+    ``aside`` leaves stdout to somebody else. ``then`` is what the command goes on with once the report is shown, unless
+    it has problems: it gets what shows another report, and gives the exit code.
     """
 
     def __init__(
@@ -77,23 +76,24 @@ class CommandResult:
         aside: bool = False,
         then: Callable[[Callable[[CommandResult], int]], int] | None = None,
     ) -> None:
-        self.command = command
-        self.lines: list[str] = []
+        self.command, self.raw = command, raw
         self.data: Any = {} if data is None else data
-        self.raw = raw
+        self.lines: list[str] = []
         self.notes: list[Message] = []
-        self.problems: list[Problem] = list(problems)
+        self.problems: list[Problem] = []
         self.done: list[str] = []
         self.tells_all, self.aside, self.then = tells_all, aside, then
-        self.add(step)
+        self.add(step + StepResult(problems=tuple(problems)))
 
     def add(self, step: StepResult) -> None:
-        """Put the result of a step behind what is there; a note that is there already is not repeated."""
+        """Put the result of a step behind what is there; a note or a problem that is there already is not repeated."""
         self.lines += step.lines
-        self.problems += step.problems
         self.done += step.done
+        for problem in step.problems:
+            if str(problem) not in map(str, self.problems):
+                self.problems.append(problem)
         for note in step.notes:
-            self._add_note(note)
+            self.note(note.text, note.detail, level=note.level)
 
     @property
     def exit_code(self) -> int:
@@ -105,26 +105,18 @@ class CommandResult:
         """The notes, each on one line."""
         return tuple(note.line for note in self.notes)
 
-    @property
-    def step(self) -> StepResult:
-        """What people get of it, as the result of a step of another command."""
-        return StepResult(tuple(self.lines), tuple(self.notes), tuple(self.problems), tuple(self.done))
-
-    def note(self, text: str, detail: str = "") -> None:
-        """Add what the reader should know; what is there already, of another target say, is not repeated."""
-        self._add_note(Message("note", text, detail))
+    def note(self, text: str, detail: str = "", *, level: str = "note") -> None:
+        """Add what the reader should know; of a note that is there already only a new ``detail`` is added."""
+        for at, known in enumerate(self.notes):
+            if (known.level, known.text) == (level, text):
+                if detail not in known.detail:
+                    self.notes[at] = known._replace(detail="\n".join(filter(None, (known.detail, detail))))
+                return
+        self.notes.append(Message(level, text, detail))
 
     def warn(self, text: str, detail: str = "") -> None:
         """Add what may be wrong."""
-        self._add_note(Message("warning", text, detail))
-
-    def _add_note(self, note: Message) -> None:
-        same = next((at for at, known in enumerate(self.notes) if known[:2] == note[:2]), None)
-        if same is None:
-            self.notes.append(note)
-        elif note.detail not in self.notes[same].detail:
-            details = (self.notes[same].detail, note.detail)
-            self.notes[same] = note._replace(detail="\n".join(filter(None, details)))
+        self.note(text, detail, level="warning")
 
     def show(self, *, as_json: bool, quiet: bool, color: bool | None, verbose: bool = False) -> int:
         """Print everything, and give the exit code of the process.
@@ -133,50 +125,53 @@ class CommandResult:
         done stays done, so the code is that of the work; if there was none but to print, it is that of a failure.
         A pipe that its reader has closed is no failure.
         """
-        color, verbose = _color(color), verbose or self.tells_all
+        verbose = verbose or self.tells_all
+        if color is None and os.environ.get("NO_COLOR"):
+            color = False
         with _writing(sys.stderr):
-            self._show_messages(quiet=quiet, verbose=verbose, color=color)
+            for text in self._messages(quiet=quiet, verbose=verbose):
+                _say(text, sys.stderr, color)
         with _writing(sys.stderr if self.aside else sys.stdout) as failed:
             self._show_result(as_json=as_json, quiet=quiet, verbose=verbose, color=color)
         with _writing(sys.stderr):
-            if self._has_details and not (quiet or verbose or as_json):
+            if not (quiet or verbose or as_json) and self._has_details:
                 _say("details: -v", sys.stderr, color)
-        if not failed or isinstance(failed[0], BrokenPipeError):
-            return self.exit_code
-        reason = failed[0].strerror or type(failed[0]).__name__
+        if failed and not isinstance(failed[0], BrokenPipeError):
+            return self._unwritten(failed[0], color)
+        return self.exit_code
+
+    def _unwritten(self, error: OSError, color: bool | None) -> int:
         done = f", but: {', '.join(self.done)}" if self.done else ""
+        cause = f"the report could not be written: {error.strerror or type(error).__name__}{done}"
+        problem = Problem(Kind.ENVIRONMENT, cause, hint="send it where there is room, with > FILE, or into a pipe")
         with _writing(sys.stderr):
-            hint = "send it where there is room, with > FILE, or into a pipe"
-            problem = Problem(Kind.ENVIRONMENT, f"the report could not be written: {reason}{done}", hint=hint)
             _say(_error(problem), sys.stderr, color)
-        return self.exit_code if self.done or self.problems else Kind.ENVIRONMENT.exit_code
+        return self.exit_code if self.done or self.problems else problem.kind.exit_code
+
+    def _messages(self, *, quiet: bool, verbose: bool) -> Iterator[str]:
+        for note in () if quiet else self.notes:
+            yield _tinted(note.fitted.line)
+            if verbose:
+                yield from (_wrapped(line, "  ") for line in note.fitted.detail.splitlines())
+        yield from map(_error, self.problems)
 
     @property
     def _has_details(self) -> bool:
         lines = () if self.raw is not None else self.lines
         return any(note.fitted.detail for note in self.notes) or any(isinstance(line, Detail) for line in lines)
 
-    def _show_messages(self, *, quiet: bool, verbose: bool, color: bool | None) -> None:
-        for note in [] if quiet else [note.fitted for note in self.notes]:
-            _say(_tinted(note.line), sys.stderr, color)
-            for line in indented(note.detail.splitlines(), _width()) if verbose else ():
-                _say(line, sys.stderr, color)
-        for problem in self.problems:
-            _say(_error(problem), sys.stderr, color)
-
     def _show_result(self, *, as_json: bool, quiet: bool, verbose: bool, color: bool | None) -> None:
         stream = sys.stderr if self.aside else sys.stdout
         if as_json:
             _say(json.dumps(self.envelope(), indent=2, ensure_ascii=False, default=str), stream, True)
         elif self.raw is not None:
-            self._show_raw(color)
+            _show_raw(self.raw, color)
         elif not quiet:
             for line in self.lines:
                 if not isinstance(line, Detail):
                     _say(_tinted(line), stream, color)
                 elif verbose:
-                    indent = line[: len(line) - len(line.lstrip())]
-                    _say("\n".join(indented([line], _width(), indent)), stream, color)
+                    _say(_wrapped(line, line[: len(line) - len(line.lstrip())]), stream, color)
 
     def envelope(self) -> dict[str, object]:
         """The versioned JSON document."""
@@ -194,27 +189,17 @@ class CommandResult:
             "exit_code": self.exit_code,
             "result": json_of(self.data),
             "messages": list(self.messages),
-            "notes": [note._asdict() for note in self.notes],
+            "notes": json_of(self.notes),
             "problems": problems,
         }
 
-    def _show_raw(self, color: bool | None) -> None:
-        data = self.raw or b""
-        if sys.stdout is None:  # the shell closed it
-            return
-        if (color is None and sys.stdout.isatty()) or color:
-            for line in data.decode("utf-8", "replace").splitlines():
-                tint = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-                _say(_style(line, tint, bold=line.startswith(("+++", "---", "diff"))), sys.stdout, True)
-        else:
-            # Bytes, because the context lines of a diff come in whatever encoding the file has.
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-
 
 def json_of(value: Any) -> Any:
-    """``value`` as JSON has it: dataclasses become objects of their fields."""
+    """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if dataclasses.is_dataclass(value):
         fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value))
         kept = (pair for pair in fields if pair[1] is not None or not pair[0].metadata.get("omit_none"))
@@ -247,18 +232,15 @@ def _discard(stream: TextIO | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
 
 
-def _error(problem: Problem) -> str:
-    return _style("Error: ", "red", bold=True) + str(problem)
-
-
-_COLORS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
 _STYLED = re.compile(r"\x1b\[[\d;]*m")
-
-
-def _style(text: str, color: str, *, bold: bool = False) -> str:
-    """``text`` as a terminal colours it; "" is the colour that it has."""
-    codes = [str(code) for code in (bold and 1, _COLORS.get(color)) if code]
-    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes else text
+_BOLD, _RED, _GREEN, _YELLOW, _CYAN, _BOLD_RED = "1", "31", "32", "33", "36", "1;31"
+_TINTS = {
+    **dict.fromkeys(("patched", "reverted", "intact", "off"), _GREEN),
+    **dict.fromkeys(("warning", "edited", "lost", "missing", "armed", "unknown"), _YELLOW),
+    **dict.fromkeys(("tampered", "on"), _RED),
+    **dict.fromkeys(("note", "next"), _CYAN),
+}
+"""The words that open a line of a report, and their colours."""
 
 
 def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
@@ -274,27 +256,33 @@ def _say(text: str, stream: TextIO | None, color: bool | None) -> None:
     stream.flush()
 
 
-def _width() -> int:
-    return min(WIDEST, shutil.get_terminal_size().columns)
+def _show_raw(data: bytes, color: bool | None) -> None:
+    """Print a diff: a stream that is not coloured gets its bytes, for each file has an encoding of its own."""
+    if sys.stdout is None:  # the shell closed it
+        return
+    if sys.stdout.isatty() if color is None else color:
+        for line in data.decode("utf-8", "replace").splitlines():
+            tint = {"+": _GREEN, "-": _RED, "@": _CYAN}.get(line[:1], "")
+            _say(_style(line, _BOLD if line.startswith(("+++", "---", "diff")) else tint), sys.stdout, True)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 
 
-def _color(wanted: bool | None) -> bool | None:
-    return False if wanted is None and os.environ.get("NO_COLOR") else wanted
+def _style(text: str, codes: str) -> str:
+    return f"\x1b[{codes}m{text}\x1b[0m" if codes else text
 
 
-_TINTS = {
-    **dict.fromkeys(("patched", "reverted", "intact", "off"), "green"),
-    **dict.fromkeys(("warning", "edited", "lost", "missing", "armed", "unknown"), "yellow"),
-    **dict.fromkeys(("tampered", "on"), "red"),
-    **dict.fromkeys(("note", "next"), "cyan"),
-}
+def _error(problem: Problem) -> str:
+    return f"{_style('Error: ', _BOLD_RED)}{problem}"
 
 
 def _tinted(line: str) -> str:
-    """``line`` with its first word coloured, if it is one of those that open a line of a report."""
     bare = line.lstrip()
     word = bare.partition(" ")[0].rstrip(":")
-    if word not in _TINTS:
-        return line
-    indent = line[: len(line) - len(bare)]
-    return indent + _style(word, _TINTS[word]) + bare[len(word) :]
+    return line.replace(word, _style(word, _TINTS[word]), 1) if word in _TINTS else line
+
+
+def _wrapped(line: str, indent: str) -> str:
+    return "\n".join(wrapped(line.strip(), indent, indent, min(WIDEST, shutil.get_terminal_size().columns)))

@@ -15,7 +15,7 @@ def room() -> int | None:
 
 
 def releases(listing: Any, width: int | None = None) -> list[str]:
-    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.Listing`.
+    """The lines of the table that ``rlpatch list`` shows, of a `patcher.commands.about.knowledge.RecipeList`.
 
     With a ``width``, that of the terminal, cells are folded into it; without one each row is one line.
     """
@@ -91,13 +91,9 @@ def nodes(data: dict[str, Any]) -> list[str]:
 
 
 def _bytes(count: int) -> str:
-    """A size as people read it, with at most three figures before its unit."""
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+    from rich.filesize import decimal
+
+    return decimal(count)
 
 
 def _drawn(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:

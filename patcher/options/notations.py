@@ -159,7 +159,7 @@ class ChoiceList(Notation[tuple[str, ...]]):
         return ",".join(value)
 
 
-class Text(Notation[str]):
+class AnyText(Notation[str]):
     """Any text; ``alone`` is the value of the option without one, if it may be left out."""
 
     def __init__(self, metavar: str, *, alone: str | None = None) -> None:
@@ -169,7 +169,7 @@ class Text(Notation[str]):
         return text
 
 
-class NewFolder(Text):
+class NewFolder(AnyText):
     """The path of a folder that need not exist."""
 
     def __init__(self) -> None:
@@ -183,13 +183,10 @@ class NewFolder(Text):
 
 
 class FilePath(Notation[Path]):
-    """The path of a file or folder; ``readable``: one that is there and may not be read is refused at once."""
+    """The path of a file or folder; click reads it, so that shells complete it."""
 
-    def __init__(self, metavar: str, *, readable: bool = True) -> None:
-        self.metavar, self.readable = metavar, readable
-
-    def read(self, option: str, text: str) -> Path:  # noqa: ARG002
-        return Path(text)
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
 
 
 def whole_number(text: str) -> int | None:

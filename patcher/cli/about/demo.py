@@ -4,26 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 from patcher.cli import options
-from patcher.cli.command import Option
 from patcher.commands.about import demonstrating
+from patcher.commands.finding import SearchOptions
 from patcher.messages.report import CommandResult
-from patcher.options.headings import PLACE
+from patcher.options import options_of
 
-RELEASE = "vllm-ascend==0.11.0rc1"
-"""What is patched, unless the user has another release at hand: the one of the guides."""
-
-WINDOW = ("--decode", "30:60")
-
-PATH = Option(
-    ["--path"],
-    heading=PLACE,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Copy the package from this folder instead of downloading it; the folder stays as it is.",
-)
+_PATH = "Copy the package from this folder instead of downloading it; the folder stays as it is."
+PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PATH))
 
 
 @options.command("demo", PATH)
@@ -37,4 +25,4 @@ def command(path: Path | None) -> CommandResult:
       rlpatch demo
       rlpatch demo --path /opt/venv/lib/python3.11/site-packages
     """
-    return demonstrating.demo(RELEASE, WINDOW, path, on_wait=options.wait)
+    return demonstrating.demo(path, options.wait)

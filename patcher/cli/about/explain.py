@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from patcher.cli import options
-from patcher.cli.recorded import STAGE
+from patcher.cli.profile import STAGE
 from patcher.cli.search import SEARCH
 from patcher.commands.about import knowledge
 from patcher.commands.finding import SearchOptions

@@ -17,7 +17,7 @@ TARGETS = options.targets("TARGET[==VERSION]...", required=True)
 FORCE = options.switch(PROFILERS, "Patch although another profiler is switched on.", "--force")
 
 
-@options.command("apply", TARGETS, options.dry_run(), FORCE, groups=(PROFILE, WHERE, LAUNCH))
+@options.command("apply", TARGETS, options.DRY_RUN, FORCE, groups=(PROFILE, WHERE, LAUNCH))
 def command(
     targets: tuple[str, ...],
     request: ProfileRequest,

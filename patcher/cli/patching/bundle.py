@@ -4,48 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from patcher.cli import options
-from patcher.cli.command import Command, Group, Option
+from patcher.cli.command import Group, Option
+from patcher.cli.options import click_option
 from patcher.cli.profile import PROFILE
 from patcher.commands.finding import SearchOptions
 from patcher.commands.patching import bundling
-from patcher.options.headings import OUTPUT, PLACE
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import SearchOptions
-    from patcher.messages.report import CommandResult
-    from patcher.request import ProfileRequest
+from patcher.messages.report import CommandResult
+from patcher.options import options_of
+from patcher.options.headings import OUTPUT
+from patcher.request import ProfileRequest
 
 
 def _places(values: Mapping[str, Any]) -> list[SearchOptions]:
-    typed = click.get_current_context().meta.get("typed", ())
+    typed = options.typed_words()
     places = [SearchOptions(path, None, typed) for path in values["path"]]
     places += [SearchOptions(None, python, typed) for python in values["python"]]
     return places or [SearchOptions(typed=typed)]
 
 
+_PATH = "Site-packages, checkout or wheel that holds the package; again for another release."
+_PYTHON = "Look in the environment of this interpreter; again for another release."
+_SEARCH = options_of(SearchOptions)
 PLACES = Group(
     "places",
     _places,
-    Option(
-        ["--path"],
-        heading=PLACE,
-        type=click.Path(readable=False, path_type=Path),
-        metavar="DIR|WHEEL",
-        multiple=True,
-        help="Site-packages, checkout or wheel that holds the package; again for another release.",
-    ),
-    Option(
-        ["--python"],
-        heading=PLACE,
-        metavar="EXE",
-        multiple=True,
-        help="Look in the environment of this interpreter; again for another release.",
-    ),
+    click_option(_SEARCH["path"]._replace(about=_PATH), metavar="DIR|WHEEL", multiple=True),
+    click_option(_SEARCH["python"]._replace(about=_PYTHON), multiple=True),
 )
 FILE = Option(
     ["-o", "--output"],
@@ -57,12 +46,7 @@ FILE = Option(
 )
 
 
-@click.command(
-    "bundle",
-    cls=Command,
-    params=[options.targets("TARGET[==VERSION]...", required=True), FILE],
-    groups=(PROFILE, PLACES),
-)
+@options.command("bundle", options.targets("TARGET[==VERSION]...", required=True), FILE, groups=(PROFILE, PLACES))
 def command(
     targets: tuple[str, ...], request: ProfileRequest, places: list[SearchOptions], output: Path
 ) -> CommandResult:

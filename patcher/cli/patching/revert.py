@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from patcher.cli import options
-from patcher.cli.recorded import ROLE, STAGE
+from patcher.cli.profile import ROLE, STAGE
 from patcher.cli.where import WHERE
 from patcher.commands.patching import reverting
 from patcher.commands.where import Where
 from patcher.messages.report import CommandResult
 
 
-@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.dry_run(), groups=(WHERE,))
+@options.command("revert", options.targets("[TARGET]..."), STAGE, ROLE, options.DRY_RUN, groups=(WHERE,))
 def command(
     targets: tuple[str, ...], stage: str | None, role: str | None, where: Where, dry_run: bool
 ) -> CommandResult:

@@ -15,7 +15,7 @@ from patcher.request import ProfileRequest
 REQUIRE = options.switch(OUTPUT, "Fail where a part of the run would go unpatched, instead of saying so.", "--require")
 
 
-@options.command("run", TARGETS, options.dry_run(), FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
+@options.command("run", TARGETS, options.DRY_RUN, FORCE, REQUIRE, groups=(PROFILE, SEARCH, LAUNCH))
 def command(
     targets: tuple[str, ...],
     request: ProfileRequest,

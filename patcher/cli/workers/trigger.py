@@ -11,7 +11,7 @@ import click
 from patcher.cli import options
 from patcher.cli.command import Group, Option
 from patcher.cli.options import click_option, typed_values
-from patcher.cli.recorded import only
+from patcher.cli.profile import only
 from patcher.cli.workers import waiting
 from patcher.commands.workers import triggering
 from patcher.commands.workers.triggering import TriggerOptions
@@ -54,7 +54,7 @@ TRIGGER = Group(
     click_option(OPTIONS["ranks"]),
     *map(click_option, OWN),
     options.switch(WHOSE, "Take the place of a request that is still to be served.", "--replace"),
-    options.dry_run(),
+    options.DRY_RUN,
 )
 
 

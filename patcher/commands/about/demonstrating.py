@@ -18,6 +18,10 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patches.survey.download import download
 
+RELEASE = "vllm-ascend==0.11.0rc1"
+"""What is patched, unless the user has another release at hand: the one of the guides."""
+
+WINDOW = ("--decode", "30:60")
 COPY = "site"
 _LARGEST = 1_000_000  # no source is larger, and libraries of kernels are never patched
 
@@ -40,19 +44,20 @@ class Demonstration:
     hashes: dict[str, str] | None = field(default=None, metadata=OMIT_NONE)
 
 
-def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
-    """Patch ``release``, or what ``path`` has of its project, in a scratch folder, and show each command.
+def demo(path: Path | None, on_wait: Callable[[str], None]) -> CommandResult:
+    """Patch `RELEASE`, or what ``path`` has of its project, in a scratch folder, and show each command.
 
     Raises: Problem of :meth:`SearchOptions.find`, or ENVIRONMENT where the release cannot be downloaded.
     """
     steps: list[Step] = []
+    problems: tuple[Problem, ...] = ()
     with tempfile.TemporaryDirectory(prefix="rlpatch_demo_") as scratch:
         site = Path(scratch) / COPY
-        word = _fetch(release, path, site, on_wait)
-        hashes = [_hash(site)]
-        lines = [f"{word}, a copy in {site}: {hashes[0]}", ""]
+        word = _fetch(path, site, on_wait)
+        hashes = {"before": _hash(site)}
+        lines = [f"{word}, a copy in {site}: {hashes['before']}", ""]
         for words in (
-            ("apply", word, *window, "--path", COPY),
+            ("apply", word, *WINDOW, "--path", COPY),
             ("diff", "--path", COPY),
             ("status", "--path", COPY),
             ("revert", "--path", COPY),
@@ -67,23 +72,23 @@ def demo(release: str, window: Sequence[str], path: Path | None, on_wait: Callab
                 step = StepResult(tuple(lines), problems=(problem,))
                 return CommandResult("demo", step, data=Demonstration(tuple(steps), word))
             if words[0] == "apply":
-                hashes.append(_hash(site))
-                lines += [f"The tree is now {hashes[-1]}.", ""]
-        hashes.append(_hash(site))
-    data = Demonstration(tuple(steps), word, dict(zip(("before", "patched", "after"), hashes, strict=True)))
-    if hashes[0] == hashes[-1]:
-        lines.append(f"The tree is again {hashes[-1]}: every byte, mode and time as before.")
-        return CommandResult("demo", StepResult(tuple(lines)), data=data)
-    cause, hint = f"the tree is not as before: {hashes[-1]}", "please report it, with all that is printed here"
-    problem = Problem(Kind.UNEXPECTED, cause, str(site), hint)
-    return CommandResult("demo", StepResult(tuple(lines), problems=(problem,)), data=data)
+                hashes["patched"] = _hash(site)
+                lines += [f"The tree is now {hashes['patched']}.", ""]
+        hashes["after"] = _hash(site)
+    if hashes["after"] == hashes["before"]:
+        lines.append(f"The tree is again {hashes['after']}: every byte, mode and time as before.")
+    else:
+        cause, hint = f"the tree is not as before: {hashes['after']}", "please report it, with all that is printed here"
+        problems = (Problem(Kind.UNEXPECTED, cause, str(site), hint),)
+    data = Demonstration(tuple(steps), word, hashes)
+    return CommandResult("demo", StepResult(tuple(lines), problems=problems), data=data)
 
 
-def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
+def _fetch(path: Path | None, site: Path, on_wait: Callable[[str], None]) -> str:
     """Fill ``site``; gives ``TARGET==VERSION`` of what lies there."""
-    upstream, version = parse_target(release)
+    upstream, version = parse_target(RELEASE)
     if path is None:
-        on_wait(f"downloading {release} …")
+        on_wait(f"downloading {RELEASE} …")
         site.mkdir()
         names = upstream.project.distributions
         try:
@@ -91,7 +96,7 @@ def _fetch(release: str, path: Path | None, site: Path, on_wait: Callable[[str],
         except Problem as problem:
             hint = "where it is installed or unpacked: rlpatch demo --path DIR"
             raise problem.replace(where="", hint=hint) from None
-        return release
+        return RELEASE
     _, target = SearchOptions(path).find(upstream.project.name, "demo")
     heads = [target.root / target.project.package]
     for name in target.project.distributions:  # the metadata, which has the version
@@ -113,7 +118,6 @@ def _run(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def _hash(tree: Path) -> str:
-    """A hash over every path of a tree: its bytes, its mode, its time of change."""
     state = hashlib.sha256()
     for path in [tree, *sorted(tree.rglob("*"))]:
         status = path.lstat()

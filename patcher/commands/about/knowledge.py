@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
-from patcher.commands.finding import SearchOptions, parse_target, upstreams
+from patcher.commands.finding import SearchOptions, parse_target
 from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -18,9 +17,8 @@ from patcher.messages.report import CommandResult, StepResult
 from patcher.options import flag, options_of
 from patcher.recipe import Insertion, Loop, Recipe, Structure, Upstream
 from patcher.request import ProfileRequest, recipes_of, resolve
-
-if TYPE_CHECKING:
-    from patcher.targets.target import Target
+from patcher.targets.target import Target
+from patches.projects import upstreams
 
 STEERING = (
     "For one run, without patching again (read once, at the first call; a bad value switches the probe off):",
@@ -51,7 +49,7 @@ class KnownStructure:
 
 
 @dataclass(frozen=True)
-class Listing:
+class RecipeList:
     """The result of ``list``."""
 
     targets: tuple[KnownStructure, ...]
@@ -76,7 +74,7 @@ def listing() -> CommandResult:
         )
         for upstream in upstreams() for recipe in upstream.recipes for structure in recipe.structures
     ]  # fmt: skip
-    return CommandResult("list", data=Listing(tuple(rows)))
+    return CommandResult("list", data=RecipeList(tuple(rows)))
 
 
 def explain(word: str, search: SearchOptions, stage: str | None) -> CommandResult:
@@ -118,53 +116,49 @@ def _explanation(upstream: Upstream, recipes: Sequence[Recipe], release: str, pl
         yield from STEERING
 
 
-Places = dict[tuple[str, str, str], list[str]]
-"""Stage, unit and file → the call sites, as they would stand there."""
+Places = dict[tuple[str, str], dict[str, list[str]]]
+"""Stage and file → the call sites, as they would stand there, and the units that go through each."""
 
 
 def _places(upstream: Upstream, recipes: Sequence[Recipe], target: Target) -> tuple[Places, list[Problem]]:
     """The places of every stage that the target has, and why others of its release are not there."""
     found: Places = {}
     unlike: list[Problem] = []
-    staged = [recipe for recipe in recipes if not recipe.calls]
+    staged = (one for one in recipes if not one.calls)
     for stage, unit in dict.fromkeys((recipe.stage, unit) for recipe in staged for unit in recipe.windows):
-        windows = () if unit == WHOLE else (Window(unit, 1, 2),)
-        request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
         try:
-            made = plan.apply(upstream, target, resolve(request, upstream, target))
+            for file, text in _call_sites(upstream, target, stage, unit):
+                found.setdefault((stage, file), {}).setdefault(text, []).append(unit)
         except Problem as problem:
             unlike += [problem] if problem.kind is not Kind.NO_RECIPE else []
-        else:
-            for change in made.edit.changes:
-                found[stage, unit, str(change.path)] = _call_sites(change.after, made.patch)
-    for recipe in (recipe for recipe in recipes if recipe.calls):
-        changed, other = _argument_places(upstream, recipe, target)
-        found |= changed
-        unlike += other
+    for recipe in (one for one in recipes if one.calls):
+        structure = recipe.structure(plan.published(upstream, target.version))
+        for file in dict.fromkeys(one.file for one in recipe.structures):
+            try:
+                found[recipe.stage, file] = {text: [WHOLE] for text in _arguments(upstream, recipe, file, target)}
+            except Problem as problem:
+                # Else it is another recipe's file: any recipe is tried where the release is not a known one.
+                unlike += [problem] if structure and structure.file == file else []
     return found, unlike
 
 
-def _argument_places(upstream: Upstream, recipe: Recipe, target: Target) -> tuple[Places, list[Problem]]:
-    """The same of a recipe that changes arguments."""
-    found: Places = {}
-    unlike: list[Problem] = []
-    structure = recipe.structure(plan.published(upstream, target.version))
-    for file in dict.fromkeys(structure.file for structure in recipe.structures):
-        try:
-            found[recipe.stage, WHOLE, file] = _arguments(upstream, recipe, PurePosixPath(file), target)
-        except Problem as problem:
-            # Else it is another recipe's file: any recipe is tried where the release is not a known one.
-            unlike += [problem] if structure and structure.file == file else []
-    return found, unlike
+def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> Iterator[tuple[str, str]]:
+    """The file and the text of each of our lines outside of the block."""
+    windows = () if unit == WHOLE else (Window(unit, 1, 2),)
+    request = ProfileRequest(windows, {"stage": stage, "save_path": "/tmp/rlpatch_traces"})  # noqa: S108  (never opened)
+    made = plan.apply(upstream, target, resolve(request, upstream, target))
+    for change in made.edit.changes:
+        for number, line in enumerate(change.after.decode("utf-8", "replace").splitlines(), 1):
+            if line.endswith(f"  {markers.tag(made.patch)}"):
+                yield str(change.path), f"{number} {line.strip()}"
 
 
-def _arguments(upstream: Upstream, recipe: Recipe, file: PurePosixPath, target: Target) -> list[str]:
-    """The arguments that the recipe may change, as they are now."""
+def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
     from patcher import editing
 
     every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
-    now = editing.present(target.read(file), recipe, where=str(target.root / file))
+    now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
 
 
@@ -192,7 +186,6 @@ def _recipe(recipe: Recipe, structures: Sequence[Structure], known: set[str]) ->
 
 
 def _sites(recipe: Recipe) -> Iterator[str]:
-    """Where its lines go in, or which arguments it changes."""
     for site in (site for site in recipe.insertions if not site.windows or set(site.windows) & set(recipe.windows)):
         only = f" (--{', --'.join(site.windows)})" if site.windows and site.windows != recipe.windows else ""
         yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
@@ -206,14 +199,10 @@ def _sites(recipe: Recipe) -> Iterator[str]:
 
 def _here(recipe: Recipe, structures: Sequence[Structure], places: Places) -> Iterator[str]:
     """Where its lines would stand in the target; all windows of most recipes go to the same lines."""
-    here: dict[str, list[str]] = {}
     for file in dict.fromkeys(structure.file for structure in structures):
-        for unit in recipe.windows:
-            for text in places.get((recipe.stage, unit, file), []):
-                here.setdefault(f"{file}:{text}", []).append(f"--{unit}")
-    for text, units in here.items():
-        only = f" ({', '.join(units)})" if len(units) < len(recipe.windows) else ""
-        yield f"  here{only}: {text}"
+        for text, units in places.get((recipe.stage, file), {}).items():
+            only = f" (--{', --'.join(units)})" if len(units) < len(recipe.windows) else ""
+            yield f"  here{only}: {file}:{text}"
 
 
 def _shown(site: Insertion, recipe: Recipe) -> str:
@@ -234,9 +223,3 @@ def _by_itself(upstream: Upstream, release: str, stages: set[str]) -> list[str]:
         if not release or SpecifierSet(releases).contains(release, prereleases=True):
             lines += [f"by itself {name} {releases} can record, too: {text}", ""]
     return lines
-
-
-def _call_sites(after: bytes, patch: PatchId) -> list[str]:
-    lines = enumerate(after.decode("utf-8", "replace").splitlines(), 1)
-    tag = markers.tag(patch)
-    return [f"{number} {line.strip()}" for number, line in lines if line.endswith(f"  {tag}")]

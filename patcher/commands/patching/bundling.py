@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 from patcher import __version__
 from patcher import plan as planning
@@ -18,17 +17,15 @@ from patcher.bundle import plans as bundles
 from patcher.changes import markers
 from patcher.commands.finding import SearchOptions, parse_target
 from patcher.commands.patching import describing
+from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Planned, plan_targets, unused
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.plan import Plan
+from patcher.request import ProfileRequest
 from patcher.targets import versions
 from patcher.targets.target import Target
-
-if TYPE_CHECKING:
-    from patcher.commands.patching.describing import PlanPayload
-    from patcher.plan import Plan
-    from patcher.request import ProfileRequest
 
 
 class _Pristine(Target):
@@ -80,25 +77,19 @@ def _planned(
     found: list[Planned] = []
     problems: list[Problem] = []
     absent: list[Problem] = []
-    notes = StepResult()
     for place in places:
         with _unpacked(place) as search:
             planned, step = plan_targets(words, search, request, "bundle")
-            planned = [one._replace(plan=_from_pristine(one, place)) for one in planned]
-        if len(places) == 1:
-            notes += StepResult(notes=step.notes)
+            found += [one._replace(plan=_from_pristine(one, place)) for one in planned]
         elsewhere = [problem for problem in step.problems if problem.kind in (Kind.NO_TARGET, Kind.VERSION)]
-        if len(places) == 1 or not planned or len(elsewhere) < len(step.problems):
-            problems += step.problems
+        problems += [problem for problem in step.problems if not planned or problem not in elsewhere]
         absent += elsewhere
-        found += planned
     if not problems and not all(_satisfied(word, found) for word in words):
-        problems += absent
-    return found, notes + StepResult(problems=tuple(problems or _useless(found, request)))
+        problems = absent
+    return found, StepResult(problems=tuple(problems or _useless(found, request)))
 
 
 def _useless(found: Sequence[Planned], request: ProfileRequest) -> list[Problem]:
-    """Problems for requests that fit no target, and for targets that a bundle would not change."""
     problems = [*unused(request, found)]
     for plan in (one.plan for one in found):
         if not any(place.marked for place in plan.places):
@@ -132,9 +123,8 @@ def _unpacked(place: SearchOptions) -> Iterator[SearchOptions]:
     with tempfile.TemporaryDirectory(prefix="rlpatch-") as folder:
         try:
             with zipfile.ZipFile(wheel) as archive:
-                for name in archive.namelist():
-                    if name.endswith(".py") or ".dist-info/" in name:
-                        archive.extract(name, folder)
+                names = [name for name in archive.namelist() if name.endswith(".py") or ".dist-info/" in name]
+                archive.extractall(folder, names)
         except (zipfile.BadZipFile, zlib.error) as error:
             raise Problem(Kind.ENVIRONMENT, f"the wheel is damaged: {error}", str(wheel), "get it again") from None
         yield replace(place, path=Path(folder))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from patcher import plan as planning
 from patcher.changes import markers
+from patcher.changes.change import Change, PatchId
 from patcher.commands.guarding import switched_on_by
 from patcher.messages.report import OMIT_NONE, StepResult
+from patcher.plan import Place, Plan
+from patcher.recipe import Upstream
 
 if TYPE_CHECKING:
-    from patcher.changes.change import Change, PatchId, Record
-    from patcher.plan import Place, Plan
-    from patcher.recipe import Upstream
+    from patcher.editing import Setting  # loads LibCST
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class FilePayload:
     changed: bool
     recipe: str | None
     structure: str | None
-    settings: tuple[dict[str, object], ...] = ()
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,8 @@ class PlanPayload:
     nodes: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
-class Verbs(NamedTuple):
-    """The words for lines that go in, and for lines that come out."""
-
-    patch: str
-    take: str
-
-
 NEXT_DRY_RUN = "next: the same without --dry-run; `rlpatch diff` with the same options shows every line"
-DONE, WOULD, LENT = Verbs("patched", "took"), Verbs("would patch", "would take"), Verbs("patches", "takes")
+DONE, WOULD, LENT = "patched", "would patch", "patches"
 
 
 def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
@@ -76,7 +70,7 @@ def payload(plan: Plan, nodes: tuple[str, ...] = ()) -> PlanPayload:
         FilePayload(
             str(change.path), change.before != change.after, place.recipe.name,
             place.structure.name if place.structure else None,
-            tuple(setting._asdict() for setting in place.settings),
+            place.settings,
         )
         for change, place in _placed(plan)
     ]  # fmt: skip
@@ -94,34 +88,45 @@ def notes(plan: Plan) -> StepResult:
     return StepResult.noted(plan.warnings, "warning") + StepResult.noted(plan.notes)
 
 
-def described(upstream: Upstream, plan: Plan, verbs: Verbs) -> StepResult:
-    """A plan for people."""
-    target = plan.target
-    lines = (
-        f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}",
-        f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}",
-        *(line for change, place in _placed(plan) for line in _file_lines(change, place, plan, verbs)),
-        *(f"  {verbs.take} the lines of the capture before out of {change.path}" for change in plan.gone),
-        *([f"  replaces: {_replaced(plan.replaces, plan)}"] if plan.replaces else []),
-        f"  {plan.places[0].recipe.probe.summary(plan.config)}",
-        *_recording_lines(upstream, plan),
-    )
-    return StepResult(lines) + notes(plan)
+def described(upstream: Upstream, plan: Plan, verb: str) -> StepResult:
+    """A plan for people; ``verb`` says what is done to a file."""
+    return StepResult(tuple(_lines(upstream, plan, verb))) + notes(plan)
+
+
+def _lines(upstream: Upstream, plan: Plan, verb: str) -> Iterator[str]:
+    target, config = plan.target, plan.config
+    yield f"{target.project.name} {target.version or '(unknown version)'}: {target.installed_as} in {target.root}"
+    yield f"  found by {target.found_by}, version from {target.version_from or 'nowhere'}"
+    for change, place in _placed(plan):
+        yield from _file_lines(change, place, plan, verb)
+    for change in plan.gone:
+        yield f"  {verb} {change.path}, without the lines of the capture before"
+    if before := plan.replaces:
+        release = "" if before.version == target.version else f" on {before.version or 'an unknown version'}"
+        yield f"  replaces: {shlex.join(before.options)}{release} (since {before.applied_at})"
+    yield f"  {plan.places[0].recipe.probe.summary(config)}"
+    if profiler := planning.profiler(upstream, config):
+        by = switched_on_by(upstream, profiler, target)
+        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
+        return
+    kinds = {"the stage and its units": config.ranges.markers, "every call of a module": config.ranges.module_ranges}
+    if any(kinds.values()):
+        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
+    yield f"  traces of {config.profiler.MODULE} go to {config.save_path}"
+    yield "    RLPATCH_SAVE_PATH changes that for a run"
 
 
 def _placed(plan: Plan) -> list[tuple[Change, Place]]:
     return list(zip(plan.edit.changes, plan.places, strict=False))
 
 
-def _file_lines(change: Change, place: Place, plan: Plan, verbs: Verbs) -> Iterator[str]:
-    verb = verbs.patch
+def _file_lines(change: Change, place: Place, plan: Plan, verb: str) -> Iterator[str]:
+    taken = "" if place.marked or change.before == change.after else "without our lines, "
     if change.before == change.after:
         verb = "registered again, unchanged" if plan.edit.add and place.marked else "unchanged"
-    elif not place.marked:
-        verb = f"{verbs.take} our lines out of"
     shape = place.structure.name if place.structure else "by its structure"
     recipe = ", ".join(filter(None, (place.recipe.name, shape)))
-    yield f"  {verb} {change.path}, {_extent(change, place, plan.patch)} ({recipe})"
+    yield f"  {verb} {change.path}, {taken}{_extent(change, place, plan.patch)} ({recipe})"
     for one in place.settings:
         where = f" ({place.file}:{one.line})" if one.line else ""
         became = f"{one.before or 'not given'} → {one.after}" if one.changed else f"{one.after} already"
@@ -129,7 +134,6 @@ def _file_lines(change: Change, place: Place, plan: Plan, verbs: Verbs) -> Itera
 
 
 def _extent(change: Change, place: Place, patch: PatchId) -> str:
-    """How much of a file the patch is."""
     if not place.recipe.calls:
         there = {found.patch: found for found in markers.marked(change.after)}
         shared = sum(len(there[recorder].lines) for recorder in there[patch].uses)
@@ -137,33 +141,3 @@ def _extent(change: Change, place: Place, patch: PatchId) -> str:
         return f"{len(there[patch].lines)} lines inserted{beside}"
     different = sum(setting.changed for setting in place.settings)
     return f"{different} of {len(place.settings)} arguments differ from what the release has"
-
-
-def _replaced(record: Record, plan: Plan) -> str:
-    """The choice that was applied before, as it was typed; the backend and the folder only if they are others now."""
-    options = list(record.options)
-    for option in ("--backend", "--save-path"):
-        ours, theirs = (list(_pair(words, option)) for words in (plan.config.words, options))
-        if theirs and ours == theirs:
-            at = options.index(option)
-            del options[at : at + 2]
-    release = "" if record.version == plan.target.version else f" on {record.version or 'an unknown version'}"
-    return f"{shlex.join(options)}{release} (since {record.applied_at})"
-
-
-def _pair(words: Sequence[str], option: str) -> Sequence[str]:
-    """``option`` and its value among ``words``, nothing if it is not there."""
-    return words[words.index(option) :][:2] if option in words else ()
-
-
-def _recording_lines(upstream: Upstream, plan: Plan) -> Iterator[str]:
-    if profiler := planning.profiler(upstream, plan.config):
-        by = switched_on_by(upstream, profiler, plan.target)
-        yield f"  nothing records by this alone: {profiler} is switched on as before, by {by}"
-        return
-    ranges = plan.config.ranges
-    kinds = {"the stage and its units": ranges.markers, "every call of a module": ranges.module_ranges}
-    if any(kinds.values()):
-        yield f"  marks {' and '.join(kind for kind, marked in kinds.items() if marked)}"
-    yield f"  traces of {plan.config.profiler.MODULE} go to {plan.config.save_path}"
-    yield "    RLPATCH_SAVE_PATH changes that for a run"

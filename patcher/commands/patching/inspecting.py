@@ -5,21 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from patcher.changes import edits
 from patcher.commands.finding import Search
 from patcher.commands.patching import describing
-from patcher.commands.patching.patched import nothing_found, patched_roots, report_nothing
 from patcher.commands.patching.planning import plan_targets
-from patcher.messages.notes import Note
+from patcher.commands.patching.status import nothing_found, patched_roots, report_nothing
+from patcher.commands.where import Where
 from patcher.messages.report import CommandResult, StepResult
+from patcher.request import ProfileRequest
 from patcher.targets import applied
 from patcher.targets.applied import Diff, Files
-
-if TYPE_CHECKING:
-    from patcher.commands.where import Where
-    from patcher.request import ProfileRequest
 
 
 def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, calls: bool = False) -> CommandResult:
@@ -29,13 +25,14 @@ def diff(names: Sequence[str], where: Where, request: ProfileRequest | None, *, 
     """
     searches, step = where.searches(names, "diff", writes=False)
     # Nodes whose files are alike have one diff, whatever else differs there.
-    shown: dict[tuple[int, tuple[File, ...]], tuple[Path, Search]] = {}
+    shown: dict[tuple[int, tuple[File, ...]], tuple[Path, str]] = {}
     for search in searches:
         files, found = _planned(names, search, request) if request else _applied(names, search)
         step += found
         for number, (root, below) in enumerate(files.items()):
-            shown.setdefault((number, tuple(below)), (root, search))
-    applied.refuse_several([shlex.join(search.alone(root)) for root, search in shown.values()])
+            option = ("--nodes", search.nodes[0]) if search.nodes else ("--path", str(root))
+            shown.setdefault((number, tuple(below)), (root, shlex.join(option)))
+    applied.refuse_several([option for _, option in shown.values()])
     raw = b"".join(edits.diff(*file) for _, below in shown for file in below)
     raw = edits.folded(raw) if calls else raw
     first = next((str(root) for root, _ in shown.values()), "")
@@ -53,7 +50,8 @@ def _planned(names: Sequence[str], search: Search, request: ProfileRequest) -> t
         shown = (*plan.edit.changes[: len(plan.places)], *plan.gone)
         changes = [(str(change.path), change.pristine, change.after) for change in shown]
         files.setdefault(plan.target.root, []).extend(changes)
-    return files, sum((describing.notes(one.plan) for one in plans), step)
+        step += describing.notes(plan)
+    return files, step
 
 
 def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
@@ -61,4 +59,4 @@ def _applied(names: Sequence[str], search: Search) -> tuple[Files, StepResult]:
     files = applied.patched_files(roots)
     if files:
         return files, StepResult()
-    return files, report_nothing(names, found) + StepResult.noted([Note(*nothing_found(names, found))])
+    return files, report_nothing(names, found) + StepResult.noted([nothing_found(names, found)])

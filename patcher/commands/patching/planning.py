@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from patcher import plan as planning
-from patcher.commands.finding import upstreams
+from patcher.commands.finding import Search
+from patcher.config import ProfileConfig, Stage
 from patcher.messages.errors import Kind, Problem, refused
 from patcher.messages.notes import Note
 from patcher.messages.report import StepResult
-from patcher.request import no_stage, resolve
+from patcher.plan import Plan
+from patcher.recipe import Upstream
+from patcher.request import ProfileRequest, no_stage, resolve
 from patcher.store import STORE
 from patcher.store import transaction as store
+from patcher.targets.target import Target
 from patches import projects
-
-if TYPE_CHECKING:
-    from patcher.commands.finding import Search
-    from patcher.config import ProfileConfig, Stage
-    from patcher.plan import Plan
-    from patcher.recipe import Upstream
-    from patcher.request import ProfileRequest
-    from patcher.targets.target import Target
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -31,33 +27,24 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Attempted(Generic[T]):
-    """What came of each word of a command in one search, a value or a problem: the reader sees all problems at once."""
+    """How far the words of a command came in one search: the reader sees the problems of all at once."""
 
     search: Search
-    results: Mapping[str, T | Problem]
-
-    @property
-    def values(self) -> list[T]:
-        """The results of the words that succeeded."""
-        return [one for one in self.results.values() if not isinstance(one, Problem)]
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Why the others failed."""
-        return tuple(one for one in self.results.values() if isinstance(one, Problem))
+    values: Sequence[T]
+    problems: tuple[Problem, ...] = ()
 
     def then(self, work: Callable[[T], U]) -> Attempted[U]:
         """The next step of all that succeeded; problems name the nodes of the search."""
-
-        def attempt(value: T | Problem) -> U | Problem:
+        done: list[U] = []
+        problems = [*self.problems]
+        for value in self.values:
             try:
-                return value if isinstance(value, Problem) else work(value)
+                done.append(work(value))
             except Problem as problem:
-                return problem.replace(node=", ".join(self.search.nodes) if problem.where else "")
+                problems.append(problem.replace(node=", ".join(self.search.nodes) if problem.where else ""))
             except PermissionError as error:
-                return refused(error)
-
-        return Attempted(self.search, {word: attempt(value) for word, value in self.results.items()})
+                problems.append(refused(error))
+        return Attempted(self.search, done, tuple(problems))
 
 
 class Candidate(NamedTuple):
@@ -79,30 +66,25 @@ class Planned(NamedTuple):
 
 def find(words: Sequence[str], search: Search, request: ProfileRequest, command: str) -> Attempted[Candidate]:
     """The targets of ``words``, each once, and what ``request`` means for them."""
-    found = Attempted(search, {word: word for word in words}).then(lambda word: search.find(word, command))
-    first: dict[str, str] = {}
-    for word, one in found.results.items():
-        first.setdefault(word if isinstance(one, Problem) else one[1].project.name, word)
-    once = Attempted(search, {word: found.results[word] for word in first.values()})
-    return once.then(lambda one: Candidate(search, *one, _config(request, *one)))
+    found = Attempted(search, [*dict.fromkeys(words)]).then(lambda word: search.find(word, command))
+    first: dict[str, tuple[Upstream, Target]] = {}
+    for upstream, target in found.values:
+        first.setdefault(upstream.project.name, (upstream, target))
+    return replace(found, values=[*first.values()]).then(lambda one: Candidate(search, *one, _config(request, *one)))
 
 
-def plan(candidates: Attempted[Candidate]) -> Attempted[Planned]:
-    """A plan for each target."""
-
-    def planned(one: Candidate) -> Planned:
-        records = store.records(one.target.folder)
-        return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
-
-    return candidates.then(planned)
+def plan(one: Candidate) -> Planned:
+    """The plan for a target. Raises Problem."""
+    records = store.records(one.target.folder)
+    return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
 
 
 def plan_targets(
     words: Sequence[str], search: Search, request: ProfileRequest, command: str
 ) -> tuple[list[Planned], StepResult]:
     """The plans for ``words`` of a command that does not look for other profilers, and what stands in the way."""
-    planned = plan(find(words, search, request, command))
-    return planned.values, failures(planned, words, request)
+    planned = find(words, search, request, command).then(plan)
+    return [*planned.values], failures(planned, words, request)
 
 
 def failures(planned: Attempted[Planned], words: Sequence[str], request: ProfileRequest) -> StepResult:
@@ -118,7 +100,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
     known = [(one.upstream, one.plan.config.stage) for one in plans]
     problems = []
     if request.stage and request.stage not in [stage.name for _, stage in known]:
-        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], upstreams))
+        problems.append(no_stage(request.stage, [upstream for upstream, _ in known], projects.upstreams))
     for window in request.windows:
         if window not in [stage.window for _, stage in known]:
             option = f"--{window.unit} {window}"
@@ -129,7 +111,7 @@ def unused(request: ProfileRequest, plans: Iterable[Planned]) -> tuple[Problem, 
 
 def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> ProfileConfig[Stage]:
     """What is to be recorded. Raises Problem (USAGE), also where the traces would lie in a package or in our store."""
-    config = resolve(request, upstream, target, upstreams)
+    config = resolve(request, upstream, target, projects.upstreams)
     packages = {project.package for project in projects.projects()}
     folder = Path(config.save_path or "/")  # "" where the framework knows where its traces go
     for inside in (folder, *folder.parents):

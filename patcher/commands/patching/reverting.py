@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
 
+from patcher.changes.change import PatchId
+from patcher.commands.finding import Search
 from patcher.commands.patching.applying import on
-from patcher.commands.patching.patched import PatchedRoot, patched_roots, report_nothing
-from patcher.commands.where import Committed
+from patcher.commands.patching.planning import Attempted
+from patcher.commands.patching.status import patched_roots, report_nothing
+from patcher.commands.where import Committed, Where
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import CommandResult, StepResult
 from patcher.targets.applied import Removal, Reverted, removal, restart_lines
+from patcher.targets.patched import PatchedRoot
 from patches import projects
-
-if TYPE_CHECKING:
-    from patcher.changes.change import PatchId
-    from patcher.commands.finding import Search
-    from patcher.commands.where import Where
 
 
 def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str | None, dry_run: bool) -> CommandResult:
@@ -25,43 +25,49 @@ def revert(words: Sequence[str], where: Where, *, stage: str | None, role: str |
     ``stage`` and ``role`` leave those of other stages and roles in; Problem (USAGE) where none of that kind is applied.
     """
     patched, nothing, step = _found(words, where, dry_run=dry_run)
-    wanted = _wanted([root for _, root in patched], stage, role)
-    taken: list[tuple[Search, Removal]] = []
-    for search, root in patched:
-        try:
-            one = removal(root, wanted)
-            taken += [(search, one)] if one else []
-        except Problem as problem:
-            step += StepResult(problems=(problem.replace(node=", ".join(search.nodes)),))
+    wanted = _wanted([root for one in patched for root in one.values], stage, role)
+    tried = [one.then(lambda root: removal(root, wanted)) for one in patched]
+    step += StepResult(problems=tuple(problem for one in tried for problem in one.problems))
     if step.problems:
         return CommandResult("revert", step, data=Reverted(dry_run))
+    taken = [(one.search, removed) for one in tried for removed in one.values if removed]
     work = [(search, one.edit) for search, one in taken]
     committed = Committed(where.preflight(work)) if dry_run else where.commit(work, "reverted")
     step += committed.step
     if not taken:
         return CommandResult("revert", step + nothing, data=Reverted(dry_run, nodes=committed.nodes))
-    step += StepResult(tuple(_lines(taken, dry_run=dry_run)))
+    return _reverted(step, taken, committed, where, dry_run=dry_run)
+
+
+def _reverted(
+    step: StepResult, taken: Sequence[tuple[Search, Removal]], committed: Committed, where: Where, *, dry_run: bool
+) -> CommandResult:
+    for search, ours in groupby(taken, key=lambda one: one[0]):
+        step += StepResult((*on(search), *(line for _, one in ours for line in one.lines(dry_run=dry_run))))
     files = tuple(file for search, one in taken for file in one.payload(search.nodes))
-    if dry_run:
-        return CommandResult("revert", step, data=Reverted(dry_run, files))
-    running = _running(where, taken)
-    step += StepResult(tuple(restart_lines(running)))
-    return CommandResult("revert", step, data=Reverted(dry_run, files, committed.nodes, running))
+    data = Reverted(dry_run, files, committed.nodes)
+    if not dry_run:
+        applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
+        known = {project.name for project in projects.projects()}
+        upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in known]
+        running = tuple(where.running(upstreams))
+        step += StepResult(tuple(restart_lines(running)))
+        data = replace(data, restart=running)
+    return CommandResult("revert", step, data=data)
 
 
 def _found(
     words: Sequence[str], where: Where, *, dry_run: bool
-) -> tuple[list[tuple[Search, PatchedRoot]], StepResult, StepResult]:
+) -> tuple[list[Attempted[PatchedRoot]], StepResult, StepResult]:
     """The roots with patches, what to say if there is none, and what came of ending interrupted runs."""
     searches, step = where.searches(words, "revert", writes=not dry_run)
-    patched: list[tuple[Search, PatchedRoot]] = []
-    nothing = StepResult()
+    patched, nothing = [], StepResult()
     for search in searches:
         roots, found = patched_roots(words, search)
         if any(root.pending for root in roots) and not dry_run:
             step += where.settle(search)
             roots, found = patched_roots(words, search)
-        patched += [(search, root) for root in roots]
+        patched.append(Attempted(search, roots))
         nothing = report_nothing(words, found)
     return patched, nothing, step
 
@@ -74,22 +80,3 @@ def _wanted(roots: Iterable[PatchedRoot], stage: str | None, role: str | None) -
         hint = f"one of: {', '.join(sorted(map(str, applied)))}"
         raise Problem(Kind.USAGE, f"{options}: no such patch is applied", hint=hint)
     return wanted
-
-
-def _running(where: Where, taken: Sequence[tuple[Search, Removal]]) -> tuple[str, ...]:
-    """The processes that may hold the patched code."""
-    known = {project.name for project in projects.projects()}
-    reverted = {(record.patch.target, one.root.path): search for search, one in taken for record in one.root.records}
-    upstreams = {name: projects.upstream(name) for name, _ in reverted if name in known}
-    return tuple(
-        where.running([(search, upstreams[name], root) for (name, root), search in reverted.items() if name in known])
-    )
-
-
-def _lines(taken: Sequence[tuple[Search, Removal]], *, dry_run: bool) -> Iterator[str]:
-    shown: list[Search] = []
-    for search, one in taken:
-        if search not in shown:
-            yield from on(search)
-        shown.append(search)
-        yield from one.lines(dry_run=dry_run)

@@ -19,7 +19,7 @@ from patcher.messages.notes import wrapped
 from patcher.messages.report import CommandResult, Detail
 from patcher.options import option
 from patcher.options.headings import PARSED
-from patcher.options.notations import ChoiceList, Flag, Number, Text
+from patcher.options.notations import AnyText, ChoiceList, Flag, Number
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
@@ -89,7 +89,9 @@ def _below_table(number: int, group: TraceGroup) -> Iterator[str]:
 class ParseOptions:
     """How traces are parsed; a parser that neither computes nor writes for ``patience`` seconds is ended."""
 
-    python: str | None = option(Text("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None)
+    python: str | None = option(
+        AnyText("EXE"), PARSED, "The interpreter with the torch_npu that recorded.", default=None
+    )
     export: tuple[str, ...] = option(
         ChoiceList(EXPORT_TYPES), PARSED, "What to export.", default=(), shown="what was asked for when it was recorded"
     )
@@ -101,7 +103,7 @@ class ParseOptions:
         Flag(), PARSED, "Break the time down by module; needs `apply --module-ranges` and a database.", default=False
     )
     msprof_analyze: str = option(
-        Text("EXE"), PARSED, "", default="", shown="beside the interpreter, beside rlpatch, or on PATH"
+        AnyText("EXE"), PARSED, "", default="", shown="beside the interpreter, beside rlpatch, or on PATH"
     )
     patience: float = 600.0
 

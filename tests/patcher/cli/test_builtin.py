@@ -60,7 +60,7 @@ def test_other_settings_replace_those_before_and_the_released_ones_take_them_out
     assert b"Level2" not in (site / WORKER).read_bytes()
     assert b"            msprof_tx=True,  # rlpatch: vllm-ascend builtin\n" in (site / WORKER).read_bytes()
     back = run("apply", "vllm-ascend", "--builtin", "--level", "level1", "--path", site)
-    assert "  took our lines out of vllm_ascend/worker/worker_v1.py, 0 of 1 arguments differ" in back.stdout
+    assert "  patched vllm_ascend/worker/worker_v1.py, without our lines, 0 of 1 arguments differ" in back.stdout
     assert "next:" not in back.stdout
     assert picture(site) == pristine
     assert "nothing is patched" in run("status", "--path", site).stdout

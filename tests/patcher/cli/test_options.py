@@ -38,7 +38,7 @@ from patcher.cli import rlpatch
 lines = CliRunner().invoke(rlpatch, ["apply", "--help"]).output.splitlines()
 print(json.dumps([" ".join(line.split()) for line in lines if "--made-up" in line]))
 """
-FIELD = '    made_up: str = option(notations.Text("7|9"), {}, "Nobody needs it.", default="7")\n'
+FIELD = '    made_up: str = option(notations.AnyText("7|9"), {}, "Nobody needs it.", default="7")\n'
 SHOWN = ["--made-up 7|9 Nobody needs it. [default: 7]"]
 
 

@@ -21,5 +21,5 @@ def test_of_many_kinds_of_installation_each_is_told_with_its_own_node(tmp_path: 
         raise Problem(Kind.ENVIRONMENT, f"{word} is damaged", "/site")
 
     for mirror in made:
-        (problem,) = Attempted(mirror, {"verl": "verl"}).then(fail).problems
+        (problem,) = Attempted(mirror, ["verl"]).then(fail).problems
         assert problem.place == f"{mirror.nodes[0]}: /site"

@@ -53,7 +53,8 @@ def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     if state == "interrupted":
         monkeypatch.setattr("patcher.store.transaction.pending", lambda _root: True)
     monkeypatch.setattr(
-        "patcher.commands.here.status", lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches))
+        "patcher.commands.patching.status.status",
+        lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches)),
     )
     monkeypatch.setattr("patcher.processes.running", lambda _known, packages: tuple(map(str, packages)))
     status = NodeWorker(SearchOptions(path=site)).status([], ENGINES).data

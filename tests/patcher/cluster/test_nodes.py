@@ -228,9 +228,9 @@ def test_a_profiler_that_is_on_in_the_environment_of_a_node_stops_all(
 @pytest.mark.parametrize(
     ("typed", "again"),
     [
-        ("status --nodes n1", "rlpatch status --ray --nodes n1"),
-        ("recover --gone n2", "rlpatch recover --ray --gone n2"),
-        ("recover --json --gone=n2", "rlpatch recover --json --ray --gone=n2"),
+        ("status --nodes n1", "rlpatch status --ray auto --nodes n1"),
+        ("recover --gone n2", "rlpatch recover --ray auto --gone n2"),
+        ("recover --json --gone=n2", "rlpatch recover --ray auto --json --gone=n2"),
     ],
 )
 def test_nodes_without_ray_are_an_error(ray: Ray, typed: str, again: str) -> None:

@@ -8,6 +8,8 @@ import re
 import pytest
 
 from fixtures.cache import REPOSITORY
+from patcher.cli.about import completion
+from patcher.commands import guarding
 from patcher.commands.about import demonstrating, knowledge
 from patcher.commands.patching import applying, bundling, describing, running
 from patcher.messages.report import OMIT_NONE
@@ -22,10 +24,12 @@ PAYLOADS = {
     "… each file": applied.RevertedFile,
     "`status`": applied.PatchPayload,
     "`diff`": applied.Diff,
+    "`check`": guarding.TargetCheck,
     "`run`": running.RunPlan,
     "`bundle`": bundling.Bundled,
     "`list`": knowledge.KnownStructure,
     "`explain`": knowledge.Explanation,
+    "`completion`": completion.Completion,
     "`demo`": demonstrating.Demonstration,
 }
 """Row of the reference → its dataclass; a row of `status` or `list` says first where its entries stand."""

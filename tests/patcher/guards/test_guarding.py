@@ -43,12 +43,10 @@ def report(root: Path, words: str = "", *, application: Application | None = APP
     project = Project("toy", "toy", ("toy",))
     upstream: Any = SimpleNamespace(project=project, switches=(), application=application)
     command = ("python", "-m", "toy.run", *words.split()) if words else ()
-    result = CommandResult("apply")
     launch = LaunchOptions({}, None, command, more.pop("config", None))
     target = more.pop("target", None) or Target(project, "1.0", root, "wheel", "", "")
     force, profiler = more.pop("force", False), more.pop("profiler", "")
-    guard(result, upstream, "1.0", launch, force=force, target=target, profiler=profiler)
-    return result
+    return CommandResult("apply", guard(upstream, "1.0", launch, force=force, target=target, profiler=profiler))
 
 
 def test_what_is_on_is_an_error_unless_it_is_forced(root: Path) -> None:
@@ -84,8 +82,7 @@ def test_a_profiler_of_which_nothing_is_known_on_several_lines_is_one(root: Path
     upstream: Any = SimpleNamespace(
         project=Project("toy", "toy", ("toy",)), switches=(ENGINE_VARIABLE,), application=None
     )
-    found = CommandResult("apply")
-    guard(found, upstream, "1.0", LaunchOptions({}, root / "run.sh", (), None), force=False)
+    found = guard(upstream, "1.0", LaunchOptions({}, root / "run.sh", (), None), force=False)
     (note,) = found.notes
     assert (
         note.text

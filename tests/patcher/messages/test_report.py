@@ -110,7 +110,6 @@ def test_steps_are_put_together_in_their_order() -> None:
     report = CommandResult("apply", first + second)
     assert (report.lines, report.done, report.exit_code) == (["a", "b"], ["patched a"], 2)
     assert report.notes == [("note", "short", "first\nmore")]
-    assert report.step.lines == ("a", "b")
 
 
 def test_payloads_are_objects_of_their_fields_and_some_are_left_out_where_nothing_is_known() -> None:

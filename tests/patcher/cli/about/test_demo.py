@@ -52,7 +52,7 @@ def test_people_read_every_command_and_the_verdict(run, monkeypatch: pytest.Monk
 
 
 def test_a_command_that_fails_ends_the_demo_with_its_code(run, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("patcher.cli.about.demo.WINDOW", ("--decode", "0:1"))
+    monkeypatch.setattr("patcher.commands.about.demonstrating.WINDOW", ("--decode", "0:1"))
     said = run("demo", "--path", site, code=2)
     assert "there is no decode step 0" in said.stdout
     assert "`rlpatch apply vllm-ascend==0.11.0rc1 --decode 0:1 --path site` ended with exit code 2" in said.stderr

@@ -9,9 +9,8 @@ import pytest
 
 from patcher import plan
 from patcher.commands.finding import LaunchOptions, SearchOptions
-from patcher.commands.here import Here
 from patcher.commands.patching import applying
-from patcher.commands.where import Committed
+from patcher.commands.where import Committed, Where
 from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
@@ -36,7 +35,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-class Machine(Here):
+class Machine(Where):
     """This machine; ``taken`` are the steps in their order, and a profiler may be ``on``."""
 
     taken: list[str]
