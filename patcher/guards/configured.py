@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, Start, Text, find, is_hidden, is_known, normal
-from patcher.guards.result import NOT_PLAIN, GuardResult, hidden
+from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
 
@@ -51,22 +51,53 @@ def configured(
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps, found = [*_apps(application, root, config, launch)], list[GuardResult]()
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
-    # What else a configuration of the user's is made of, only Hydra knows.
-    known = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
-    composes = mentions or any(known.match(line.text) for app in apps for line in app.lines)
-    composes = composes and all(map(_is_plain, mentions))
-    composed = [(app, _composed(application, root, app)) for app in apps if composes]
+    composed = _compositions(application, root, apps, mentions) if all(map(_is_plain, mentions)) else []
+    hidden = [*_obstacles(application.packages[0], root, mentions, launch), *launch.hidden]
+    if mentions and not composed:
+        reason = f"nothing that can be read here starts {application.packages[0]}"
+        hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
     where = apps[0].start.where if apps else ENVIRONMENT
     for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
         own = [one for one in application.switches if one.profiler == profiler and release.has(one)]
-        found += _of(own, application, root, mentions, composed, launch)
+        found += _of(own, composed, hidden) if own else []
         why = own[0].why if own else "no switch of it exists in this release"
         found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
     return found
 
 
+def _compositions(
+    application: Application, root: Path | None, apps: Sequence[_App], mentions: Sequence[Text]
+) -> list[tuple[_App, Any]]:
+    """What Hydra composes of each start where a profiler is named, or what a configuration of the user's is made of."""
+    known = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
+    composes = mentions or any(known.match(line.text) for app in apps for line in app.lines)
+    return [(app, _composed(application, root, app)) for app in apps if composes]
+
+
 def _is_plain(text: Text) -> bool:
     return text.plain and "oc.env" not in text.text
+
+
+def _obstacles(project: str, root: Path | None, mentions: Sequence[Text], launch: Launch) -> Iterator[Hidden]:
+    """Why nothing can be composed."""
+    if root is None and not launch.texts:
+        yield Hidden(f"{project} is not found here", "", f"{project} is not found here")
+    yield from (Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not _is_plain(one))
+
+
+def _of(
+    switches: Sequence[ConfigSwitch], composed: Sequence[tuple[_App, Any]], hidden: Sequence[Hidden]
+) -> list[GuardResult]:
+    """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
+    first, found = switches[0], list[GuardResult]()
+    off = f"{first.keys[0].name}={_typed(first.keys[0].values[0])}"
+    for app, config in composed:
+        seen = Hidden(app.where, "", str(config))
+        failed = isinstance(config, str)
+        found.append(unknown(first.profiler, seen, first.why, off) if failed else _judged(switches, app, config))
+    if hidden and not any(one.state is State.ON for one in found):
+        return [unknown(first.profiler, hidden[0], first.why, off)]
+    return found
 
 
 def _check(config: Path | None) -> None:
@@ -74,40 +105,6 @@ def _check(config: Path | None) -> None:
         reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
         hint = "give the YAML file that the run is configured by"
         raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
-
-
-def _of(
-    switches: Sequence[ConfigSwitch],
-    application: Application,
-    root: Path | None,
-    mentions: Sequence[Text],
-    composed: Sequence[tuple[_App, Any]],
-    launch: Launch,
-) -> list[GuardResult]:
-    if not switches:
-        return []
-    first, project = switches[0], application.packages[0]
-    off = f"{first.keys[0].name}={_typed(first.keys[0].values[0])}"
-
-    def unclear(text: Text, reason: str) -> list[GuardResult]:
-        seen = text.text.partition("\n")[0].strip()[:200]
-        return [
-            GuardResult(first.profiler, State.UNKNOWN, text.where, seen, f"{off} at {text.where}", first.why, reason)
-        ]
-
-    if root is None and not launch.texts:
-        return unclear(Text(f"{project} is not found here", ""), f"{project} is not found here")
-    for text in mentions:
-        if not _is_plain(text):
-            return unclear(text, NOT_PLAIN)
-    found = list[GuardResult]()
-    for app, config in composed:
-        found += unclear(Text(app.where, ""), config) if isinstance(config, str) else [_judged(switches, app, config)]
-    if launch.hidden and not any(one.state is State.ON for one in found):
-        return [hidden(first.profiler, launch, first.why, f"{off} there, if it is there")]
-    if mentions and not composed:
-        return unclear(mentions[0], f"nothing that can be read here starts {project}")
-    return [one for one in found if one.state is not State.OFF] or found[:1]
 
 
 # --- what is started ---
@@ -119,12 +116,12 @@ def _apps(application: Application, root: Path | None, config: Path | None, laun
         yield _App(start, (), config, _lines(config, application, root, launch))
     for start in launch.starts:
         at, program = _program(application, root, start)
-        words, typed = [*zip(start.words, start.places, strict=True)][at:], _options(start.words[at:])
         if not at:
             continue
-        for word, _ in words:
-            if is_hidden(word) or _is_missing(word, root and root / application.folder):
-                launch.hidden.append(Hidden(start.where, word, _ANY if is_hidden(word) else _NO_GROUP))
+        words, typed = [*zip(start.words, start.places, strict=True)][at:], _options(start.words[at:])
+        home = root / application.folder if root else None
+        launch.hidden.extend(Hidden(start.where, word, _ANY) for word, _ in words if is_hidden(word))
+        launch.hidden.extend(Hidden(start.where, word, _NO_GROUP) for word, _ in words if _is_missing(word, home))
         file = config or _configuration(application, root, program, start, typed)
         if isinstance(file, str):
             launch.hidden.append(Hidden(start.where, "", file))

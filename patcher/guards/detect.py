@@ -14,7 +14,7 @@ from pathlib import Path
 
 from patcher.guards.configured import configured
 from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, name_of, read, shown
-from patcher.guards.result import NOT_PLAIN, GuardResult, hidden
+from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.switches import Application, Form, Release, State, Switch
 
 _UNSEEN = "nothing that is known to be Python starts behind it"
@@ -61,7 +61,7 @@ def _unnamed(
         own = [one for one in declared if one.profiler == profiler and release.has(one)]
         why = own[0].why if own else "no switch of it exists in this release"
         if own and launch.hidden and profiler not in severe:
-            yield hidden(profiler, launch, why, f"{own[0].off} there, if it is there")
+            yield unknown(profiler, launch.hidden[0], why, own[0].off)
         yield GuardResult(profiler, State.OFF, searched, "", "nothing to do", why)
 
 

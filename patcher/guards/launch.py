@@ -124,15 +124,12 @@ def read(
 ) -> Launch:
     """The texts of a launch and what it starts. Raises Problem(USAGE) where a script that is named cannot be read."""
     launch = Launch(packages, [], [], [], set())
+    started = [command] if command else []
     if script is not None:
-        shell, text = _Shell(launch, environ), _text(script)
-        if script.suffix == ".py" or re.match("#!.*python", text):
-            shell.command(Command((Token("python", 1), Token(shlex.quote(str(script)), 1))))
-        else:
-            shell.nested(text, path=script)
-    if command:
-        words = (Token(shlex.quote(word), 1) for word in command)
-        _Shell(launch, environ).command(Command((*words,)))
+        is_python = script.suffix == ".py" or re.match("#!.*python", _text(script))
+        started.insert(0, ("python" if is_python else "bash", str(script)))
+    for words in started:
+        _Shell(launch, environ).command(Command((*(Token(shlex.quote(word), 1) for word in words),)))
     if not any(one.variables for one in launch.starts):  # what may be started gets the environment
         variables = _Shell(launch, environ).variables
         launch.starts.append(Start(ENVIRONMENT, ("",), (ENVIRONMENT,), variables, program=0, sure=True))
@@ -256,12 +253,10 @@ class _Shell:
                 self.hide("a file that it names is not here, or only known when it runs", word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
             self.hide("it is too large, or named by a file that the launch names", word)
+        elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", _text(path)):
+            self.nested(_text(path), path=path, args=args, here=here)
         elif not self.packaged(path):
-            text = _text(path)
-            if path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text):
-                self.nested(text, path=path, args=args, here=here)
-            else:
-                self.names(text, path)
+            self.names(_text(path), path)
 
     def packaged(self, path: Path) -> bool:
         """Whether it is a program of a project that is known."""
@@ -369,19 +364,18 @@ class _Shell:
         begin = (command.words + command.redirects)[0]
         self.line, self.now = begin.line, self.place(begin)
         taken = [(word, self.words(word.text)) for word in command.words]
-        first = len([*takewhile(lambda word: _ASSIGNMENT.match(word.text), command.words)])
-        words = [one for _, found in taken[first:] for one in found]
-        self.sure = self.sure and name_of("".join(words[:1])) not in self.functions
+        first = len([*takewhile(_ASSIGNMENT.match, (word.text for word in command.words))])
+        words = [(one, self.place(word)) for word, found in taken[first:] for one in found]
+        self.sure = self.sure and not (words and name_of(words[0][0]) in self.functions)
         outermost = command.outer and self.level < _LEVELS
         self.passed, self.stays = outermost and self.sure, outermost and command.here
         assigned = self.assignments(command.words[:first], stay=first == len(taken))
-        plain = self.passed and not any(map(is_hidden, words))
+        plain = self.passed
         if words:
             self.sets.update(assigned)
-            places = [self.place(word) for word, found in taken[first:] for _ in found]
-            plain = self.run(words, places, [word.text for word, _ in taken[first:]], assigned) and plain
+            plain = self.run(words, [word.text for word, _ in taken[first:]], assigned) and plain
         self.note(taken, plain=plain)
-        self.sure = self.sure and not (before and self.may_end(words))
+        self.sure = self.sure and not (before and self.may_end(words[0][0] if words else ""))
 
     def assignments(self, words: Iterable[Token], *, stay: bool) -> dict[str, Variable]:
         """The variables that a command begins with; without a program behind them they ``stay``."""
@@ -404,14 +398,15 @@ class _Shell:
             if ">" in redirect.kind:
                 self.launch.written.add(name_of(self.expand(redirect.text)))
 
-    def may_end(self, words: list[str]) -> bool:
-        """Whether the script may not get behind a command."""
-        name, text = name_of("".join(words[:1])), "".join(f"{word.text}\n" for word in self.current.words)
+    def may_end(self, word: str) -> bool:
+        """Whether the script may not get behind a command that begins with a word."""
+        name, text = name_of(word), "".join(f"{word.text}\n" for word in self.current.words)
         cannot_fail = _CANNOT_FAIL.fullmatch(name) if name else not re.search(r"\$\(|`", text)
         return (self.fails and not cannot_fail) or bool(_ENDS.search(text))
 
-    def run(self, words: list[str], places: list[str], raw: list[str], assigned: dict[str, Variable]) -> bool:
-        """Take in the words of a command; whether it is a builtin or a program that is plainly started here."""
+    def run(self, placed: list[tuple[str, str]], raw: list[str], assigned: dict[str, Variable]) -> bool:
+        """Take in the words of a command with their places; whether it plainly sets something or starts Python here."""
+        words, places = [word for word, _ in placed], [place for _, place in placed]
         name, text = name_of(words[0]), " ".join(words)
         called = name in self.functions and any(map(is_hidden, words))
         if called or is_hidden(name) or (_HIDES.match(text) and not _SETS_UP_BY.match(raw[-1])):
@@ -423,8 +418,8 @@ class _Shell:
         elif name == "eval" and OUTSIDE not in text:
             self.nested(text[5:], here=True)
         elif not self.builtin(name, words):
-            return self.start(words, places, assigned)
-        return name in ("export", "declare", "typeset", "unset")
+            return self.start(words, places, assigned) and not any(map(is_hidden, words))
+        return name in ("export", "declare", "typeset", "unset") and not any(map(is_hidden, words))
 
     def builtin(self, name: str, words: list[str]) -> bool:
         """What else changes what is known; whether it is that."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from patcher.guards.launch import Launch
+from patcher.guards.launch import Hidden
 from patcher.switches import State
 
 AGAIN = "the patch looks again before it records"
@@ -27,7 +27,9 @@ class GuardResult(NamedTuple):
     reason: str = ""
 
 
-def hidden(profiler: str, launch: Launch, why: str, off: str) -> GuardResult:
-    """What is known of a profiler where a text of the launch cannot be read."""
-    first = launch.hidden[0]
-    return GuardResult(profiler, State.UNKNOWN, first.where, first.found, off, why, first.reason)
+def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
+    """What is known of a profiler where a text cannot be read, or is not plain; ``off`` switches it off."""
+    found = hidden.found.partition("\n")[0].strip()[:200]
+    off = f"{off} at {hidden.where.replace('command after', 'the command after')}, if it is there"
+    off = "" if hidden.where == hidden.reason else off  # nothing was looked at
+    return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)

@@ -94,6 +94,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"exec {VERL}\n{SET}\n{VERL}": ({UNKNOWN}, {}),
     f"exit 0\nsource /opt/none/set_env.sh\n{SET}\n{VERL}": ({UNKNOWN}, {}),
     f"run() {{ {VERL} \"$@\"; }}\nrun $(cat args)": ({UNKNOWN}, {}),
+    "bash recipe/run.sh": ({UNKNOWN}, {"recipe/run.sh": f"{SET}\n{VERL}", "verl/__init__.py": ""}),
     "bash large.sh": ({UNKNOWN}, {"large.sh": "#" * (1 << 20) + f"\n{SET}\n{VERL}"}),
     "bash other.sh": ({UNKNOWN}, {"other.sh": f"{SET}\n{VERL}"}),
     "python3 start.py": ({UNKNOWN}, {"start.py": "import os\nos.environ['PROFILING_' + 'MODE'] = '1'\n"}),
@@ -117,6 +118,7 @@ def test_scripts(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     states, files = SCRIPTS[text]
     monkeypatch.chdir(tmp_path)
     for name, content in {**files, "run.sh": text + "\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     assert severest("bash", "run.sh") in states
 
