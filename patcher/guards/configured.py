@@ -50,12 +50,12 @@ def configured(
     _check(config)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps, found = [*_apps(application, root, config, launch)], list[GuardResult]()
+    if config is not None and not any(start.words[0] for start in launch.starts):
+        start = Start(str(config), (), (), {}, program=None, sure=True)
+        apps = [_App(start, (), config, _lines(config, application, root, launch))]
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
     composed = _compositions(application, root, apps, mentions) if all(map(_is_plain, mentions)) else []
-    hidden = [*_obstacles(application.packages[0], root, mentions, launch), *launch.hidden]
-    if mentions and not composed:
-        reason = f"nothing that can be read here starts {application.packages[0]}"
-        hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
+    hidden = [*_hidden(application.packages[0], root, mentions, apps, launch)]
     where = apps[0].start.where if apps else ENVIRONMENT
     for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
         own = [one for one in application.switches if one.profiler == profiler and release.has(one)]
@@ -78,11 +78,16 @@ def _is_plain(text: Text) -> bool:
     return text.plain and "oc.env" not in text.text
 
 
-def _obstacles(project: str, root: Path | None, mentions: Sequence[Text], launch: Launch) -> Iterator[Hidden]:
-    """Why nothing can be composed."""
+def _hidden(
+    project: str, root: Path | None, mentions: Sequence[Text], apps: Sequence[_App], launch: Launch
+) -> Iterator[Hidden]:
+    """Why it is not known how a profiler is configured, the first reason first."""
     if root is None and not launch.texts:
         yield Hidden(f"{project} is not found here", "", f"{project} is not found here")
     yield from (Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not _is_plain(one))
+    yield from launch.hidden
+    if mentions and not apps:
+        yield Hidden(mentions[0].where, mentions[0].text, f"nothing that can be read here starts {project}")
 
 
 def _of(
@@ -111,9 +116,6 @@ def _check(config: Path | None) -> None:
 
 
 def _apps(application: Application, root: Path | None, config: Path | None, launch: Launch) -> Iterator[_App]:
-    if config is not None and not any(start.words[0] for start in launch.starts):
-        start = Start(str(config), (), (), {}, None, sure=True)
-        yield _App(start, (), config, _lines(config, application, root, launch))
     for start in launch.starts:
         at, program = _program(application, root, start)
         if not at:

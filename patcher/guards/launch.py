@@ -407,19 +407,20 @@ class _Shell:
     def run(self, placed: list[tuple[str, str]], raw: list[str], assigned: dict[str, Variable]) -> bool:
         """Take in the words of a command with their places; whether it plainly sets something or starts Python here."""
         words, places = [word for word, _ in placed], [place for _, place in placed]
-        name, text = name_of(words[0]), " ".join(words)
-        called = name in self.functions and any(map(is_hidden, words))
+        name, text, known = name_of(words[0]), " ".join(words), not any(map(is_hidden, words))
+        called = name in self.functions and not known
         if called or is_hidden(name) or (_HIDES.match(text) and not _SETS_UP_BY.match(raw[-1])):
             self.hide("what it starts or sets is only known when it runs", text)
         if name in ("export", "declare", "typeset", "local", "readonly", "unset"):
             self.declare(name, raw[1:])
-        elif name in (".", "source"):
+            return known and name not in ("local", "readonly")
+        if name in (".", "source"):
             self.file("".join(words[1:2]), words[2:] or self.args, here=True)
         elif name == "eval" and OUTSIDE not in text:
             self.nested(text[5:], here=True)
         elif not self.builtin(name, words):
-            return self.start(words, places, assigned) and not any(map(is_hidden, words))
-        return name in ("export", "declare", "typeset", "unset") and not any(map(is_hidden, words))
+            return self.start(words, places, assigned) and known
+        return False
 
     def builtin(self, name: str, words: list[str]) -> bool:
         """What else changes what is known; whether it is that."""

@@ -30,6 +30,5 @@ class GuardResult(NamedTuple):
 def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
     """What is known of a profiler where a text cannot be read, or is not plain; ``off`` switches it off."""
     found = hidden.found.partition("\n")[0].strip()[:200]
-    off = f"{off} at {hidden.where.replace('command after', 'the command after')}, if it is there"
-    off = "" if hidden.where == hidden.reason else off  # nothing was looked at
+    off = "" if hidden.where == hidden.reason else f"{off} there, if it is there"  # where nothing was looked at
     return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)
