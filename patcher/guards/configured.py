@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, Start, Text, find, is_hidden, is_known, normal
+from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
@@ -36,7 +36,7 @@ class _App(NamedTuple):
     start: Start
     words: Sequence[tuple[str, str]]
     file: Path | None
-    lines: Sequence[Text] = ()
+    lines: Sequence[LaunchText] = ()
 
     @property
     def where(self) -> str:
@@ -66,7 +66,7 @@ def configured(
 
 
 def _compositions(
-    application: Application, root: Path | None, apps: Sequence[_App], mentions: Sequence[Text]
+    application: Application, root: Path | None, apps: Sequence[_App], mentions: Sequence[LaunchText]
 ) -> list[tuple[_App, Any]]:
     """What Hydra composes of each start where a profiler is named, or what a configuration of the user's is made of."""
     known = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
@@ -74,12 +74,12 @@ def _compositions(
     return [(app, _composed(application, root, app)) for app in apps if composes]
 
 
-def _is_plain(text: Text) -> bool:
+def _is_plain(text: LaunchText) -> bool:
     return text.plain and "oc.env" not in text.text
 
 
 def _hidden(
-    project: str, root: Path | None, mentions: Sequence[Text], apps: Sequence[_App], launch: Launch
+    project: str, root: Path | None, mentions: Sequence[LaunchText], apps: Sequence[_App], launch: Launch
 ) -> Iterator[Hidden]:
     """Why it is not known how a profiler is configured, the first reason first."""
     if root is None and not launch.texts:
@@ -187,12 +187,12 @@ def _decorated(program: Path | None) -> dict[str, str]:
     return dict(re.findall(r"config_(path|name)\s*=\s*[\"']([^\"']*)", main[1] if main else ""))
 
 
-def _lines(file: Path | None, application: Application, root: Path | None, launch: Launch) -> Sequence[Text]:
+def _lines(file: Path | None, application: Application, root: Path | None, launch: Launch) -> Sequence[LaunchText]:
     """The lines of a configuration of the user's, which become texts of the launch."""
     if file is None or (root and file.resolve().is_relative_to((root / application.packages[0]).resolve())):
         return ()
     lines = [re.sub(r"(^|\s)#.*", "", line) for line in _text(file).splitlines()]
-    found = [Text(f"{file}:{number}", normal(line), plain=True) for number, line in enumerate(lines, 1)]
+    found = [LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in enumerate(lines, 1)]
     launch.texts.extend(found)
     return found
 
@@ -230,7 +230,7 @@ def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardRe
     return GuardResult(switch.profiler, state, where, seen, off, (state is State.ARMED and switch.armed) or why)
 
 
-def _place(keys: Sequence[str], typed: Mapping[str, str], lines: Sequence[Text], where: str) -> tuple[str, str]:
+def _place(keys: Sequence[str], typed: Mapping[str, str], lines: Sequence[LaunchText], where: str) -> tuple[str, str]:
     """Where the first of some keys is typed, or written in a file, and what to say of an override there."""
     leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
     written = [line.where for line in lines if leaf in re.split(r"[\s{,]", line.text)]

@@ -15,7 +15,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.shell import Command, Token, commands, skipped, tokens
+from patcher.guards.shell import SimpleCommand, Token, commands, skipped, tokens
 from patcher.messages.errors import Kind, Problem
 
 OUTSIDE, INSIDE = "\0", "\1"
@@ -63,7 +63,7 @@ _PYTHON_HIDES = re.compile(
 )
 
 
-class Text(NamedTuple):
+class LaunchText(NamedTuple):
     """A word of a command, as it is written without quotes and as it expands, or a line of a file.
 
     ``plain`` says that the words of its command are known and that the launch surely passes there, at the outermost
@@ -113,7 +113,7 @@ class Launch(NamedTuple):
     """All that is known of a launch; programs of the ``packages`` are not read."""
 
     packages: tuple[str, ...]
-    texts: list[Text]
+    texts: list[LaunchText]
     starts: list[Start]
     hidden: list[Hidden]
     written: set[str]
@@ -129,7 +129,7 @@ def read(
         is_python = script.suffix == ".py" or re.match("#!.*python", _text(script))
         started.insert(0, ("python" if is_python else "bash", str(script)))
     for words in started:
-        _Shell(launch, environ).command(Command((*(Token(shlex.quote(word), 1) for word in words),)))
+        _Shell(launch, environ).command(SimpleCommand((*(Token(shlex.quote(word), 1) for word in words),)))
     if not any(one.variables for one in launch.starts):  # what may be started gets the environment
         variables = _Shell(launch, environ).variables
         launch.starts.append(Start(ENVIRONMENT, ("",), (ENVIRONMENT,), variables, program=0, sure=True))
@@ -208,7 +208,7 @@ class _Shell:
         self.folders = [Path()]
         self.level, self.name, self.now, self.line = 0, "", COMMAND, 1
         self.sure, self.fails = True, False  # behind `set -e` or the like, whatever fails ends the script
-        self.current, self.passed, self.stays, self.sets = Command(()), False, False, set[str]()
+        self.current, self.passed, self.stays, self.sets = SimpleCommand(()), False, False, set[str]()
 
     def place(self, word: Token) -> str:
         return f"{self.name}:{word.line}" if self.name else COMMAND
@@ -240,7 +240,7 @@ class _Shell:
     def lines(self, text: str, number: int = 1) -> None:
         """A text of which nothing but the names is known."""
         for at, line in enumerate(normal(text).splitlines(), number):
-            self.launch.texts.append(Text(f"{self.name}:{at}" if self.name else COMMAND, line))
+            self.launch.texts.append(LaunchText(f"{self.name}:{at}" if self.name else COMMAND, line))
 
     def hide(self, reason: str, found: str = "") -> None:
         self.launch.hidden.append(Hidden(self.now, shown(found)[:200], reason))
@@ -316,8 +316,7 @@ class _Shell:
         """What an expansion stands for; the elements of an array are lines."""
         found = _PARAMETER.fullmatch(raw)
         if not found:
-            home = str(self.path.absolute().parent) if self.path and _HOME.fullmatch(raw) else OUTSIDE
-            return {"$": raw, "$(pwd)": "."}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else home)
+            return self.printed(raw)
         name, colon, operator, default = found.groups()
         value = "." if name == "PWD" else self.variables.get(name, Variable()).value
         if name in "@*" or name.isdigit():
@@ -327,6 +326,12 @@ class _Shell:
         if not value and (operator in ("=", "?") or (self.fails and value is None)):
             self.sure = False
         return OUTSIDE if value is None else value
+
+    def printed(self, raw: str) -> str:
+        """What an expansion that is no parameter stands for."""
+        if self.path and _HOME.fullmatch(raw):
+            return str(self.path.absolute().parent)
+        return {"$": raw, "$(pwd)": "."}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else OUTSIDE)
 
     def argument(self, name: str) -> str:
         if INSIDE in self.args or (self.functions and not self.current.outer):
@@ -358,9 +363,9 @@ class _Shell:
         self.variables[name] = Variable(value, self.now, found, exported)
         self.sure = self.sure and name != "IFS"
 
-    def command(self, command: Command) -> None:
+    def command(self, command: SimpleCommand) -> None:
         """Take in a command: what it assigns, what it names, and what it starts."""
-        before, self.current, self.sets = self.sure, command, set()
+        self.current, self.sets = command, set()
         begin = (command.words + command.redirects)[0]
         self.line, self.now = begin.line, self.place(begin)
         taken = [(word, self.words(word.text)) for word in command.words]
@@ -370,12 +375,12 @@ class _Shell:
         outermost = command.outer and self.level < _LEVELS
         self.passed, self.stays = outermost and self.sure, outermost and command.here
         assigned = self.assignments(command.words[:first], stay=first == len(taken))
-        plain = self.passed
+        plain = True
         if words:
             self.sets.update(assigned)
-            plain = self.run(words, [word.text for word, _ in taken[first:]], assigned) and plain
-        self.note(taken, plain=plain)
-        self.sure = self.sure and not (before and self.may_end(words[0][0] if words else ""))
+            plain = self.run(words, [word.text for word, _ in taken[first:]], assigned)
+        self.note(taken, plain=plain and self.passed)
+        self.sure = self.sure and not self.may_end(words[0][0] if words else "")
 
     def assignments(self, words: Iterable[Token], *, stay: bool) -> dict[str, Variable]:
         """The variables that a command begins with; without a program behind them they ``stay``."""
@@ -392,9 +397,9 @@ class _Shell:
         for word, found in taken:
             key = key_of(normal(word.text))
             sets = key if self.passed and key in self.sets else ""
-            self.launch.texts.append(Text(self.place(word), "\n".join((normal(word.text), *found)), plain, sets))
+            self.launch.texts.append(LaunchText(self.place(word), "\n".join((normal(word.text), *found)), plain, sets))
         for redirect in self.current.redirects:
-            self.launch.texts.append(Text(self.now, normal(f"{redirect.text}\n{redirect.document}")))
+            self.launch.texts.append(LaunchText(self.now, normal(f"{redirect.text}\n{redirect.document}")))
             if ">" in redirect.kind:
                 self.launch.written.add(name_of(self.expand(redirect.text)))
 
@@ -408,8 +413,8 @@ class _Shell:
         """Take in the words of a command with their places; whether it plainly sets something or starts Python here."""
         words, places = [word for word, _ in placed], [place for _, place in placed]
         name, text, known = name_of(words[0]), " ".join(words), not any(map(is_hidden, words))
-        called = name in self.functions and not known
-        if called or is_hidden(name) or (_HIDES.match(text) and not _SETS_UP_BY.match(raw[-1])):
+        deciding = words if name in self.functions else words[:1]
+        if any(map(is_hidden, deciding)) or (_HIDES.match(text) and not _SETS_UP_BY.match(raw[-1])):
             self.hide("what it starts or sets is only known when it runs", text)
         if name in ("export", "declare", "typeset", "local", "readonly", "unset"):
             self.declare(name, raw[1:])

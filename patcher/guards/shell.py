@@ -16,7 +16,7 @@ class Token(NamedTuple):
     document: str = ""
 
 
-class Command(NamedTuple):
+class SimpleCommand(NamedTuple):
     """One simple command, or a word of the kind ``define`` where a function begins.
 
     ``outer`` says that it is in no block and behind no ``&&`` or ``||``; ``here`` that what it assigns stays: it is in
@@ -43,7 +43,7 @@ _CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until
 _SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
 
 
-def commands(text: str, line: int = 1) -> list[Command]:
+def commands(text: str, line: int = 1) -> list[SimpleCommand]:
     """The commands of a script that begins at a line, as they stand. Raises ValueError where it cannot be split."""
     parser = _Parser()
     for token in tokens(text, line):
@@ -118,7 +118,7 @@ def _closing(text: str, at: int, closed_by: str) -> int:
 
 class _Parser:
     def __init__(self) -> None:
-        self.found: list[Command] = []
+        self.found: list[SimpleCommand] = []
         self.blocks: list[str] = []  # what closes each
         self.words: list[Token] = []
         self.redirects: list[Token] = []
@@ -131,7 +131,7 @@ class _Parser:
         if token.kind == "operator":
             self.operator(token.text)
         elif token.kind == "define":
-            self.found.append(Command((token,), outer=False))
+            self.found.append(SimpleCommand((token,), outer=False))
         elif token.kind == "word":
             self.word(token)
         else:
@@ -150,7 +150,7 @@ class _Parser:
         elif word in _CLOSED_BY:
             self.blocks.append(_CLOSED_BY[word])
             self.words += [token] if word in ("for", "select", "case") else []
-            self.found += [Command((token,), outer=False)] if word in ("while", "until") else []
+            self.found += [SimpleCommand((token,), outer=False)] if word in ("while", "until") else []
         elif word not in _SKIPPED:
             self.words.append(token)
 
@@ -172,6 +172,6 @@ class _Parser:
         """The words up to here are a command; ``away`` in a pipeline or in the background."""
         if self.words or self.redirects:
             outer, here = not self.conditional and not self.blocks, not self.piped and not away
-            self.found.append(Command((*self.words,), (*self.redirects,), outer, here))
+            self.found.append(SimpleCommand((*self.words,), (*self.redirects,), outer, here))
         self.words.clear()
         self.redirects.clear()
