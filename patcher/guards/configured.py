@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal
+from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, normal, shown
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
@@ -30,13 +30,15 @@ _ANY = "a word of it is only known when it runs, and may be any override"
 class _App(NamedTuple):
     """A start of the application: its overrides with their places, and its configuration if that is here.
 
-    ``lines`` are those of a file of the user's, none for a configuration that the project packages.
+    ``lines`` are those of a file of the user's, none for a configuration that the project packages. ``program`` is the
+    file that is started, if it is here.
     """
 
     start: Start
     words: Sequence[tuple[str, str]]
     file: Path | None
     lines: Sequence[LaunchText] = ()
+    program: Path | None = None
 
     @property
     def where(self) -> str:
@@ -53,7 +55,7 @@ def configured(
     if config is not None and not any(start.words[0] for start in launch.starts):
         start = Start(str(config), (), (), {}, program=None, sure=True)
         apps = [_App(start, (), config, _lines(config, application, root, launch))]
-    mentions = [one for one in launch.texts if re.search(application.names, one.text)]
+    mentions = [*_mentions(application, root, apps, launch)]
     composed = _compositions(application, root, apps, mentions) if all(map(_is_plain, mentions)) else []
     hidden = [*_hidden(application.packages[0], root, mentions, apps, launch)]
     where = apps[0].start.where if apps else ENVIRONMENT
@@ -63,6 +65,17 @@ def configured(
         why = own[0].why if own else "no switch of it exists in this release"
         found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
     return found
+
+
+def _mentions(
+    application: Application, root: Path | None, apps: Sequence[_App], launch: Launch
+) -> Iterator[LaunchText]:
+    """The texts that name a profiler of the application; its own programs, which read these names, are none."""
+    programs = [app.program for app in apps if app.program and root]
+    reads = {shown(one) for one in programs if root and one.resolve().is_relative_to(root.resolve())}
+    for one in launch.texts:
+        if re.search(application.names, one.text) and one.where.rpartition(":")[0] not in reads:
+            yield one
 
 
 def _compositions(
@@ -130,7 +143,7 @@ def _apps(application: Application, root: Path | None, config: Path | None, laun
             continue
         start = start._replace(sure=start.sure and not _PRINTS & {*start.words})
         overrides = [one for one in words if one[0][:1] != "-" and one[0] not in typed.values()]
-        yield _App(start, overrides, file, _lines(file, application, root, launch))
+        yield _App(start, overrides, file, _lines(file, application, root, launch), program)
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
@@ -165,7 +178,7 @@ def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
 ) -> Path | str | None:
     """The configuration of a start, None if it is a packaged one that is not here, or why it is not known."""
-    if "dir" in typed or not all(map(is_known, typed.values())):
+    if "dir" in typed or re.search("[\0\1]", "".join(typed.values())):
         return "which configuration it takes is only known when it runs; --config FILE names it"
     options = {**_decorated(program), **typed}
     path, name = options.get("path", ""), options.get("name", "").removesuffix(".yaml")
