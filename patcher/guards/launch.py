@@ -413,7 +413,7 @@ class _Shell:
         """Take in the words of a command with their places; whether it plainly sets something or starts Python here."""
         words, places = [word for word, _ in placed], [place for _, place in placed]
         name, text, known = name_of(words[0]), " ".join(words), not any(map(is_hidden, words))
-        deciding = words if name in self.functions else words[:1]
+        deciding = words if name in self.functions else [name]
         if any(map(is_hidden, deciding)) or (_HIDES.match(text) and not _SETS_UP_BY.match(raw[-1])):
             self.hide("what it starts or sets is only known when it runs", text)
         if name in ("export", "declare", "typeset", "local", "readonly", "unset"):

@@ -27,6 +27,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"declare -x PROFILING_MODE=dynamic\n{VERL}": ({ON}, {}),
     f"{SET}\n{VERL} 2>&1 | tee log": ({ON}, {}),
     f"{VERL} 2>&1 | tee log": ({OFF}, {}),
+    f"if [[ $(uname) == Linux ]]; then A=1; fi\n{VERL}": ({OFF}, {}),
     f"# {SET}\n{VERL} \"$@\"": ({OFF}, {}),
     f"{SET}\nunset PROFILING_MODE\n{VERL}": ({OFF, UNKNOWN}, {}),
     f"PROFILING_MODE=\nexport PROFILING_MODE\n{VERL}": ({UNKNOWN}, {}),
