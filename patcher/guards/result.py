@@ -1,10 +1,10 @@
-"""What is known of one profiler, and the two ways in which it is not known whether it is on."""
+"""What is known of one profiler, and how it is not known whether it is on."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from patcher.guards.launch import Launch, Text
+from patcher.guards.launch import Hidden
 from patcher.switches import State
 
 AGAIN = "the patch looks again before it records"
@@ -27,12 +27,8 @@ class GuardResult(NamedTuple):
     reason: str = ""
 
 
-def hidden(profiler: str, launch: Launch, why: str, off: str) -> GuardResult:
-    """What is known of a profiler where a text of the launch cannot be read."""
-    first = launch.hidden[0]
-    return GuardResult(profiler, State.UNKNOWN, first.where, first.found, f"{off}", why, f"{first.reason}")
-
-
-def unclear(profiler: str, text: Text, why: str, off: str) -> GuardResult:
-    """What is known of a profiler that a text names which is not plain."""
-    return GuardResult(profiler, State.UNKNOWN, text.where, text.text.strip()[:200], off, why, NOT_PLAIN)
+def unknown(profiler: str, hidden: Hidden, why: str, off: str) -> GuardResult:
+    """What is known of a profiler where a text cannot be read, or is not plain; ``off`` switches it off."""
+    found = hidden.found.partition("\n")[0].strip()[:200]
+    off = "" if hidden.where == hidden.reason else f"{off} there, if it is there"  # where nothing was looked at
+    return GuardResult(profiler, State.UNKNOWN, hidden.where, found, off, why, hidden.reason)

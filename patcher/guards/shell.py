@@ -4,84 +4,74 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import takewhile
 from typing import NamedTuple
 
 
-class Word(NamedTuple):
-    """A word as it is written, quotes and expansions included; ``stdin`` is the here-document of a redirection."""
+class Token(NamedTuple):
+    """A word as it is written, an operator, ``NAME ()``, or a redirection (``kind``) with file and here-document."""
 
     text: str
     line: int
     kind: str = "word"
-    stdin: str = ""
+    document: str = ""
 
 
-class Command(NamedTuple):
-    """One simple command.
+class SimpleCommand(NamedTuple):
+    """One simple command, or a word of the kind ``define`` where a function begins.
 
     ``outer`` says that it is in no block and behind no ``&&`` or ``||``; ``here`` that what it assigns stays: it is in
-    no pipeline and not in the background. The words of a function's definition are ``function NAME``. ``writes`` are
-    the files that its output goes to.
+    no pipeline and not in the background.
     """
 
-    words: tuple[Word, ...]
-    line: int
+    words: tuple[Token, ...]
+    redirects: tuple[Token, ...] = ()
     outer: bool = True
     here: bool = True
-    function: bool = False
-    stdin: str = ""
-    writes: tuple[str, ...] = ()
 
 
-_BLANK = re.compile(r"(?:(?:[ \t\r]|\\\n)+|#[^\n]*)+")
-_REDIRECT = re.compile(r"(?:\d+|\{\w+\})?(<<<|<<-|<<|<&|>&|&>>|&>|>>|>\||<>|<(?!\()|>(?!\())[ \t]*")
-_OPERATOR = re.compile(r"\([ \t]*\)|;;&|;&|;;|&&|\|\||\|&|[;&|()\n]")
+_TOKEN = re.compile(  # a command goes on in the next line behind && || and |
+    r"""(?P<blank>(?:[ \t\r]|\\\n|\#[^\n]*)+)
+    |(?P<define>function[ \t]+[\w:.-]+(?:[ \t]*\([ \t]*\))?|[\w:.-]+[ \t]*\([ \t]*\))
+    |(?P<redirect>(?:\d+|\{\w+\})?(?:<<<|<<-?|<&|>&|&>>?|>>|>\||<>|<(?!\()|>(?!\())[ \t]*)
+    |(?P<operator>;;&|;&|;;|(?:&&|\|\||\|&?)(?:\s|\\\n|\#[^\n]*\n)*|[;&()\n])
+    |(?P<word>\[\[\s(?:[^\]]|\](?!\]))*\]\])""",
+    re.VERBOSE,
+)
 _PLAIN = re.compile(r"[^ \t\r\n;&|()<>'\"\\`$]+")
-_SINGLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'", re.DOTALL)
-_SHORT = re.compile(r"\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?", re.ASCII)
+_SIMPLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?", re.ASCII | re.DOTALL)
 _CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"}
 _SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
 
 
-def commands(text: str) -> list[Command]:
-    """The commands of a script in the order in which they stand. Raises ValueError where it cannot be split."""
-    parser, read = _Parser(), tokens(text)
-    for token in read:
-        if token.kind == "redirect":
-            parser.redirects.append(token)
-        elif token.kind == "word":
-            parser.word(token, read)
-        else:
-            parser.operator(token.text)
+def commands(text: str, line: int = 1) -> list[SimpleCommand]:
+    """The commands of a script that begins at a line, as they stand. Raises ValueError where it cannot be split."""
+    parser = _Parser()
+    for token in tokens(text, line):
+        parser.take(token)
     parser.end()
     if parser.blocks:
-        raise ValueError(f"{parser.blocks[-1][0]} is missing")
+        raise ValueError(f"{parser.blocks[-1]} is missing")
     return parser.found
 
 
-def tokens(text: str, line: int = 1) -> Iterator[Word]:
+def tokens(text: str, line: int = 1) -> Iterator[Token]:
     """The words, redirections and operators of a text; comments are left out. Raises ValueError."""
-    at, behind = 0, 0  # where the here-documents of the line end
+    at, behind = 0, 0  # `behind` is where the here-documents of the line end
     while at < len(text):
-        start, kind, stdin = at, "word", ""
-        if found := _BLANK.match(text, at):
-            kind, at = "", found.end()
-        elif found := _REDIRECT.match(text, at):
-            kind, at = "redirect", _word_end(text, found.end())
-            if found[1] in ("<<", "<<-"):
-                delimiter = re.escape(re.sub(r"['\"\\]", "", text[found.end() : at]))
+        start, document, found = at, "", _TOKEN.match(text, at)
+        kind, first = (found.lastgroup or "" if found else "word"), at
+        at = found.end() if found else max(_word_end(text, at), start + 1)
+        if kind == "redirect":
+            kind, first, at = text[start:at].strip(), at, _word_end(text, at)
+            if re.fullmatch(r"\d*<<-?", kind):
+                delimiter = re.escape(re.sub(r"['\"\\]", "", text[first:at]))
                 begin = behind or text.find("\n", at) + 1 or len(text)
-                tabs = "\t*" if found[1] == "<<-" else ""
-                end = re.compile(f"^{tabs}{delimiter}$", re.MULTILINE).search(text, begin)
-                stdin, behind = text[begin : end.start() if end else len(text)], end.end() + 1 if end else len(text)
-        elif found := _OPERATOR.match(text, at):
-            kind, at = "operator", found.end()
-        else:
-            at = max(_word_end(text, at), start + 1)
-        if kind:
-            yield Word(text[start:at], line, kind, stdin)
-        if behind and kind == "operator" and text[start] == "\n":
+                end = re.compile(rf"^\t*{delimiter}$", re.MULTILINE).search(text, begin)
+                document = text[begin : end.start() if end else len(text)]
+                behind = end.end() + 1 if end else len(text)
+        if kind != "blank":
+            yield Token(text[first:at], line, kind, document)
+        if behind and kind == "operator" and "\n" in text[start:at]:
             at, behind = min(behind, len(text)), 0
         line += text.count("\n", start, at)
 
@@ -101,16 +91,13 @@ def _word_end(text: str, at: int) -> int:
 
 def skipped(text: str, at: int) -> int:
     """Where the quote or the expansion ends that begins at ``at``. Raises ValueError where it does not."""
-    if text[at] == "'" or text.startswith("$'", at):
-        if not (found := _SINGLE.match(text, at)):
-            raise ValueError(text[at : at + 20])
-        return found.end()
     if text[at] in '"`':
         return _closing(text, at + 1, text[at])
     if text.startswith(("$(", "<(", ">(", "${"), at):
         return _closing(text, at + 2, "}" if text[at + 1] == "{" else ")")
-    found = _SHORT.match(text, at)
-    return found.end() if found else min(at + 2, len(text))
+    if not (found := _SIMPLE.match(text, at)):
+        raise ValueError("a quote is not closed")
+    return found.end()
 
 
 def _closing(text: str, at: int, closed_by: str) -> int:
@@ -131,71 +118,60 @@ def _closing(text: str, at: int, closed_by: str) -> int:
 
 class _Parser:
     def __init__(self) -> None:
-        self.found: list[Command] = []
-        self.blocks: list[tuple[str, bool]] = []  # what closes it, and whether it is the body of a function
-        self.words: list[Word] = []
-        self.redirects: list[Word] = []
-        self.conditional = self.piped = self.continued = self.defines = self.pattern = False
+        self.found: list[SimpleCommand] = []
+        self.blocks: list[str] = []  # what closes each
+        self.words: list[Token] = []
+        self.redirects: list[Token] = []
+        self.conditional = self.piped = False
+        self.pattern = False  # of a branch of `case`
 
-    def word(self, token: Word, read: Iterator[Word]) -> None:
-        word, first = token.text, self.words[0].text if self.words else ""
-        self.continued = False
-        if not first and self.blocks and word == self.blocks[-1][0]:
+    def take(self, token: Token) -> None:
+        if self.pattern and token.text not in (")", "esac"):
+            return
+        if token.kind == "operator":
+            self.operator(token.text)
+        elif token.kind == "define":
+            self.found.append(SimpleCommand((token,), outer=False))
+        elif token.kind == "word":
+            self.word(token)
+        else:
+            self.redirects.append(token)
+
+    def word(self, token: Token) -> None:
+        word = token.text
+        if self.words:
+            self.words.append(token)
+            if word == "in" and self.words[0].text == "case" and len(self.words) > 2:
+                self.end()
+                self.pattern = True
+        elif self.blocks[-1:] == [word]:
             self.blocks.pop()
             self.pattern = False
-        elif not first and word in _CLOSED_BY and not self.pattern:
-            self.open(_CLOSED_BY[word])
+        elif word in _CLOSED_BY:
+            self.blocks.append(_CLOSED_BY[word])
             self.words += [token] if word in ("for", "select", "case") else []
-            self.found += [Command((token,), token.line, outer=False)] if word in ("while", "until") else []
-        elif first == "case" and word == "in" and len(self.words) > 1:
-            self.end()
-            self.pattern = True
-        elif first or word not in _SKIPPED:
+            self.found += [SimpleCommand((token,), outer=False)] if word in ("while", "until") else []
+        elif word not in _SKIPPED:
             self.words.append(token)
-            if first == "function":
-                self.define(token)
-            elif not first and word == "[[":  # its operators are words
-                self.words += takewhile(lambda one: one.text != "]]", read)
 
     def operator(self, text: str) -> None:
-        if text == ")" and self.pattern:
-            self.words.clear()
+        if self.pattern:
             self.pattern = False
-        elif text == "(" and not self.pattern:
-            self.end()
-            self.open(")")
-        elif text == ")":
-            self.end()
-            if not self.blocks or self.blocks.pop()[0] != ")":
-                raise ValueError("a bracket is closed that is not open")
-            self.pattern = False
-        elif text[0] == "(" != text:
-            self.define(*self.words[:1])
-        elif not (self.pattern and text == "|") and not (text == "\n" and self.continued):
-            pipe = text in ("|", "|&")
-            self.end(away=pipe or text == "&")
-            self.conditional = text in ("&&", "||") or (pipe and self.conditional)
-            self.piped, self.continued = pipe, pipe or self.conditional
-            self.pattern = self.pattern or text in (";;", ";&", ";;&")
-
-    def define(self, *name: Word) -> None:
-        for one in name:
-            self.found.append(Command((Word("function", one.line), one), one.line, outer=False, function=True))
-        self.words.clear()
-        self.defines = True
-
-    def open(self, closed_by: str) -> None:
-        self.blocks.append((closed_by, self.defines))
-        self.conditional = self.piped = self.defines = self.pattern = False
+            return
+        pipe = text[0] == "|" and text[:2] != "||"
+        self.end(away=pipe or text == "&")
+        if text == "(":
+            self.blocks.append(text)
+        elif text == ")" and (not self.blocks or self.blocks.pop() != "("):
+            raise ValueError("a bracket is closed that is not open")
+        self.conditional = text[:2] in ("&&", "||") or (pipe and self.conditional)
+        self.piped = pipe
+        self.pattern = text[:2] in (";;", ";&")
 
     def end(self, *, away: bool = False) -> None:
         """The words up to here are a command; ``away`` in a pipeline or in the background."""
         if self.words or self.redirects:
-            outer = not self.conditional and not self.blocks
-            function = any(function for _, function in self.blocks)
-            writes = tuple(re.sub(r"^[^<>]*[<>&|]+[ \t]*", "", one.text) for one in self.redirects if ">" in one.text)
-            stdin = "".join(one.stdin for one in self.redirects)
-            line, here = (self.words or self.redirects)[0].line, not (self.piped or away)
-            self.found.append(Command((*self.words,), line, outer, here, function, stdin, writes))
+            outer, here = not self.conditional and not self.blocks, not self.piped and not away
+            self.found.append(SimpleCommand((*self.words,), (*self.redirects,), outer, here))
         self.words.clear()
         self.redirects.clear()

@@ -27,6 +27,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"declare -x PROFILING_MODE=dynamic\n{VERL}": ({ON}, {}),
     f"{SET}\n{VERL} 2>&1 | tee log": ({ON}, {}),
     f"{VERL} 2>&1 | tee log": ({OFF}, {}),
+    f"if [[ $(uname) == Linux ]]; then A=1; fi\n{VERL}": ({OFF}, {}),
     f"# {SET}\n{VERL} \"$@\"": ({OFF}, {}),
     f"{SET}\nunset PROFILING_MODE\n{VERL}": ({OFF, UNKNOWN}, {}),
     f"PROFILING_MODE=\nexport PROFILING_MODE\n{VERL}": ({UNKNOWN}, {}),
@@ -89,6 +90,13 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"source env.sh\n{VERL}": ({UNKNOWN}, {"env.sh": SET}),
     f". \"$(dirname \"$0\")/env.sh\"\n{VERL} ": ({OFF}, {"env.sh": "export A=1"}),
     f"source env.sh\n{VERL}  ": ({UNKNOWN}, {"env.sh": "source more.sh", "more.sh": "source last.sh", "last.sh": SET}),
+    "PROFILING_MODE=dynamic bash other.sh": ({UNKNOWN}, {"other.sh": VERL}),
+    "env PROFILING_MODE=dynamic bash other.sh": ({UNKNOWN}, {"other.sh": VERL}),
+    f"exec {VERL}\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"exit 0\nsource /opt/none/set_env.sh\n{SET}\n{VERL}": ({UNKNOWN}, {}),
+    f"run() {{ {VERL} \"$@\"; }}\nrun $(cat args)": ({UNKNOWN}, {}),
+    "bash recipe/run.sh": ({UNKNOWN}, {"recipe/run.sh": f"{SET}\n{VERL}", "verl/__init__.py": ""}),
+    "bash large.sh": ({UNKNOWN}, {"large.sh": "#" * (1 << 20) + f"\n{SET}\n{VERL}"}),
     "bash other.sh": ({UNKNOWN}, {"other.sh": f"{SET}\n{VERL}"}),
     "python3 start.py": ({UNKNOWN}, {"start.py": "import os\nos.environ['PROFILING_' + 'MODE'] = '1'\n"}),
     "python3 start.py ": ({UNKNOWN}, {"start.py": "import os\nos.environ[name()] = '1'\n"}),
@@ -98,9 +106,9 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
 }  # fmt: skip
 
 
-def severest(*command: str) -> State:
+def severest(*command: str, **environ: str) -> State:
     found = detect(
-        SWITCHES, version="0.7.0", environ={"PATH": "/bin", "HOME": "/root"}, command=command, package="verl",
+        SWITCHES, version="0.7.0", environ={"PATH": "/bin", "HOME": "/root", **environ}, command=command, package="verl",
         root=releases.release("0.7.0", "verl"), published=releases.VERL, application=PROFILING,
     )  # fmt: skip
     return found[0].state
@@ -111,8 +119,31 @@ def test_scripts(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     states, files = SCRIPTS[text]
     monkeypatch.chdir(tmp_path)
     for name, content in {**files, "run.sh": text + "\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     assert severest("bash", "run.sh") in states
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("docker", "run", "image", "bash", "on.sh"),
+        ("ssh", "host", f"{SET}; {VERL}"),
+        ("env", "-i", "bash", "off.sh"),
+    ],
+)
+def test_a_command_that_starts_it_elsewhere(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "on.sh").write_text(f"{SET}\n{VERL}\n")
+    (tmp_path / "off.sh").write_text(f"{VERL}\n")
+    monkeypatch.chdir(tmp_path)
+    assert severest(*command, PROFILING_MODE="dynamic" if command[0] == "env" else "") is UNKNOWN
+
+
+def test_a_command_that_sets_it_for_a_script(tmp_path: Path) -> None:
+    (tmp_path / "off.sh").write_text(f"{VERL}\n")
+    assert severest("env", "PROFILING_MODE=dynamic", "bash", str(tmp_path / "off.sh")) is ON
 
 
 def test_many_branches_take_no_time(tmp_path: Path) -> None:
