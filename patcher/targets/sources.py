@@ -8,6 +8,7 @@ from pathlib import Path
 from patcher.messages.errors import Kind, Problem, failed, refused
 
 _EXTENSIONS = (".so", ".pyd")
+_AGAIN = "install the project again: the file belongs to its release"
 
 
 def there(file: Path) -> bool:
@@ -33,10 +34,10 @@ def read(file: Path) -> bytes:
     refuse_other_forms(file)
     try:
         if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file, nor a link to one", str(file))
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file, nor a link to one", str(file), _AGAIN)
         return file.read_bytes()
     except FileNotFoundError:
-        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file)) from None
+        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file), _AGAIN) from None
     except OSError as error:
         raise failed(error) from None
 
