@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import PurePosixPath
@@ -16,12 +16,10 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.recipe import Gap, Recipe, Structure, Upstream
 from patcher.request import recipes_of
-from patcher.targets import originals
+from patcher.targets import originals, versions
 from patcher.targets.target import Target
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
     from patcher.editing import Block, Setting
 
 
@@ -81,20 +79,24 @@ def apply(upstream: Upstream, target: Target, config: ProfileConfig[Stage], reco
     patch = PatchId(target.project.name, config.stage.name, config.stage.role if several else "")
     places, warnings = _places(upstream, target, recipes)
     fitting, failures = _tried(places, target, config, patch)
-    done = _not_alone(fitting)
-    lone = _lone(upstream, fitting, done)
-    if problem := _unfit(target, config, recipes, fitting, failures, lone):
+    if problem := _unfit(upstream, target, config, recipes, fitting, failures):
         raise problem
+    done = _not_alone(fitting)
     before = next((record for record in records if record.patch == patch), None)
     notes = dict.fromkeys(note for one in done for note in (*one.notes, *one.place.recipe.notes))
-    left_out = (*lone, *_unlike(upstream, target, done, failures), *_left_out(upstream, target, config))
+    neighbours = [note for package, note in upstream.neighbours.items() if target.beside(package)]
+    left_out = (
+        *_lone(upstream, fitting, done),
+        *_unlike(upstream, target, done, failures),
+        *_left_out(upstream, target, config),
+    )
     return Plan(
         target,
         patch,
         config,
         _edit(target, patch, config, done, before),
         tuple(one.place for one in done),
-        (*target.notes, *_neighbours(upstream, target), *config.notes, *notes, *left_out),
+        (*target.notes, *neighbours, *config.notes, *notes, *left_out),
         (*warnings, *(warning for one in done for warning in one.warnings)),
         before if before and (before.options, before.version) != (config.words, target.version) else None,
     )
@@ -138,7 +140,8 @@ def _edit(
     """The changes, with those that take the lines of ``before`` out of files that are not needed any more."""
     changes = tuple(one.change for one in done)
     files = tuple(one.place.file for one in done if one.place.marked)
-    record = Record(patch, target.version, config.words, files, _now(), __version__)
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    record = Record(patch, target.version, config.words, files, now, __version__)
     same = before is not None and before[:4] == record[:4] and all(one.before == one.after for one in changes)
     needed = {one.place.file for one in done}
     left = [before._replace(files=tuple(sorted({*before.files} - needed)))] if before else []
@@ -164,11 +167,7 @@ def _fitting(place: Place, target: Target, config: ProfileConfig[Stage], patch: 
 
     recipe, path = place.recipe, PurePosixPath(place.file)
     where = str(target.root / path)
-    try:
-        before = target.read(path)
-    except Problem as problem:
-        hint = problem.hint or f"install {target.project.name} again: the file belongs to its release"
-        raise problem.replace(hint=hint) from None
+    before = target.read(path)
     pristine = markers.strip(before, where=where)
     without = markers.strip(before, [patch], where=where)
     notes: tuple[Note, ...] = ()
@@ -215,7 +214,7 @@ def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failur
     """A note on each file that no recipe fits, though the release before or the next one has a place there."""
     if not failures:
         return []
-    near, patched = nearest(upstream, target.version), {one.place.file for one in done}
+    near, patched = _nearest(upstream, target.version), {one.place.file for one in done}
     expected = {
         place.file: problem.found
         for place, problem in failures
@@ -229,9 +228,12 @@ def _unlike(upstream: Upstream, target: Target, done: Sequence[_Fitting], failur
 
 
 def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
-    """The recipes that count the unit in the stage, under the strategy; Problem for what cannot be had."""
-    stage, staged = config.stage, recipes_of(upstream, config.stage.name)
-    counting = _counting(config, staged)
+    """The recipes that count or mark the unit in the stage, under the strategy; Problem for what cannot be had."""
+    stage, staged, unit = config.stage, recipes_of(upstream, config.stage.name), config.stage.window.unit
+    counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
+    if not counting:
+        offered = dict.fromkeys(typed_as(other) for recipe in staged for other in recipe.windows)
+        raise Problem(Kind.USAGE, f"the stage {stage.name} has no --{unit}", hint=", ".join(offered))
     roles = dict.fromkeys(role for recipe in counting for role in recipe.roles)
     if stage.role and stage.role not in roles:
         cause = f"--role {stage.role}: the stage {stage.name} works for {' and '.join(roles)}"
@@ -241,16 +243,6 @@ def _recipes(upstream: Upstream, config: ProfileConfig[Stage]) -> list[Recipe]:
     if not chosen:
         raise _no_strategy(upstream, config, staged, mine)
     return chosen
-
-
-def _counting(config: ProfileConfig[Stage], staged: Sequence[Recipe]) -> list[Recipe]:
-    """The recipes of a stage that count the unit, or mark it."""
-    unit = config.stage.window.unit
-    counting = [r for r in staged if unit in r.windows or (config.ranges.markers and unit in r.marks)]
-    if not counting:
-        offered = dict.fromkeys(typed_as(unit) for recipe in staged for unit in recipe.windows)
-        raise Problem(Kind.USAGE, f"the stage {config.stage.name} has no --{unit}", hint=", ".join(offered))
-    return counting
 
 
 def _no_strategy(
@@ -282,10 +274,6 @@ def _left_out(upstream: Upstream, target: Target, config: ProfileConfig[Stage]) 
     return [Note(f"left out: {', '.join(names)} ({why.text})", why.detail) for why, names in out.items()]
 
 
-def _neighbours(upstream: Upstream, target: Target) -> list[Note]:
-    return [note for package, note in upstream.neighbours.items() if target.beside(package)]
-
-
 def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tuple[list[Place], list[Note]]:
     release = published(upstream, target.version)
     if release:
@@ -301,58 +289,49 @@ def _places(upstream: Upstream, target: Target, recipes: Sequence[Recipe]) -> tu
 
 
 def _unfit(
+    upstream: Upstream,
     target: Target,
     config: ProfileConfig[Stage],
     recipes: Sequence[Recipe],
     fitting: Sequence[_Fitting],
     failures: Sequence[Failure],
-    lone: Sequence[Note],
 ) -> Problem | None:
     """Why nothing would be recorded, or only a part of what belongs together; None if nothing stands in the way."""
+    stage, name, version = config.stage, target.project.name, target.version
+    done = _not_alone(fitting)
     fits = {one.place.recipe.name for one in fitting}
     lacking = [recipe for recipe in recipes if recipe.together and recipe.name not in fits]
-    units = {unit for one in _not_alone(fitting) for unit in one.place.recipe.windows}
-    if config.stage.window.unit in units and not lacking:
+    if not lacking and any(stage.window.unit in one.place.recipe.windows for one in done):
         return None
+    lone = [line for note in _lone(upstream, fitting, done) for line in note.lines]
+    hint = f"rlpatch list shows the releases; rlpatch explain {name} the places that were looked for"
     problems = [problem for _, problem in failures] or [_no_file(target, recipe) for recipe in lacking if fitting]
-    return _no_fit(target, config, recipes, problems, lone) if problems else _no_place(target, config, lone)
+    if not problems:
+        cause = f"{name} {version} has no place for {_typed(stage)}"
+        return Problem(Kind.NO_RECIPE, cause, str(target.root), hint, tuple(lone))
+    known = [release for release in upstream.releases if any(recipe.structure(release) for recipe in recipes)]
+    cause = (
+        f"{name} {version or 'of unknown version'} is not a published release that rlpatch knows"
+        f" ({stage.name}: {known[0]} to {known[-1]}), and no recipe fits its structure"
+    )
+    return Problem(Kind.STRUCTURE, cause, str(target.root), hint, (*_looked_for(problems), *lone))
 
 
-def _no_place(target: Target, config: ProfileConfig[Stage], lone: Sequence[Note]) -> Problem:
-    """That a published release has no place for the request."""
-    stage = config.stage
+def _typed(stage: Stage) -> str:
     narrowed = f" under --strategy {stage.strategy}" if stage.strategy else ""
     window = "" if stage.window.unit == WHOLE else f"--{stage.window.unit} in "
-    cause = f"{target.project.name} {target.version} has no place for {window}{stage.name}{narrowed}"
-    notes = tuple(line for note in lone for line in note.lines)
-    return Problem(Kind.NO_RECIPE, cause, str(target.root), _where_to_look(target), notes)
+    return f"{window}{stage.name}{narrowed}"
 
 
-def _no_fit(
-    target: Target,
-    config: ProfileConfig[Stage],
-    recipes: Sequence[Recipe],
-    failures: Sequence[Problem],
-    lone: Sequence[Note],
-) -> Problem:
-    """That an unknown release has another structure; a place that is looked for in several files is named once."""
-    known = sorted({release for recipe in recipes for release in recipe.releases}, key=_version)
-    cause = (
-        f"{target.project.name} {target.version or 'of unknown version'} is not a published release that rlpatch knows"
-        f" ({config.stage.name}: {known[0]} to {known[-1]}), and no recipe fits its structure"
-    )
+def _looked_for(problems: Sequence[Problem]) -> Iterator[str]:
+    """What was looked for and found; what is looked for in several files is named once."""
     found: dict[str, list[str]] = {}
-    for problem in failures:
+    for problem in problems:
         looked = f"looked for {problem.looked_for}" if problem.looked_for else problem.cause
         seen = f": found {_cut(problem.found)}" if problem.found else ""
         found.setdefault(looked, []).append(f"  {problem.where}{seen}")
-    notes = [line for looked, files in found.items() for line in (_cut(looked), *dict.fromkeys(files))]
-    notes += [line for note in lone for line in note.lines]
-    return Problem(Kind.STRUCTURE, cause, str(target.root), _where_to_look(target), tuple(notes))
-
-
-def _where_to_look(target: Target) -> str:
-    return f"rlpatch list shows the releases; rlpatch explain {target.project.name} the places that were looked for"
+    for looked, files in found.items():
+        yield from (_cut(looked), *dict.fromkeys(files))
 
 
 def _cut(text: str) -> str:
@@ -364,36 +343,23 @@ def _no_file(target: Target, recipe: Recipe) -> Problem:
     return Problem(Kind.STRUCTURE, f"the {recipe.name} is in none of {', '.join(files)}", str(target.root))
 
 
-def nearest(upstream: Upstream, version: str) -> tuple[str, ...]:
+def _nearest(upstream: Upstream, version: str) -> Sequence[str]:
     """The releases between which ``version`` lies, or the one that it is; all of them for what is no version."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        wanted = Version(version)
-    except InvalidVersion:
+    wanted = versions.understood(version)
+    if wanted is None:
         return upstream.releases
-    before = [release for release in upstream.releases if Version(release) <= wanted]
-    after = [release for release in upstream.releases if Version(release) >= wanted]
-    return tuple(dict.fromkeys((*before[-1:], *after[:1])))
-
-
-def _version(release: str) -> Version:
     from packaging.version import Version
 
-    return Version(release)
+    before = [release for release in upstream.releases if Version(release) <= wanted]
+    after = [release for release in upstream.releases if Version(release) >= wanted]
+    return (*before[-1:], *after[:1])
 
 
 def published(upstream: Upstream, version: str) -> str:
     """The published release that ``version`` is, a local part (``+g67dd255``) left aside; "" for any other."""
     if version in upstream.releases:
         return version
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        public = Version(version).public
-    except InvalidVersion:
-        return ""
-    return next((release for release in upstream.releases if Version(release).public == public), "")
+    return next((release for release in upstream.releases if versions.holds(version, release)), "")
 
 
 def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: PatchId, version: str) -> list[Block]:
@@ -412,7 +378,3 @@ def _blocks(place: Place, without: bytes, config: ProfileConfig[Stage], patch: P
         if there[shared].intact and markers.holds(there[shared], rendered.shared):
             return [(patch, rendered.own)]
     raise AssertionError("count() has no end")
-
-
-def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")

@@ -17,7 +17,7 @@ from patcher.config import (
     ProfileConfig,
     RangeOptions,
     Stage,
-    TorchNpuProfiler,
+    TorchNpuSettings,
     Window,
     WindowedStage,
     kind_of,
@@ -97,13 +97,13 @@ class ProfileRequest(NamedTuple):
         if stage != BUILTIN:
             cause = f"--builtin and --stage {stage}: the framework's own profiler is a stage of its own"
             raise Problem(Kind.USAGE, cause, hint="leave out --builtin or --stage")
-        fitting = {*options_of(TorchNpuProfiler), "stage", "builtin"}
+        fitting = {*options_of(TorchNpuSettings), "stage", "builtin"}
         foreign = [f"--{window.unit}" for window in self.windows]
         foreign += [flag(name) for name in OPTIONS if name in self.choices and name not in fitting]
         if foreign:
-            changes = "--builtin changes the framework's own profiler, which has nothing of the kind"
+            cause = f"{' and '.join(foreign)}: the framework's own profiler has nothing of the kind"
             hint = "leave out --builtin, or what is not a setting of that profiler"
-            raise Problem(Kind.USAGE, f"{' and '.join(foreign)}: {changes}", hint=hint)
+            raise Problem(Kind.USAGE, cause, hint=hint)
 
     def config(self, stage: str, unit: str, backend: str) -> ProfileConfig[Stage]:
         """The configuration of a stage in the window of ``unit``; :class:`Problem` (USAGE) where a choice does not fit.
@@ -111,14 +111,14 @@ class ProfileRequest(NamedTuple):
         ``backend`` is the one where none is chosen.
         """
         if stage == BUILTIN:
-            settings = self._chosen(TorchNpuProfiler)
-            return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=TorchNpuProfiler(**settings))
+            settings = self._chosen(TorchNpuSettings)
+            return ProfileConfig(stage=BuiltinStage(named=tuple(settings)), profiler=TorchNpuSettings(**settings))
         part = self._stage(stage, unit)
         backend = self.choices.get("backend", backend)
         profiler = next(one for one in PROFILERS if backend == one.BACKEND)
-        if unknown := self._changed(options_of(TorchNpuProfiler).keys() - options_of(profiler).keys()):
+        if unknown := self._changed(options_of(TorchNpuSettings).keys() - options_of(profiler).keys()):
             cause = f"{flag(unknown[0])} does not exist in {profiler.MODULE}"
-            hint = f"leave {flag(unknown[0])} out, or take --backend {TorchNpuProfiler.BACKEND}"
+            hint = f"leave {flag(unknown[0])} out, or take --backend {TorchNpuSettings.BACKEND}"
             raise Problem(Kind.USAGE, cause, hint=hint)
         return ProfileConfig(
             stage=part,
@@ -128,14 +128,16 @@ class ProfileRequest(NamedTuple):
 
     def _stage(self, name: str, unit: str) -> Stage:
         kind = kind_of(unit)
-        parts = (kind, RangeOptions) if issubclass(kind, WindowedStage) else (kind,)
-        foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - options_of(*parts).keys())
+        foreign = self._changed(options_of(*KINDS, RangeOptions).keys() - _options_of(kind).keys())
         # With two windows a choice belongs to the stage that knows it, with one it has to fit.
         if foreign and len(self.windows) < 2:
-            raise _foreign(foreign[0], name, unit)
+            owners = " and ".join(one.KIND for one in KINDS if foreign[0] in _options_of(one))
+            where = f"--stage {name}" if unit == WHOLE else f"--{unit}"
+            cause = f"{flag(foreign[0])} belongs to {owners} stages, and {where} to a stage of another kind"
+            raise Problem(Kind.USAGE, cause, hint=f"leave {flag(foreign[0])} out")
         if not issubclass(kind, WindowedStage):
             return kind(name=name, **self._chosen(kind))
-        window = next((window for window in self.windows if window.unit == unit), Window.later_on(unit))
+        window = next((window for window in self.windows if window.unit == unit), Window(unit, 0, 0, none=True))
         return kind(name=name, window=window, ranges=RangeOptions(**self._chosen(RangeOptions)), **self._chosen(kind))
 
     def _chosen(self, part: type) -> dict[str, Any]:
@@ -152,15 +154,9 @@ class ProfileRequest(NamedTuple):
         return " and ".join(f"--{window.unit}" for window in self.windows)
 
 
-def _foreign(name: str, stage: str, unit: str) -> Problem:
-    """A choice that the kind of the stage does not know."""
-    owners = [kind.KIND for kind in KINDS if name in options_of(kind)]
-    if len(owners) == 1:
-        where = f"--stage {stage}" if unit == WHOLE else f"--{unit}"
-        cause = f"{flag(name)} belongs to {owners[0]} stages, and {where} to a stage of another kind"
-    else:
-        cause = f"{flag(name)}: {stage} is recorded as a whole, without a warm-up or ranges of ours"
-    return Problem(Kind.USAGE, cause, hint=f"leave {flag(name)} out")
+def _options_of(kind: type[Stage]) -> dict[str, OptionSpec]:
+    """What may be chosen of a kind of stage, and of the ranges that go into its window."""
+    return options_of(kind, RangeOptions) if issubclass(kind, WindowedStage) else options_of(kind)
 
 
 def resolve(
@@ -190,16 +186,16 @@ def _not_counted(
     request: ProfileRequest, upstream: Upstream, recipes: Sequence[Recipe], everyone: AllUpstreams
 ) -> Problem:
     """That none of ``recipes`` counts a window of the request."""
-    named = request.stage in {recipe.stage for recipe in recipes}
-    if request.stage and not named:
-        return no_stage(request.stage, [upstream], everyone)
+    where = upstream.project.name
+    if request.stage:
+        if request.stage not in {recipe.stage for recipe in recipes}:
+            return no_stage(request.stage, [upstream], everyone)
+        where = f"the stage {request.stage} of {where}"
     offered = dict.fromkeys(unit for recipe in recipes for unit in recipe.windows)
     windows = ", ".join(typed_as(unit) for unit in offered if unit != WHOLE)
     hint = windows or "leave the window out: the stage is recorded as a whole"
-    where = f"the stage {request.stage} of {upstream.project.name}" if named else upstream.project.name
-    if not request.windows:
-        return Problem(Kind.USAGE, f"{where} is recorded in a window, and none is given", hint=hint)
-    return Problem(Kind.USAGE, f"{where} has no {request.window_flags}", hint=hint)
+    lacking = f"has no {request.window_flags}" if request.windows else "is recorded in a window, and none is given"
+    return Problem(Kind.USAGE, f"{where} {lacking}", hint=hint)
 
 
 def recipes_of(upstream: Upstream, stage: str, everyone: AllUpstreams = tuple) -> list[Recipe]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.config import BuiltinStage, ProfileConfig, TorchNpuProfiler
+from patcher.config import BuiltinStage, ProfileConfig, TorchNpuSettings
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.recipe import Call, Probe
@@ -70,7 +70,7 @@ def resulting(config: ProfileConfig[BuiltinStage], arguments: Mapping[tuple[str,
     named = config.stage.named
     if level in ("Level0", "Level_none") and metrics not in ("", "AiCoreNone"):
         profiler = config.profiler
-        if isinstance(profiler, TorchNpuProfiler) and "level" not in named and "aic_metrics" in named:
+        if isinstance(profiler, TorchNpuSettings) and "level" not in named and "aic_metrics" in named:
             raise Problem(
                 Kind.USAGE,
                 f"--aic-metrics {profiler.aic_metrics}: the level stays {level}, and torch_npu collects metrics from"

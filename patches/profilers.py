@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patcher.config import ProfileConfig, Stage, TorchNpuProfiler
+from patcher.config import ProfileConfig, Stage, TorchNpuSettings
 from patches.probes.backends import NpuProfiler, TorchProfiler
 
 BACKENDS = {"npu": NpuProfiler, "torch": TorchProfiler}
@@ -36,12 +36,12 @@ def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:
     first of them and therefore not offered.
     """
     profiler = config.profiler
-    device = f"{profiler.MODULE}.ProfilerActivity.{'NPU' if isinstance(profiler, TorchNpuProfiler) else 'CUDA'}"
+    device = f"{profiler.MODULE}.ProfilerActivity.{'NPU' if isinstance(profiler, TorchNpuSettings) else 'CUDA'}"
     host = f"{profiler.MODULE}.ProfilerActivity.CPU"
     activities = [code for word, code in (("cpu", host), ("npu", device)) if word in profiler.contents]
     keywords = {("profile", keyword): str(word in profiler.contents) for word, keyword in _CONTENTS.items()}
     keywords["profile", "activities"] = f"[{', '.join(activities)}]"
-    if not isinstance(profiler, TorchNpuProfiler):
+    if not isinstance(profiler, TorchNpuSettings):
         return keywords
     level = profiler.level or "level1"
     # torch_npu drops AI Core metrics below level 1 with a warning.

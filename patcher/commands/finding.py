@@ -133,4 +133,4 @@ def parse_target(word: str) -> tuple[Upstream, str | None]:
 
 
 def _parsed(word: str) -> tuple[str, str | None]:
-    return targets.parse(word, projects.projects(), lambda name: projects.upstream(name).releases)
+    return targets.parse(word, projects.projects())

@@ -13,8 +13,8 @@ from patcher.config.profilers import (
     LEVELS,
     PROFILERS,
     RangeOptions,
-    TorchNpuProfiler,
-    TorchProfiler,
+    TorchNpuSettings,
+    TorchSettings,
 )
 from patcher.config.stages import (
     KINDS,
@@ -32,6 +32,6 @@ from patcher.config.windows import OPEN_END, UNITS, WHOLE, Window, typed_as
 __all__ = [
     "AIC_METRICS", "BACKENDS", "CONTENTS", "EXPORT_TYPES", "KINDS", "LEVELS", "OPEN_END", "PROFILERS", "STAGES",
     "UNITS", "WHOLE", "BuiltinStage", "ProfileConfig", "RangeOptions", "RolloutStage", "Stage",
-    "TorchNpuProfiler", "TorchProfiler", "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of",
+    "TorchNpuSettings", "TorchSettings", "TrainingStage", "WholeStage", "Window", "WindowedStage", "kind_of",
     "typed_as",
 ]  # fmt: skip

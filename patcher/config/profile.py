@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler, TorchProfiler
+from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings, TorchSettings
 from patcher.config.stages import BuiltinStage, RolloutStage, Stage, WholeStage, WindowedStage
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -25,7 +25,7 @@ class ProfileConfig(Generic[StageT_co]):
     """Everything that the user chose. ``ranks`` None means all; ``save_path`` is "" for the builtin stage."""
 
     stage: StageT_co
-    profiler: TorchNpuProfiler | TorchProfiler
+    profiler: TorchNpuSettings | TorchSettings
     ranks: tuple[int, ...] | None = option(
         NumberListOrAll(NumberList(0, "a list of ranks", "--ranks 0,8 or --ranks all")),
         WHOSE,
@@ -49,7 +49,7 @@ class ProfileConfig(Generic[StageT_co]):
             raise Problem(Kind.USAGE, f"{word} --no-facts: a worker is not seen without them", hint="leave out one")
         if isinstance(self.stage, BuiltinStage):
             more = {*changed(self), *changed(self.profiler)}.difference(self.stage.named)
-            if more or not isinstance(self.profiler, TorchNpuProfiler):
+            if more or not isinstance(self.profiler, TorchNpuSettings):
                 raise ValueError(f"{more} are no settings of the framework's own profiler that were named")
         # The pattern of torch_npu's own check (torch_npu/utils/_path_manager.py), in which nothing can end a literal.
         elif not re.fullmatch(r"/[\w./~ -]*", self.save_path, re.ASCII):
@@ -67,13 +67,13 @@ class ProfileConfig(Generic[StageT_co]):
     @property
     def notes(self) -> tuple[Note, ...]:
         """What the user should know of this choice, which is not wrong."""
-        settings = self.profiler.notes(self.ranges)
-        if isinstance(self.stage, BuiltinStage):
-            return settings
-        windowed = self._window_notes(self.stage) if isinstance(self.stage, WindowedStage) else ()
-        return (*windowed, *self._place_notes(), *settings)
+        ours = () if isinstance(self.stage, BuiltinStage) else (*self._window_notes(), *self._place_notes())
+        return (*ours, *self.profiler.notes(self.ranges))
 
-    def _window_notes(self, stage: WindowedStage) -> Iterator[Note]:
+    def _window_notes(self) -> Iterator[Note]:
+        stage = self.stage
+        if not isinstance(stage, WindowedStage):
+            return
         if stage.on_demand:
             detail = "as often as you like, without a restart; rlpatch watch shows who is there"
             yield Note(f"ask while the run goes on: rlpatch trigger --{stage.window.unit} A:B", detail)
@@ -87,7 +87,7 @@ class ProfileConfig(Generic[StageT_co]):
             yield Note(f"{units}: a trace of more than {LONG_WINDOW} opens slowly, if at all")
 
     def _place_notes(self) -> Iterator[Note]:
-        if isinstance(self.profiler, TorchNpuProfiler) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
+        if isinstance(self.profiler, TorchNpuSettings) and not re.fullmatch(r"[\w/]*", self.save_path, re.ASCII):
             yield Note("torch_npu documents only letters, digits and underscores for a path", self.save_path)
         if isinstance(self.stage, RolloutStage | WholeStage) and self.stage.replicas != (0,):
             detail = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,20 +40,15 @@ class RangeOptions:
     )
 
     def __post_init__(self) -> None:
+        typed = f"--module-pattern {shortened(self.module_pattern)}"
         if self.module_pattern and not self.module_ranges:
-            raise Problem(
-                Kind.USAGE,
-                f"--module-pattern {shortened(self.module_pattern)}: there are no ranges of modules to choose from",
-                hint="--module-ranges --module-pattern REGEX",
-            )
+            cause, hint = "there are no ranges of modules to choose from", "--module-ranges --module-pattern REGEX"
+            raise Problem(Kind.USAGE, f"{typed}: {cause}", hint=hint)
         try:
             re.compile(self.module_pattern)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Problem(
-                Kind.USAGE,
-                f"--module-pattern {shortened(self.module_pattern)}: not a regular expression: {error}",
-                hint="a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'",
-            ) from None
+            hint = "a pattern for the names of classes, such as --module-pattern 'Attention|MLP$'"
+            raise Problem(Kind.USAGE, f"{typed}: not a regular expression: {error}", hint=hint) from None
 
     @property
     def switch(self) -> str:
@@ -67,50 +63,45 @@ def _contents() -> tuple[str, ...]:
     return option(ChoiceList(CONTENTS, same={"cuda": "npu"}), RECORDED, "", default=("npu", "cpu"))
 
 
-class Profiler:
+class ProfilerSettings:
     """``BACKEND`` is its word for ``--backend``, ``MODULE`` its name, ``NEEDED`` the contents that hold ranges."""
 
     BACKEND: ClassVar[str]
     MODULE: ClassVar[str]
     NEEDED: ClassVar[str]
     contents: tuple[str, ...]
+    level: str = ""
 
     def check(self, ranges: RangeOptions) -> None:
         """Raise :class:`Problem` (USAGE) where ``ranges`` would not be recorded, or nothing would."""
+        contents = f"--contents {','.join(self.contents)}"
         if ranges.switch and self.NEEDED not in self.contents:
-            cause = f"{ranges.switch} would leave nothing in the trace without {self.NEEDED}"
-            contents = ",".join((self.NEEDED, *self.contents))
-            raise Problem(Kind.USAGE, f"--contents {','.join(self.contents)}: {cause}", hint=f"--contents {contents}")
+            cause = f"{contents}: {ranges.switch} would leave nothing in the trace without {self.NEEDED}"
+            raise Problem(Kind.USAGE, cause, hint=f"--contents {','.join((self.NEEDED, *self.contents))}")
         if not {"npu", "cpu"} & set(self.contents):
-            raise Problem(
-                Kind.USAGE,
-                "--contents names neither npu nor cpu: nothing would be recorded",
-                hint="--contents npu,cpu",
-            )
+            cause = f"{contents}: neither npu nor cpu, so nothing would be recorded"
+            raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu")
         if "memory" in self.contents and "cpu" not in self.contents:
-            raise Problem(
-                Kind.USAGE,
-                "--contents memory needs cpu: allocations are seen on the host",
-                hint="--contents npu,cpu,memory",
-            )
+            cause = f"{contents}: memory needs cpu, for allocations are seen on the host"
+            raise Problem(Kind.USAGE, cause, hint="--contents npu,cpu,memory")
 
     @property
     def light(self) -> bool:
         """Whether it records nothing but marks."""
-        return False
+        return self.level == "level_none"
 
-    def notes(self, ranges: RangeOptions) -> tuple[Note, ...]:
+    def notes(self, ranges: RangeOptions) -> Iterator[Note]:
         """What the user should know of this choice, which is not wrong."""
-        detail = (
-            "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
-            " enforce_eager=True switches them off in vLLM"
-        )
-        note = Note("--module-ranges: what runs in a graph has no ranges", detail)
-        return (note,) if ranges.module_ranges else ()
+        if ranges.module_ranges:
+            detail = (
+                "graphs (ACL graphs, CUDA graphs, torch.compile) call no modules when they run;"
+                " enforce_eager=True switches them off in vLLM"
+            )
+            yield Note("--module-ranges: what runs in a graph has no ranges", detail)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchNpuProfiler(Profiler):
+class TorchNpuSettings(ProfilerSettings):
     """torch_npu.profiler; every release from 2.1.0.post8 on takes the combinations that can be built.
 
     "" and () are the defaults that follow from others: see :meth:`exports` and ``patches.profilers``.
@@ -139,28 +130,16 @@ class TorchNpuProfiler(Profiler):
         """Raise :class:`Problem` (USAGE) for what torch_npu would drop or not record."""
         super().check(ranges)
         if ranges.module_ranges and self.export_type == ("text",):
-            raise Problem(
-                Kind.USAGE,
-                "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database",
-                hint="--export-type db,text, or leave --export-type out",
-            )
+            cause = "--export-type text: msprof-analyze's module_statistic reads ranges of modules from the database"
+            raise Problem(Kind.USAGE, cause, hint="--export-type db,text, or leave --export-type out")
         if self.aic_metrics not in ("", "none") and self.level in ("level0", "level_none"):
-            raise Problem(
-                Kind.USAGE,
-                f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them",
-                hint=f"--level level1, or leave --aic-metrics out at {self.level}",
-            )
+            cause = f"--aic-metrics {self.aic_metrics}: torch_npu collects them from level1 on and would drop them"
+            hint = f"--level level1, or leave --aic-metrics out at {self.level}"
+            raise Problem(Kind.USAGE, cause, hint=hint)
         if self.light and not self.marks(ranges):
-            raise Problem(
-                Kind.USAGE,
-                "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on",
-                hint="--level level_none --markers, or --mstx for marks of your own, or --level level0",
-            )
-
-    @property
-    def light(self) -> bool:
-        """Whether it records nothing but marks."""
-        return self.level == "level_none"
+            cause = "--level level_none records nothing but marks: torch_npu switches them on by itself from 2.9 on"
+            hint = "--level level_none --markers, or --mstx for marks of your own, or --level level0"
+            raise Problem(Kind.USAGE, cause, hint=hint)
 
     def marks(self, ranges: RangeOptions) -> bool:
         """Whether the trace takes mstx marks: by ``--mstx``, or for the ranges that are made of them."""
@@ -170,35 +149,33 @@ class TorchNpuProfiler(Profiler):
         """The types of export: those of the user, else what the ranges need."""
         return self.export_type or (("db",) if ranges.module_ranges else ("text",))
 
-    def notes(self, ranges: RangeOptions) -> tuple[Note, ...]:
+    def notes(self, ranges: RangeOptions) -> Iterator[Note]:
         """What the user should know of this choice, which is not wrong."""
-        notes: list[Note] = []
         if "npu" not in self.contents:
-            notes.append(Note("without npu in --contents torch_npu ignores level, metrics, L2 and mstx"))
+            yield Note("without npu in --contents torch_npu ignores level, metrics, L2 and mstx")
         if "db" in self.exports(ranges):
-            notes.append(Note("db export: torch_npu 2.1 needs CANN's msprof on PATH", "when the window opens"))
+            yield Note("db export: torch_npu 2.1 needs CANN's msprof on PATH", "when the window opens")
         if len(self.export_type) > 1:
-            notes.append(Note("--export-type with two types: torch_npu 2.1 takes one, text"))
+            yield Note("--export-type with two types: torch_npu 2.1 takes one, text")
         if {"module", "stack"} & set(self.contents):
-            notes.append(Note("stack and module crash torch_npu 2.10.0.post4, and slow every release"))
-        notes += super().notes(ranges)
+            yield Note("stack and module crash torch_npu 2.10.0.post4, and slow every release")
+        yield from super().notes(ranges)
         if ranges.module_ranges:
             detail = "with an earlier one the window is recorded without ranges"
-            notes.append(Note("--module-ranges needs torch_npu 2.7 or later", detail))
+            yield Note("--module-ranges needs torch_npu 2.7 or later", detail)
             if "cpu" not in self.contents or self.light:
                 detail = "it finds the kernels of a module by its operators"
-                notes.append(Note("module_statistic needs cpu in --contents, and a level with kernels", detail))
+                yield Note("module_statistic needs cpu in --contents, and a level with kernels", detail)
         if self.analysis:
             detail = (
                 "torch_npu refuses to parse in daemon processes, such as vLLM's workers; without --analysis, parse the"
                 " trace later: torch_npu.profiler.profiler.analyse()"
             )
-            notes.append(Note("--analysis blocks the run when the window ends; vLLM's workers refuse it", detail))
-        return tuple(notes)
+            yield Note("--analysis blocks the run when the window ends; vLLM's workers refuse it", detail)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TorchProfiler(Profiler):
+class TorchSettings(ProfilerSettings):
     """torch.profiler, for CUDA and CPU; ``npu`` in its contents is the device, whatever it is."""
 
     BACKEND: ClassVar = "torch"
@@ -207,5 +184,5 @@ class TorchProfiler(Profiler):
     contents: tuple[str, ...] = _contents()
 
 
-PROFILERS: tuple[type[TorchNpuProfiler | TorchProfiler], ...] = (TorchNpuProfiler, TorchProfiler)
+PROFILERS: tuple[type[TorchNpuSettings | TorchSettings], ...] = (TorchNpuSettings, TorchSettings)
 BACKENDS = tuple(profiler.BACKEND for profiler in PROFILERS)

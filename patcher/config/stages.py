@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuProfiler
-from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, Window, WindowUnit
+from patcher.config.profilers import NO_RANGES, RangeOptions, TorchNpuSettings
+from patcher.config.windows import ROLLOUT_UNITS, TRAINING_UNITS, WHOLE, Window, WindowUnit
 from patcher.messages.errors import Kind, Problem
 from patcher.options import flag, option, options_of, words_of
 from patcher.options.headings import RECORDED, WHOSE, WINDOW
 from patcher.options.notations import Choice, Flag, Number, NumberList, NumberListOrAll
 
 ROLES = ("actor", "ref", "critic")
-ALL = Window.whole()
+WHOLE_STAGE = Window(WHOLE, 0, 1)
 
 
 def _repeat() -> int:
@@ -146,7 +146,7 @@ class WholeStage(Stage):
     UNITS: ClassVar = ()
     KIND: ClassVar = "whole"
     name: str
-    window: Window = field(default=ALL, init=False)
+    window: Window = field(default=WHOLE_STAGE, init=False)
     repeat: int = _repeat()
     replicas: tuple[int, ...] | None = _replicas()
 
@@ -159,12 +159,12 @@ class BuiltinStage(Stage):
     UNITS: ClassVar = ()
     KIND: ClassVar = "builtin"
     name: str = field(default="builtin", init=False)
-    window: Window = field(default=ALL, init=False)
+    window: Window = field(default=WHOLE_STAGE, init=False)
     named: tuple[str, ...]
 
     def __post_init__(self) -> None:
         if not self.named:
-            settings = ", ".join(map(flag, options_of(TorchNpuProfiler)))
+            settings = ", ".join(map(flag, options_of(TorchNpuSettings)))
             cause = "--builtin without a setting: nothing would change"
             raise Problem(Kind.USAGE, cause, hint=f"one of {settings}")
 

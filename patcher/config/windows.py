@@ -103,16 +103,6 @@ class Window:
             found.append((first, end))
         return cls(unit, *found[0], tuple(found[1:]))
 
-    @classmethod
-    def whole(cls) -> Window:
-        """The window of a stage that is recorded from its beginning to its end."""
-        return cls(WHOLE, 0, 1)
-
-    @classmethod
-    def later_on(cls, unit: str) -> Window:
-        """No window yet: `trigger` requests one while the run goes on."""
-        return cls(unit, 0, 0, none=True)
-
     def __len__(self) -> int:
         return sum(end - first for first, end in self.all)
 

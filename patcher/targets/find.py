@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,25 +18,19 @@ from patcher.targets.interpreters import Environment
 from patcher.targets.target import Discovery, Project, Target
 
 
-def parse(
-    text: str, projects: Sequence[Project] = (), releases: Callable[[str], Sequence[str]] = lambda _name: ()
-) -> tuple[str, str | None]:
+def parse(text: str, projects: Sequence[Project]) -> tuple[str, str | None]:
     """The project's name and the asserted version in ``vllm-ascend==0.11.0rc1`` or ``VLLM_Ascend``.
 
-    In: the user's word, the projects there are, and the known releases of one, oldest first, for a hint. Out: the
-    project's own spelling of the name.
-    Raises: Problem(USAGE) for bad syntax, Problem(NO_TARGET) for a project that is none of ``projects``.
+    Out: the project's own spelling of the name. Raises: Problem(USAGE) for bad syntax, Problem(NO_TARGET) for a project
+    that is none of ``projects``.
     """
     name, equals, version = (part.strip() for part in text.partition("=="))
-    names = {versions.normalise(p.name): p.name for p in projects}
-    known = names.get(versions.normalise(name))
-    if known is None and not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name):
-        raise _syntax(text, names)
-    if equals and (known or not names) and not versions.valid(version):
-        raise _no_version(text, version, known or name, releases(known) if known else ())
-    if known is None and names:
-        raise _unknown(name, f"{equals}{version}", projects)
-    return known or versions.normalise(name), version if equals else None
+    known = next((one for one in projects if versions.normalise(one.name) == versions.normalise(name)), None)
+    if known is None:
+        raise _unknown(text, name, projects)
+    if equals and not versions.valid(version):
+        raise _no_version(text, version, known)
+    return known.name, version if equals else None
 
 
 def find(
@@ -47,7 +41,7 @@ def find(
     version: str | None = None,
     known: Sequence[Project] = (),
     command: str = "apply",
-    again: Callable[[str], str] | None = None,
+    again: Callable[[str], str] = str,
     environment: Environment | None = None,
 ) -> Target:
     """The target of a project.
@@ -59,23 +53,24 @@ def find(
     answered before (`environment_of`).
     Raises: Problem NO_TARGET, VERSION, ENVIRONMENT (compiled, zipped, interpreter fails) or USAGE.
     """
-    option = _option(path, python)
-    if path is not None:
-        target = _at(project, path)
+    searched: list[str] = []
+    for place in _places((project, *known), path, python, environment, searched):
+        try:
+            target = place.search(project)
+        except Problem as problem:
+            if path or python or problem.kind is not Kind.NO_TARGET:
+                raise
+            searched.append(f"{place.name}: {problem.cause}")
+            continue
         if target is None:
-            raise _absent(project, [_folder(path)], [p.name for p in known if _there(p, path)])
-    elif python is not None:
-        environment = environment or environment_of(python, (project, *known))
-        target = _imported(project, environment)
-        if target is None:
-            there = [p.name for p in known if p.package in environment.found]
-            raise _absent(project, list(map(Path, environment.path)), there)
-    else:
-        target = _first(project, command)
-    if version is not None and not versions.holds(target.version, version):
-        again = again or (lambda text: f"rlpatch {command} {text}{option}")
-        raise _mismatch(target, version, again)
-    return target
+            searched.append(f"{place.name}: {_nothing(project, place, known)}")
+        elif version is None or versions.holds(target.version, version):
+            return target
+        else:
+            raise _mismatch(target, version, again)
+    cause = f"{project.name} (the package {project.package}) is not there"
+    hint = f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR"
+    raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
 
 
 def environment_of(python: str, projects: Iterable[Project]) -> Environment:
@@ -97,113 +92,65 @@ def discover(
     In: as for `find`; ``git=False`` saves the 0.1 s that a checkout's version costs. Raises: Problem for an
     option that leads nowhere; what is wrong with one target is returned, not raised.
     """
-    _option(path, python)
     targets: list[Target] = []
     problems: list[Problem] = []
     searched: list[str] = []
     folders: list[Path] = []
-    if path is not None:
-        places: Iterable[_Place] = [_place_of(projects, path, git)]
-    else:
-        known = _environments(projects, searched)
-        if python is not None:
-            known = iter([environment or environment_of(python, projects)])
-        places = (_place_in(projects, one, git) for one in known)
-    for place in places:
+    for place in _places(projects, path, python, environment, searched, git=git):
         searched.append(place.name)
-        folders += place.folders
-        for project in projects:
-            if all(target.project != project for target in targets):
-                try:
-                    target = place.search(project)
-                except Problem as problem:
-                    problems.append(problem)
-                else:
-                    targets += [target] if target else []
+        folders += _roots(projects, place.folders)
+        missing = [project for project in projects if all(target.project != project for target in targets)]
+        for project in missing:
+            try:
+                target = place.search(project)
+            except Problem as problem:
+                problems.append(problem)
+            else:
+                targets += [target] if target else []
     folders += [target.root for target in targets]
     stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
     return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))
 
 
 class _Place(NamedTuple):
-    """A place to search: its name for messages, the folders that may hold a store, and how a project is found."""
+    """A place to search: its name for messages, its folders of packages, and how a project is found there."""
 
     name: str
     folders: tuple[Path, ...]
     search: Callable[[Project], Target | None]
 
 
-def _place_of(projects: Sequence[Project], path: Path, git: bool) -> _Place:
-    folder = _folder(path)
-    folders = [folder, *(folder / project.checkout for project in projects)]
-    folders += [folder.parent for project in projects if folder.name == project.package]
-    folders += _editable_roots(projects, [str(folder)])
-    return _Place(f"--path {path}", tuple(folders), partial(_at, path=path, git=git))
+def _places(
+    projects: Sequence[Project],
+    path: Path | None,
+    python: str | None,
+    environment: Environment | None,
+    searched: list[str],
+    *,
+    git: bool = True,
+) -> Iterator[_Place]:
+    """Where to look, one place after the other; interpreters that do not answer are added to ``searched``."""
+    if path is not None and python is not None:
+        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
+    if path is not None:
+        yield _Place(f"--path {path}", (_folder(path),), partial(_below, path=path, git=git))
+        return
+    if python is not None:
+        environments = iter([environment or environment_of(python, projects)])
+    else:
+        environments = interpreters.environments([project.package for project in projects], searched)
+    for one in environments:
+        yield _Place(one.name, tuple(map(Path, one.path)), partial(_imported, environment=one, git=git))
 
 
-def _place_in(projects: Sequence[Project], environment: Environment, git: bool) -> _Place:
-    folders = (*map(Path, environment.path), *_editable_roots(projects, environment.path))
-    return _Place(environment.name, folders, partial(_imported, environment=environment, git=git))
-
-
-def _first(project: Project, command: str) -> Target:
-    searched: list[str] = []
-    for environment in _environments([project], searched, always=True):
-        try:
-            target = _imported(project, environment)
-        except Problem as problem:
-            if problem.kind is not Kind.NO_TARGET:
-                raise
-            searched.append(f"{environment.name}: {problem.cause}")
-            continue
-        if target is not None:
-            return target
-        although = _although(project, map(Path, environment.path))
-        searched.append(f"{environment.name}: no {project.package}{although}")
-    cause = f"{project.name} is in none of the environments that were looked at"
-    hint = f"say where it is: rlpatch {command} {project.name} --python EXE, or --path DIR"
-    raise Problem(Kind.NO_TARGET, cause, hint=hint, notes=tuple(searched))
-
-
-def _environments(projects: Sequence[Project], searched: list[str], *, always: bool = False) -> Iterator[Environment]:
-    """The environments to look at, one after the other; those that do not answer are added to ``searched``.
-
-    An interpreter whose folders hold nothing of ``projects`` is started ``always``, or never.
-    """
-    packages = [project.package for project in projects]
-    environment = interpreters.running(packages)
-    yield environment
-    seen = {os.path.realpath(environment.prefix)}
-    for name, exe in interpreters.others():
-        if not always and not _traces(projects, interpreters.site_folders(exe)):
-            searched.append(f"{name}: nothing that rlpatch knows")
-            continue
-        try:
-            environment = interpreters.ask(exe, packages, name)
-        except Problem as problem:
-            searched.append(f"{name}: {problem.cause}")
-            continue
-        if os.path.realpath(environment.prefix) not in seen:
-            seen.add(os.path.realpath(environment.prefix))
-            yield environment
-
-
-def _traces(projects: Sequence[Project], folders: list[Path] | None) -> bool:
-    if folders is None:
-        return True
-    marks = {STORE, *(project.package for project in projects)}
-    names = {versions.normalise(name) for project in projects for name in project.distributions}
-    entries = (entry for folder in folders for entry in sources.entries(folder))
-    return any(entry in marks or versions.distribution_name(entry) in names for entry in entries)
-
-
-def _editable_roots(projects: Sequence[Project], search: Sequence[str]) -> Iterator[Path]:
-    """Where editable installs of ``projects`` point to, be the package there or not."""
+def _roots(projects: Sequence[Project], folders: Iterable[Path]) -> Iterator[Path]:
+    """The folders that may hold a store: also those to which editable installs point, be the package there or not."""
     names = [name for project in projects for name in project.distributions]
-    for entry in search:
-        for found in versions.distributions(Path(entry), names, ""):
-            if found.checkout is not None:
-                yield from (found.checkout / project.checkout for project in projects)
+    for folder in folders:
+        installed = versions.distributions(folder, names, "")
+        for root in (folder, *(found.checkout for found in installed if found.checkout)):
+            yield from (root, *(root / project.checkout for project in projects))
+        yield from (folder.parent for project in projects if folder.name == project.package)
 
 
 def _imported(project: Project, environment: Environment, git: bool = True) -> Target | None:
@@ -225,33 +172,26 @@ def _imported(project: Project, environment: Environment, git: bool = True) -> T
     return found._replace(prefix=environment.prefix)
 
 
-def _at(project: Project, path: Path, git: bool = True) -> Target | None:
+def _below(project: Project, path: Path, git: bool = True) -> Target | None:
     """The target below the folder that the user named, None if the package is not there."""
-    folder = _folder(path)
-    by = f"--path {path}"
-    for candidate in (folder / project.checkout, folder):
-        if _is_package(candidate / project.package):
-            return provenance.target(project, candidate / project.package, by, (), git)
+    folder, by = _folder(path), f"--path {path}"
+    packages = [root / project.package for root in (folder / project.checkout, folder)]
+    candidates: list[tuple[Path, str, tuple[str, ...]]] = [(package, by, ()) for package in packages]
     # The name that was typed may be a link to a folder of another name, and the other way round.
-    for named in (Path(os.path.abspath(path)), folder):  # noqa: PTH100  (keeps the link's own name)
-        if named.name == project.package and _is_package(named):
-            return provenance.target(project, named, f"{by}, the package folder itself: took its parent", (), git)
-    for found in versions.distributions(folder, project.distributions, project.package):
-        for candidate in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
-            if _is_package(candidate / project.package):
-                by = f"{by}, where {found.folder.name} stands for {found.checkout}"
-                return provenance.target(project, candidate / project.package, by, (str(folder),), git)
-    for candidate in (folder / project.checkout, folder):
-        if (candidate / project.package).is_dir():
-            raise _leftover(project, candidate / project.package)
+    inside = (Path(os.path.abspath(path)), folder)  # noqa: PTH100  (keeps the link's own name)
+    parent = f"{by}, the package folder itself: took its parent"
+    candidates += [(named, parent, ()) for named in inside if named.name == project.package]
+    for found in provenance.distributions(project, [folder]):
+        for root in (found.checkout / project.checkout, found.checkout) if found.checkout else ():
+            where = f"{by}, where {found.folder.name} stands for {found.checkout}"
+            candidates.append((root / project.package, where, (str(folder),)))
+    for package, found_by, search in candidates:
+        if sources.there(package / "__init__.py"):
+            return provenance.target(project, package, found_by, search, git)
+    for package in packages:
+        if package.is_dir():
+            raise _leftover(project, package)
     return None
-
-
-def _there(project: Project, path: Path) -> bool:
-    try:
-        return _at(project, path, git=False) is not None
-    except Problem:
-        return False
 
 
 def _folder(path: Path) -> Path:
@@ -273,27 +213,6 @@ def _folder(path: Path) -> Path:
     raise Problem(Kind.USAGE, cause, str(folder), hint)
 
 
-def _is_package(folder: Path) -> bool:
-    return sources.there(folder / "__init__.py")
-
-
-def _although(project: Project, folders: Iterable[Path]) -> str:
-    """What contradicts that the package is not there: metadata that an editable install left, say."""
-    for found in provenance.distributions(project, folders):
-        stands_for = f", which stands for {found.checkout}" if found.checkout else ""
-        return f", although {found.folder} is there{stands_for}"
-    return ""
-
-
-def _option(path: Path | None, python: str | None) -> str:
-    """The option as the user typed it, to be shown in the next command."""
-    if path is not None and python is not None:
-        raise Problem(Kind.USAGE, "--path and --python both say where to look", hint="give one of them")
-    if path is None and python is None:
-        return ""
-    return f" --path {shlex.quote(str(path))}" if path else f" --python {shlex.quote(str(python))}"
-
-
 def _leftover(project: Project, folder: Path) -> Problem:
     try:
         sources.there(folder / "__init__.py")
@@ -304,59 +223,47 @@ def _leftover(project: Project, folder: Path) -> Problem:
     return Problem(Kind.NO_TARGET, cause, str(folder), hint)
 
 
-def _absent(project: Project, folders: Sequence[Path], there: Sequence[str]) -> Problem:
-    cause = f"{project.name} (the package {project.package}) is not there{_although(project, folders)}"
-    hint = "name the folder that holds the package (--path), or the interpreter that imports it (--python)"
-    present = f"what is there: {', '.join(there) or 'nothing that rlpatch knows'}"
-    return Problem(Kind.NO_TARGET, cause, ", ".join(map(str, folders)), hint, (present,))
+def _nothing(project: Project, place: _Place, known: Sequence[Project]) -> str:
+    """That the package is not there, what contradicts that (metadata of an editable install, say), and what is."""
+    text = f"no {project.package}"
+    for found in provenance.distributions(project, place.folders)[:1]:
+        text += f", although {found.folder} is there"
+        text += f", which stands for {found.checkout}" if found.checkout else ""
+    there = []
+    for one in known:
+        with suppress(Problem):
+            there += [one.name] if place.search(one) else []
+    return f"{text}; there is {', '.join(there)}" if there else text
 
 
 def _mismatch(target: Target, wanted: str, again: Callable[[str], str]) -> Problem:
-    name = target.project.name
+    name, version = target.project.name, target.version
+    cause, right = f"{name} is {version} here, not {wanted}", f"{name}=={version}"
+    if not version:
+        cause, right = f"nothing says which release of {name} this is, so =={wanted} cannot be checked", name
     found = f"found by {target.found_by}, version from {target.version_from}"
-    doubts = [line for note in target.notes for line in note.lines]
-    if not target.version:
-        cause = f"nothing says which release of {name} this is, so =={wanted} cannot be checked"
-        return Problem(Kind.VERSION, cause, str(target.root), again(name), (found, *doubts))
-    cause = f"{name} is {target.version} here, not {wanted}"
-    return Problem(Kind.VERSION, cause, str(target.root), again(f"{name}=={target.version}"), (found, *doubts))
+    doubts = (line for note in target.notes for line in note.lines)
+    return Problem(Kind.VERSION, cause, str(target.root), again(right), (found, *doubts))
 
 
-def _syntax(text: str, names: dict[str, str]) -> Problem:
-    begin = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", text)
-    name = (_closest(begin.group(1), names) if begin else "") or "TARGET"
-    hint = f"write {name} or {name}==VERSION"
-    if "/" in text:
-        hint = f"a folder is an option: {name} --path {text}"
+def _unknown(text: str, name: str, projects: Sequence[Project]) -> Problem:
+    """What is no target, and which one is probably meant: by its name, or that of a build for another device."""
+    names = {versions.normalise(alias): one.name for one in projects for alias in (*one.distributions, one.name)}
+    begin = re.match(r"[A-Za-z0-9][A-Za-z0-9._-]*", text.strip())
+    like = [names[near] for near in difflib.get_close_matches(versions.normalise(begin[0]), names, 1)] if begin else []
+    if begin and begin[0] == name and name[-1].isalnum():
+        hint = f"did you mean {like[0]}{text.strip()[len(name) :]}?" if like else "rlpatch list"
+        cause = f"nothing is known of {name!r}, only of {', '.join(one.name for one in projects)}"
+        return Problem(Kind.NO_TARGET, cause, hint=hint)
+    right = like[0] if like else "TARGET"
+    hint = f"a folder is an option: {right} --path {text}" if "/" in text else f"write {right} or {right}==VERSION"
     return Problem(Kind.USAGE, f"{text!r} is not TARGET or TARGET==VERSION", hint=hint)
 
 
-def _unknown(name: str, version: str, projects: Sequence[Project]) -> Problem:
-    names = {versions.normalise(p.name): p.name for p in projects}
-    like = _published(name, projects) or _closest(name, names)
-    hint = f"did you mean {like}{version}?" if like else "rlpatch list"
-    return Problem(Kind.NO_TARGET, f"nothing is known of {name!r}, only of {', '.join(names.values())}", hint=hint)
-
-
-def _no_version(text: str, version: str, name: str, releases: Sequence[str]) -> Problem:
-    like = _release_like(version, releases)
-    hint = f"one release, such as {name}=={like}, or {name} for the one that is there"
-    cause = f"{version!r} in {text!r} is no version"
-    return Problem(Kind.USAGE, cause, hint=hint if like else f"one release: {name}==VERSION")
-
-
-def _closest(word: str, names: dict[str, str]) -> str:
-    near = difflib.get_close_matches(versions.normalise(word), names, n=1)
-    return names[near[0]] if near else ""
-
-
-def _release_like(version: str, releases: Sequence[str]) -> str:
-    """The newest release that begins as ``version`` does, such as ``0.6.*``; else the newest, "" without any."""
-    begin = re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
-    return next(reversed([release for release in releases if release.startswith(begin)] or releases), "")
-
-
-def _published(name: str, projects: Iterable[Project]) -> str:
-    """The project that is published under ``name``, such as a build for another device."""
-    wanted = versions.normalise(name)
-    return next((p.name for p in projects if wanted in map(versions.normalise, p.distributions)), "")
+def _no_version(text: str, version: str, project: Project) -> Problem:
+    """What is no version, and the newest release that begins alike: 0.6.1 for ``0.6.*``."""
+    name, begin = project.name, re.sub(r"[^0-9.].*", "", version.lstrip("=v "), flags=re.DOTALL)
+    alike = [release for release in project.releases if release.startswith(begin)] or project.releases
+    like = f"{name}=={alike[-1]}" if alike else f"{name}==VERSION"
+    hint = f"one release, such as {like}, or {name} for the one that is there"
+    return Problem(Kind.USAGE, f"{version!r} in {text!r} is no version", hint=hint)

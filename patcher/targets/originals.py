@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import hashlib
 from pathlib import PurePosixPath
 
@@ -32,5 +32,4 @@ def _recorded(target: Target, path: PurePosixPath) -> str:
 
 
 def _hash(content: bytes) -> str:
-    code = binascii.b2a_base64(hashlib.sha256(content).digest(), newline=False).rstrip(b"=")
-    return f"sha256={code.decode().replace('+', '-').replace('/', '_')}"
+    return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')}"

@@ -11,9 +11,10 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.targets import checkout, sources, versions
 from patcher.targets.target import Project, Target
-from patcher.targets.versions import Distribution, Source
+from patcher.targets.versions import Distribution
 
 _SITES = ("site-packages", "dist-packages")
+_SHADOWS = "this folder shadows another install"
 
 
 class _WorkTree(NamedTuple):
@@ -42,35 +43,18 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     installed, ambiguous = versions.choose(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
-    believed, doubts = _believed(project, recorded, tree)
+    believed, doubts = versions.decide(recorded, tree.state, project.placeholders)
     if beside:
         installed_as = "wheel" if root.name in _SITES or (installed and installed.installed) else "unpacked"
-    elif editable or _egg_linked(project, search):
+    elif editable:
         installed_as = "editable"
     else:
         installed_as = "checkout" if tree.own else "wheel" if root.name in _SITES else "unpacked"
-    notes += (*map(_shadow, (found for found in claims if found not in (*beside, *editable))),)
+    shadowed = (found.folder for found in claims if found not in (*beside, *editable))
+    notes += tuple(Note(_SHADOWS, f"this folder shadows what {folder} stands for") for folder in shadowed)
     notes += ambiguous + tree.notes + doubts
     return Target(
         project, believed.version, root, installed_as, believed.says, found_by, notes, tuple(map(Path, search))
-    )
-
-
-def _shadow(found: Distribution) -> Note:
-    return Note("this folder shadows another install", f"this folder shadows what {found.folder} stands for")
-
-
-def _believed(project: Project, sources: Iterable[Source | None], tree: _WorkTree) -> tuple[Source, tuple[Note, ...]]:
-    """The source of the version that is believed, and what the others are noted for."""
-    recorded = [one for one in sources if one is not None]
-    believed, doubts = versions.decide([one for one in recorded if one.version not in project.placeholders], tree.state)
-    if believed.version in project.placeholders:
-        return believed, doubts
-    every = f"as in every release of {project.name}"
-    return believed, doubts + tuple(
-        Note(f"the metadata's version {one.version} tells nothing", f"{one.says} says {one.version}, {every}")
-        for one in recorded
-        if one.version in project.placeholders
     )
 
 
@@ -90,13 +74,6 @@ def _stands_for(root: Path, found: Distribution) -> bool:
         return found.folder.parent != root and found.lists_package is False
     folder = found.checkout.resolve()
     return folder == root or folder in root.parents
-
-
-def _egg_linked(project: Project, search: Iterable[str]) -> bool:
-    """Whether ``setup.py develop`` left its link, the editable install of old."""
-    wanted = {versions.normalise(name) for name in project.distributions}
-    links = (e for folder in search for e in sources.entries(Path(folder)) if e.endswith(".egg-link"))
-    return any(versions.distribution_name(link) in wanted for link in links)
 
 
 def _root(project: Project, package: Path) -> tuple[Path, tuple[Note, ...]]:
@@ -137,11 +114,8 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
         return _WorkTree()
     if not git:
         return _WorkTree(own=True)
-    init = PurePosixPath(project.package, "__init__.py")
     try:
-        state = checkout.describe(root, [init])
+        state = checkout.describe(root, PurePosixPath(project.package, "__init__.py"))
     except Problem as problem:
         return _WorkTree(own=True, notes=(Note(problem.cause, problem.hint),))
-    if state is None or init in state.unknown:
-        return _WorkTree()
-    return _WorkTree(True, state, (Note(state._replace(dirty=()).note),))
+    return _WorkTree(True, state, (state.note,)) if state else _WorkTree()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem, failed, refused
 
 _EXTENSIONS = (".so", ".pyd")
+_AGAIN = "install the project again: the file belongs to its release"
 
 
 def there(file: Path) -> bool:
@@ -32,18 +33,13 @@ def read(file: Path) -> bytes:
     """
     refuse_other_forms(file)
     try:
-        if file.exists() and not file.is_file():
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file", str(file))
+        if os.path.lexists(file) and not file.is_file():  # to read a pipe would wait for somebody who writes
+            raise Problem(Kind.ENVIRONMENT, f"{file.name} is no regular file, nor a link to one", str(file), _AGAIN)
         return file.read_bytes()
     except FileNotFoundError:
-        if file.is_symlink():
-            raise Problem(Kind.ENVIRONMENT, f"{file.name} is a link to nothing", str(file)) from None
-        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file)) from None
-    except PermissionError as error:
-        raise refused(error) from None
-    except (OSError, RuntimeError) as error:  # a loop of links is a RuntimeError up to Python 3.12
-        reason = getattr(error, "strerror", None) or error
-        raise Problem(Kind.ENVIRONMENT, f"{file.name} cannot be read: {reason}", str(file)) from None
+        raise Problem(Kind.STRUCTURE, f"there is no {file.name} here", str(file), _AGAIN) from None
+    except OSError as error:
+        raise failed(error) from None
 
 
 def refuse_other_forms(file: Path) -> None:

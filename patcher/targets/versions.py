@@ -6,7 +6,6 @@ on, ``dev`` where no tag was fetched. So a better source is preferred to such a 
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,12 +21,9 @@ if TYPE_CHECKING:
 
     from patcher.targets.checkout import Checkout
 
-_ATTRIBUTES = {
-    "_version.py": ("__version__", "version"),
-    "version.py": ("__version__",),
-    "__init__.py": ("__version__",),
-}
-
+_ATTRIBUTES = {"_version.py": "__version__|version", "version.py": "__version__", "__init__.py": "__version__"}
+_LITERAL = r"""^(?:%s)\b[^#'"\n]*=\s*(['"])([^'"\n]+)\1\s*(?:#.*)?$"""
+"""A string that a module assigns to one of the attributes at its top level: read, and never run."""
 
 _PLAIN = re.compile(r"\d+(\.\d+)+(rc\d+)?(\.post\d+)?", re.ASCII)
 """Most versions: they can be judged without packaging, which takes a third of the time of `rlpatch status`."""
@@ -106,7 +102,7 @@ def lies(version: str) -> bool:
 def distribution_name(entry: str) -> str:
     """The normalised name in ``vllm_ascend-0.11.0rc1.dist-info`` and the like, else ``""``."""
     stem, _, suffix = entry.rpartition(".")
-    if suffix not in ("dist-info", "egg-info", "egg-link"):
+    if suffix not in ("dist-info", "egg-info"):
         return ""
     return normalise(re.split(r"-\d", stem, maxsplit=1)[0])
 
@@ -152,30 +148,27 @@ def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
 
 
 def from_files(root: Path, package: str, more: Iterable[str] = ()) -> Source | None:
-    """What the package's own files say, read and never run; ``more`` are text files with just a version."""
-    first: Source | None = None
-    for source in _written(root, package, more):
-        if not lies(source.version):
-            return source
-        first = first or source
-    return first
+    """What the package's own files say, the first that is no lie; ``more`` are text files with just a version."""
+    written = list(_written(root, package, more))
+    return next((source for source in written if not lies(source.version)), written[0] if written else None)
 
 
-def decide(recorded: Sequence[Source | None], git: Checkout | None) -> tuple[Source, tuple[Note, ...]]:
+def decide(
+    recorded: Iterable[Source | None], git: Checkout | None, placeholders: Sequence[str] = ()
+) -> tuple[Source, tuple[Note, ...]]:
     """The source to believe, of ``recorded`` in the order of trust and of git; and notes on the others.
 
     A tag at HEAD beats all; what is older than the nearest tag below HEAD was written before the checkout
-    moved.
+    moved; ``placeholders`` are versions that the metadata bears whatever the release.
     """
-    ranked = _ranked([source for source in recorded if source is not None], git)
+    known = [source for source in recorded if source is not None]
+    ranked = _ranked([source for source in known if source.version not in placeholders], git)
     best = next((one for one in ranked if not lies(one.version)), ranked[0] if ranked else Source("", "nothing"))
+    why = f"{best.says} says {best.version} and is believed" if best.version else "it is that of every release"
     doubts = (
-        Note(
-            f"took version {best.version or 'unknown'}, not {other.version}",
-            f"{other.says} says {other.version}; {best.says} says {best.version} and is believed",
-        )
-        for other in recorded
-        if other is not None and not _agree(other.version, best.version)
+        Note(f"took version {best.version or 'unknown'}, not {one.version}", f"{one.says} says {one.version}; {why}")
+        for one in known
+        if not _agree(one.version, best.version)
     )
     return best, tuple(doubts)
 
@@ -234,28 +227,13 @@ def _editable(direct_url: Path) -> Path | None:
 
 def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
     for name, attributes in _ATTRIBUTES.items():
-        value = _literal(root / package / name, attributes)
-        if value:
-            yield Source(value, f"{package}/{name}")
+        found = re.search(_LITERAL % attributes, sources.text(root / package / name) or "", re.MULTILINE)
+        if found:
+            yield Source(found[2], f"{package}/{name}")
     for file in more:
         text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:
             yield Source(text, file)
-
-
-def _literal(path: Path, attributes: tuple[str, ...]) -> str:
-    """The string that the module assigns to one of ``attributes`` at its top level, else ``""``."""
-    try:
-        body = ast.parse(path.read_bytes()).body
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return ""
-    for statement in body:
-        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        named = any(isinstance(target, ast.Name) and target.id in attributes for target in targets)
-        value = getattr(statement, "value", None) if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
-        if named and isinstance(value, ast.Constant) and isinstance(value.value, str):
-            return value.value
-    return ""
 
 
 def _agree(one: str, other: str) -> bool:

@@ -26,8 +26,8 @@ from patcher.config import (
     RangeOptions,
     RolloutStage,
     Stage,
-    TorchNpuProfiler,
-    TorchProfiler,
+    TorchNpuSettings,
+    TorchSettings,
     TrainingStage,
     WholeStage,
     Window,
@@ -85,10 +85,10 @@ def drawn(draw: Any, recipe: Recipe) -> ProfileConfig[Stage]:
     settings = draw(st.fixed_dictionaries({}, optional=SETTINGS))
     if recipe.calls:
         named = tuple(name for name in SETTINGS if name in settings)
-        return ProfileConfig(stage=BuiltinStage(named=named), profiler=TorchNpuProfiler(**settings))
+        return ProfileConfig(stage=BuiltinStage(named=named), profiler=TorchNpuSettings(**settings))
     return ProfileConfig(
         stage=stage(draw, recipe),
-        profiler=TorchNpuProfiler(**settings) if draw(BOOLEANS) else TorchProfiler(contents=draw(some(CONTENTS))),
+        profiler=TorchNpuSettings(**settings) if draw(BOOLEANS) else TorchSettings(contents=draw(some(CONTENTS))),
         ranks=draw(st.none() | numbers(NUMBERS)),
         save_path=f"/rlpatch_nowhere/{draw(FOLDERS)}",
     )
@@ -220,12 +220,12 @@ def test_upstream_s_own_words_and_any_case_are_understood(typed: str, meant: str
         ),
         (
             "--builtin --decode 1:2",
-            "--decode: --builtin changes the framework's own profiler",
+            "--decode: the framework's own profiler has nothing of the kind",
             "leave out --builtin, or",
         ),
         (
             "--builtin --mini-batch 0:1 --warmup 2 --level level2",
-            "--mini-batch and --warmup: --builtin changes the framework's own profiler",
+            "--mini-batch and --warmup: the framework's own profiler has nothing of the kind",
             "leave out --builtin, or",
         ),
     ],
@@ -258,5 +258,5 @@ def test_the_profiler_of_the_framework_is_one_of_torch_npu_wherever_it_stands(tm
     (tmp_path / "torch").mkdir()
     ascend = KNOWN["vllm-ascend"]._replace(runs_on={"torch": "torch"})
     config = resolve(options("--builtin --level level2").checked(), ascend, target(ascend, tmp_path))
-    assert config.profiler == TorchNpuProfiler(level="level2")
-    assert resolve(options("--decode 1:2").checked(), ascend, target(ascend, tmp_path)).profiler == TorchProfiler()
+    assert config.profiler == TorchNpuSettings(level="level2")
+    assert resolve(options("--decode 1:2").checked(), ascend, target(ascend, tmp_path)).profiler == TorchSettings()

@@ -19,7 +19,7 @@ from fixtures import releases
 from fixtures.ascend import signatures
 from fixtures.environments import variables
 from patcher.changes.change import SHARED, PatchId
-from patcher.config import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, ProfileConfig, TorchNpuProfiler
+from patcher.config import AIC_METRICS, CONTENTS, EXPORT_TYPES, LEVELS, ProfileConfig, TorchNpuSettings
 from patcher.editing.rendering import render
 from patcher.messages.errors import Problem
 from patcher.recipe import Recipe
@@ -163,7 +163,7 @@ def test_what_is_refused_is_what_torch_npu_would_change_and_what_records_nothing
 )
 def test_torch_npu_changes_what_is_refused(options, line, npu_python, tmp_path, monkeypatch):
     """Once a release stops doing so, the refusal has no reason any more."""
-    monkeypatch.setattr(TorchNpuProfiler, "check", lambda *_: None)
+    monkeypatch.setattr(TorchNpuSettings, "check", lambda *_: None)
     write(tmp_path / "code" / "0.py", inserted(RECIPES[0], config(**options)), tmp_path)
     (answer,) = judge(npu_python, releases.TORCH_NPU[-1], tmp_path / "code", tmp_path)
     assert re.search(line, " ".join(answer["messages"])), answer["messages"]

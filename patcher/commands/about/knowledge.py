@@ -10,7 +10,7 @@ from patcher import plan
 from patcher.changes import markers
 from patcher.changes.change import PatchId
 from patcher.commands.finding import SearchOptions, parse_target
-from patcher.config import WHOLE, TorchNpuProfiler, Window, typed_as
+from patcher.config import WHOLE, TorchNpuSettings, Window, typed_as
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.messages.report import CommandResult, StepResult
@@ -156,7 +156,7 @@ def _call_sites(upstream: Upstream, target: Target, stage: str, unit: str) -> It
 def _arguments(upstream: Upstream, recipe: Recipe, file: str, target: Target) -> list[str]:
     from patcher import editing
 
-    every = {name: getattr(TorchNpuProfiler(), name) for name in options_of(TorchNpuProfiler)}
+    every = {name: getattr(TorchNpuSettings(), name) for name in options_of(TorchNpuSettings)}
     within = recipe.probe.arguments(resolve(ProfileRequest((), {"stage": recipe.stage, **every}), upstream, target))
     now = editing.present(target.read(PurePosixPath(file)), recipe, where=str(target.root / file))
     return [f"{one.line} {one.keyword}={one.before}" for one in now if (one.function, one.keyword) in within]
@@ -191,7 +191,7 @@ def _sites(recipe: Recipe) -> Iterator[str]:
         yield f"  in {recipe.class_name}.{site.method}, {site.where}{only}: {_shown(site, recipe)}"
         yield f"    {site.why}"
     if recipe.calls:
-        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpuProfiler)))
+        yield "  settings: " + ", ".join(map(flag, options_of(TorchNpuSettings)))
     for call in recipe.calls:
         yield f"  in {recipe.class_name}.{recipe.method}, the arguments of {call.function}"
         yield f"    {call.why}"

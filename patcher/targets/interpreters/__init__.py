@@ -67,6 +67,22 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
 
 
+def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
+    """The running interpreter and the `others`, each environment once; what does not answer goes to ``searched``."""
+    environment = running(packages)
+    yield environment
+    seen = {os.path.realpath(environment.prefix)}
+    for name, exe in others():
+        try:
+            environment = ask(exe, packages, name)
+        except Problem as problem:
+            searched.append(f"{name}: {problem.cause}")
+            continue
+        if os.path.realpath(environment.prefix) not in seen:
+            seen.add(os.path.realpath(environment.prefix))
+            yield environment
+
+
 def others() -> Iterator[tuple[str, str]]:
     """The environments to look at after the running one, as (name for messages, program)."""
     seen = {os.path.realpath(sys.prefix)}
@@ -79,24 +95,6 @@ def others() -> Iterator[tuple[str, str]]:
     python3 = shutil.which("python3")
     if python3 and os.path.realpath(Path(python3).parent.parent) not in seen:
         yield f"python3 on PATH ({python3})", python3
-
-
-def site_folders(exe: str) -> list[Path] | None:
-    """Where the environment of ``exe`` keeps its packages, guessed from folder names without starting it.
-
-    None if that cannot be guessed: a wrapper script, say. ``status`` starts an interpreter only for a reason.
-    """
-    program = Path(exe)
-    if program.parent.name == "shims":  # pyenv: the versions lie beside the folder of shims
-        prefixes = sorted(program.parent.parent.glob("versions/*"))
-    elif not Path(os.path.realpath(program)).name.startswith("python"):
-        return None
-    else:
-        prefixes = [program.parent.parent, Path(os.path.realpath(program)).parent.parent]
-    patterns = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3*/dist-packages")
-    prefixes += [prefix / "local" for prefix in prefixes] + [Path.home() / ".local"]
-    folders = (folder for prefix in prefixes for pattern in patterns for folder in prefix.glob(pattern))
-    return list(dict.fromkeys(folders))
 
 
 def _packages(found: dict[str, dict[str, Any]]) -> dict[str, Package]:

@@ -48,7 +48,6 @@ def main() -> None:
     # `-c` puts '' first: the working directory would shadow what is installed.
     path = [entry for entry in sys.path if entry]
     answer = {
-        "python": ".".join(str(part) for part in sys.version_info[:3]),
         "prefix": sys.prefix,
         "path": [os.path.abspath(entry) for entry in path if os.path.exists(entry)],  # noqa: PTH100, PTH110
         "found": locate(sys.argv[1:], path),

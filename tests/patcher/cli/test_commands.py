@@ -144,7 +144,7 @@ ERRORS = {
     "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "nothing is known of", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
     "nothing there": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "/usr/bin"), 3, "is not there", "--path"),
-    "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "in none of the environments", "--path DIR"),
+    "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (the package vllm_ascend) is not there", "--path DIR"),
     "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
     "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside the store of rlpatch", "--save-path /tmp/rlpatch_traces"),
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),

@@ -11,8 +11,8 @@ from patcher.config import (
     BuiltinStage,
     ProfileConfig,
     RolloutStage,
-    TorchNpuProfiler,
-    TorchProfiler,
+    TorchNpuSettings,
+    TorchSettings,
     TrainingStage,
     Window,
 )
@@ -44,9 +44,18 @@ def test_a_stage_without_a_window(words: str) -> None:
     ("words", "cause"),
     [
         ("--stage graph-capture --rollout 1", "--rollout belongs to rollout stages, and --stage graph-capture"),
-        ("--stage graph-capture --warmup 0", "--warmup: graph-capture is recorded as a whole"),
-        ("--stage graph-capture --markers", "--markers: graph-capture is recorded as a whole"),
-        ("--stage graph-capture --module-ranges", "--module-ranges: graph-capture is recorded as a whole"),
+        (
+            "--stage graph-capture --warmup 0",
+            "--warmup belongs to rollout and training stages, and --stage graph-capture",
+        ),
+        (
+            "--stage graph-capture --markers",
+            "--markers belongs to rollout and training stages, and --stage graph-capture",
+        ),
+        (
+            "--stage graph-capture --module-ranges",
+            "--module-ranges belongs to rollout and training stages, and --stage graph-capture",
+        ),
         ("--stage graph-capture --role ref", "--role belongs to training stages, and --stage graph-capture"),
         ("--builtin", "nothing would change"),
         ("--mini-batch 0:1 --rollout 1", "--rollout belongs to rollout stages, and --mini-batch"),
@@ -63,12 +72,12 @@ def test_what_a_stage_of_another_kind_does_not_take(words: str, cause: str) -> N
     "build",
     [
         lambda: RolloutStage(name="rollout", window=Window("mini-batch", 0, 1)),
-        lambda: TrainingStage(name="update-policy", window=Window.whole()),
+        lambda: TrainingStage(name="update-policy", window=Window(WHOLE, 0, 1)),
         lambda: ProfileConfig(
-            stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(level="level1"), ranks=None
+            stage=BuiltinStage(named=("level",)), profiler=TorchNpuSettings(level="level1"), ranks=None
         ),
-        lambda: ProfileConfig(stage=BuiltinStage(named=("level",)), profiler=TorchNpuProfiler(mstx=True)),
-        lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchProfiler()),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("level",)), profiler=TorchNpuSettings(mstx=True)),
+        lambda: ProfileConfig(stage=BuiltinStage(named=("contents",)), profiler=TorchSettings()),
     ],
 )
 def test_what_cannot_be_is_no_value(build: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from patcher.messages.errors import Kind, Problem
+from patcher.messages.notes import Note
 from patcher.targets import checkout
 from tests.patcher.targets.trees import commit, git, package, repository, write
 
@@ -21,8 +22,8 @@ def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
 
 
-def describe(root: Path, *paths: PurePosixPath) -> checkout.Checkout:
-    state = checkout.describe(root, paths)
+def describe(root: Path, path: PurePosixPath = INIT) -> checkout.Checkout:
+    state = checkout.describe(root, path)
     assert state is not None
     return state
 
@@ -53,31 +54,11 @@ def test_the_release_follows_from_tags(repo: Path, tags: list[str], commits: int
     assert state.head == git(repo, "rev-parse", "HEAD")
 
 
-def test_only_the_files_asked_about_are_called_dirty(repo: Path) -> None:
-    (repo / INIT).write_text("other\n")
-    (repo / WORKER).touch()  # another time, the same bytes
-    write(repo / ".rlpatch" / "journal")
-    state = describe(repo, WORKER)
-    assert (state.dirty, state.unknown) == ((), ())
-    assert state.note == f"git: {state.head[:7]}"
-
-
-@pytest.mark.parametrize("staged", [False, True])
-def test_edits_are_dirty_staged_or_not(repo: Path, staged: bool) -> None:
-    (repo / WORKER).write_text("other\n")
-    if staged:
-        git(repo, "add", "-A")
-    state = describe(repo, INIT, WORKER)
-    assert state.dirty == (WORKER,)
-    assert state.note == f"git: {state.head[:7]}, worker_v1.py has uncommitted changes"
-
-
 def test_a_file_that_git_does_not_know(repo: Path) -> None:
-    new = PurePosixPath("vllm_ascend/[new] ü.py")
+    assert describe(repo, WORKER).note == Note(f"git: {git(repo, 'rev-parse', 'HEAD')[:7]}")
+    new = PurePosixPath("vllm_ascend/new.py")
     write(repo / new)
-    state = describe(repo, new, INIT)
-    assert (state.dirty, state.unknown) == ((), (new,))
-    assert state.note.endswith("[new] ü.py is not in git")
+    assert checkout.describe(repo, new) is None
 
 
 def test_looking_writes_nothing(repo: Path) -> None:
@@ -92,11 +73,10 @@ def test_looking_writes_nothing(repo: Path) -> None:
 def test_before_the_first_commit(tmp_path: Path) -> None:
     package(tmp_path)
     git(tmp_path, "init", "-q")
-    state = describe(tmp_path, INIT)
-    assert (state.head, state.version, state.unknown) == ("", "", (INIT,))
-    assert state.note.startswith("git: no commit yet")
+    assert checkout.describe(tmp_path, INIT) is None
     git(tmp_path, "add", "-A")
-    assert describe(tmp_path, INIT).dirty == (INIT,)
+    state = describe(tmp_path)
+    assert (state.head, state.version, state.note.text) == ("", "", "git: no commit yet")
     assert checkout.pristine(tmp_path, INIT) is None
 
 
@@ -113,7 +93,6 @@ def test_a_worktree_and_a_submodule_have_a_git_file(repo: Path, tmp_path: Path) 
         assert (place / ".git").is_file()
         (place / WORKER).write_text("other\n")
         state = describe(place, WORKER)
-        assert (state.top, state.dirty) == (place, (WORKER,))
         assert state.tag in ("v0.11.0rc1", "")  # a submodule brings its tags where git's version does
         assert checkout.pristine(place, WORKER) == (repo / WORKER).read_bytes()
 
@@ -125,25 +104,25 @@ def test_a_root_below_the_top_and_through_a_link(tmp_path: Path) -> None:
     before = (tmp_path / "python" / init).read_bytes()
     (tmp_path / "python" / init).write_text("other\n")
     for root in (tmp_path / "python", tmp_path / "link"):
-        assert describe(root, init).dirty == (init,)
+        assert describe(root, init).head == git(tmp_path, "rev-parse", "HEAD")
         assert checkout.pristine(root, init) == before
 
 
 def test_no_checkout_is_none(tmp_path: Path) -> None:
-    assert checkout.describe(tmp_path) is None
+    assert checkout.describe(tmp_path, INIT) is None
     assert checkout.pristine(tmp_path, INIT) is None
     assert checkout.top_of(tmp_path) is None
 
 
 def test_a_bare_repository_is_no_checkout(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--bare", ".git")
-    assert checkout.describe(tmp_path) is None
+    assert checkout.describe(tmp_path, INIT) is None
 
 
 def test_a_broken_git_folder(tmp_path: Path) -> None:
     write(tmp_path / ".git", "gitdir: /nowhere\n")
     with pytest.raises(Problem) as raised:
-        checkout.describe(tmp_path)
+        checkout.describe(tmp_path, INIT)
     assert raised.value.kind is Kind.ENVIRONMENT
     assert "git -C" in raised.value.hint
     assert checkout.pristine(tmp_path, INIT) is None
@@ -157,24 +136,30 @@ def test_pristine_is_what_a_checkout_writes(repo: Path) -> None:
     assert checkout.pristine(repo, PurePosixPath("vllm_ascend/none.py")) is None
 
 
-@pytest.mark.parametrize("paths", [[], [WORKER]])
-def test_another_users_checkout_names_the_command(
-    repo: Path, monkeypatch: pytest.MonkeyPatch, paths: list[PurePosixPath]
-) -> None:
+def test_another_users_checkout_names_the_command(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(Problem) as raised:
-        checkout.describe(repo, paths)
+        checkout.describe(repo, INIT)
     assert raised.value.hint == f"git config --global --add safe.directory {repo}"
     assert "dubious ownership" in raised.value.cause
 
 
-def test_the_words_of_older_git(repo: Path) -> None:
-    import git as gitpython
-
-    with gitpython.Repo(repo) as opened:
-        assert "safe.directory" in checkout._refusal(opened, "fatal: unsafe repository (it is owned by X)").hint
-        assert checkout._refusal(opened, "fatal: bad object.\n").cause == "git: fatal: bad object"
-        assert checkout._refusal(opened, "").cause == "git: git failed"
+@pytest.mark.parametrize(
+    ("stderr", "cause", "hint"),
+    [
+        ("fatal: unsafe repository (it is owned by X)", "dubious ownership", "safe.directory"),
+        ("fatal: bad object.", "git: fatal: bad object", "git -C"),
+        ("", "git: git failed", "git -C"),
+    ],
+)
+def test_the_words_of_git(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: str, cause: str, hint: str
+) -> None:
+    write(tmp_path / "bin/git", f"#!/bin/sh\necho '{stderr}' >&2; exit 128\n").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    with pytest.raises(Problem) as raised:
+        checkout.describe(repo, INIT)
+    assert (cause in raised.value.cause, hint in raised.value.hint) == (True, True), raised.value
 
 
 def test_the_environment_of_a_git_hook_does_not_mislead(
@@ -192,14 +177,14 @@ def test_the_environment_of_a_git_hook_does_not_mislead(
 
 def test_home_may_be_unset(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
-    assert describe(repo, WORKER).unknown == ()
+    assert describe(repo).head
 
 
 def test_git_may_vanish(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe(repo)
+    assert describe(repo)
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(Problem, match="git is not installed"):
-        checkout.describe(repo)
+        checkout.describe(repo, INIT)
     assert checkout.pristine(repo, WORKER) is None
 
 
@@ -207,7 +192,7 @@ def test_without_git_installed_it_says_so(repo: Path) -> None:
     script = (
         "import pathlib, sys\nfrom patcher.targets import checkout\nfrom patcher.messages.errors import Problem\n"
         "assert 'git' not in sys.modules\n"
-        "try: checkout.describe(pathlib.Path(sys.argv[1]))\n"
+        "try: checkout.describe(pathlib.Path(sys.argv[1]), 'x')\n"
         "except Problem as problem: print(problem.cause)\n"
     )
     environment = {**os.environ, "PATH": "/nowhere", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

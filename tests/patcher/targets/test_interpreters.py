@@ -86,7 +86,7 @@ def test_hooks_of_others_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_main_answers_behind_the_marker(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["-c", "json"])
     runpy.run_path(locate.__file__, run_name="__main__")
-    assert f'{locate.MARKER}{{"python": "{sys.version_info[0]}.' in capfd.readouterr().out
+    assert f'{locate.MARKER}{{"prefix": "{sys.prefix}", ' in capfd.readouterr().out
 
 
 def test_the_running_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,24 +215,3 @@ def test_the_other_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("CONDA_PREFIX")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert list(interpreters.others()) == []
-
-
-def test_site_folders_without_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    folders = [
-        tmp_path / "env/lib/python3.11/site-packages",
-        tmp_path / "base/lib/python3/dist-packages",
-        tmp_path / "base/local/lib/python3.11/dist-packages",
-        tmp_path / "home/.local/lib/python3.11/site-packages",
-    ]
-    for folder in folders:
-        folder.mkdir(parents=True)
-    python(tmp_path / "base/bin/python3.11")
-    (tmp_path / "env/bin").mkdir()
-    (tmp_path / "env/bin/python").symlink_to(tmp_path / "base/bin/python3.11")
-    assert interpreters.site_folders(str(tmp_path / "env/bin/python")) == folders
-    versions = tmp_path / "pyenv/versions/3.11.7/lib/python3.11/site-packages"
-    versions.mkdir(parents=True)
-    assert interpreters.site_folders(str(tmp_path / "pyenv/shims/python3")) == [versions, folders[-1]]
-    (tmp_path / "env/bin/python3").symlink_to(python(tmp_path / "wrapper"))
-    assert interpreters.site_folders(str(tmp_path / "env/bin/python3")) is None

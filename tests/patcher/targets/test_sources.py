@@ -57,14 +57,9 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "broken.py").symlink_to("nothing")
     (tmp_path / "folder.py").mkdir()
     os.mkfifo(tmp_path / "pipe.py")
-    for name, says in {
-        "loop.py": "cannot be read",
-        "broken.py": "a link to nothing",
-        "folder.py": "no regular file",
-        "pipe.py": "no regular file",
-    }.items():
+    for name in ("loop.py", "broken.py", "folder.py", "pipe.py"):
         problem = refusal(tmp_path / name)
-        assert (problem.kind, says in problem.cause) == (Kind.ENVIRONMENT, True), name
+        assert (problem.kind, problem.cause) == (Kind.ENVIRONMENT, f"{name} is no regular file, nor a link to one")
         assert problem.where == str(tmp_path / name)
 
 

@@ -70,7 +70,6 @@ def test_what_is_told_without_packaging_is_what_packaging_says(version: str) -> 
         ("vllm-ascend-0.11.0rc1.dist-info", "vllm-ascend"),
         ("vllm_ascend.egg-info", "vllm-ascend"),
         ("vllm_ascend-0.7.1-py3.10.egg-info", "vllm-ascend"),
-        ("vllm-ascend.egg-link", "vllm-ascend"),
         ("vllm_ascend", ""),
         ("vllm_ascend.py", ""),
     ],
@@ -169,6 +168,8 @@ def test_pkg_info(tmp_path: Path, place: str, name: str, said: bool) -> None:
         ("p/version.py", "version = '1.2'", None),
         ("p/__init__.py", "raise SystemExit\n__version__ = '1.2'", "1.2"),
         ("p/__init__.py", "__version__ = read()", None),
+        ("p/__init__.py", "__version__ = '1.2' if new else '1.1'", None),
+        ("p/__init__.py", '__version__ = "1.2"  # "a" release', "1.2"),
         ("p/__init__.py", "def broken(", None),
         ("p/__init__.py", "\0", None),
         ("p/version/version", "0.7.0.dev\n", "0.7.0.dev"),
@@ -189,7 +190,7 @@ def test_a_lie_in_one_file_is_stepped_over_for_another(tmp_path: Path) -> None:
 
 
 def at(tag: str = "", near: str = "", version: str = "") -> Checkout:
-    return Checkout(Path("/x"), "abc", tag, near, version, (), ())
+    return Checkout("abc", tag, near, version)
 
 
 @pytest.mark.parametrize(
