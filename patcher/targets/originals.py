@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 from pathlib import PurePosixPath
 
@@ -32,4 +32,5 @@ def _recorded(target: Target, path: PurePosixPath) -> str:
 
 
 def _hash(content: bytes) -> str:
-    return f"sha256={base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip('=')}"
+    code = binascii.b2a_base64(hashlib.sha256(content).digest(), newline=False).rstrip(b"=")
+    return f"sha256={code.decode().replace('+', '-').replace('/', '_')}"

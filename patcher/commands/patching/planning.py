@@ -41,7 +41,7 @@ class Attempted(Generic[T]):
             try:
                 done.append(work(value))
             except Problem as problem:
-                problems.append(problem.replace(node=", ".join(self.search.nodes) if problem.where else ""))
+                problems.append(problem.replace(node=", ".join(self.search.nodes)))
             except PermissionError as error:
                 problems.append(refused(error))
         return Attempted(self.search, done, tuple(problems))
