@@ -117,7 +117,7 @@ SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     PPO + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
     MCORE + OLD_STEPS: {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ARMED}},
     PPO + OLD_STEPS + RANKS: {"0.4.1": {VERL: ON}, "0.5.0": {VERL: ARMED}},
-    MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] ": {"0.5.0": {VERL: ON}},
+    MCORE + OLD_STEPS + "actor_rollout_ref.profiler.ranks=[0] ": {"0.4.1": {VERL: ARMED}, "0.5.0": {VERL: ON}},
     PPO + "trainer.profile_steps=[]": {},
     MCORE + OLD_MEGATRON: {"0.4.0": {MEGATRON: ON}, "0.4.1": {MEGATRON: ON}, "0.5.0": {MEGATRON: ON}},
     MCORE + "actor_rollout_ref.ref.profile.use_profile=True": {
