@@ -35,7 +35,7 @@ Extent = tuple[int, "int | None"]
 class UnitWindow(NamedTuple):
     """A window as it was requested: its ``extent`` or, where only that is known, what was ``typed``.
 
-    Behind ``conditions`` (name and value) the extent differs between replicas, so it is not part of the request.
+    With ``conditions`` (name and value) the units are numbered from where these hold, which differs between replicas.
     """
 
     extent: Extent | None = None
@@ -49,6 +49,12 @@ class UnitWindow(NamedTuple):
         shown = self.typed if begin is None else f"{begin}:{'' if end is None else end}"
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
         return f"{shown} at {conditions}".strip() if conditions else shown
+
+    @property
+    def count(self) -> int | None:
+        """How many units were requested; None where nobody knows, or it has no end."""
+        begin, end = self.extent or (0, None)
+        return None if end is None else end - begin
 
 
 class UnitMetadata(NamedTuple):
@@ -66,10 +72,7 @@ class UnitMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrigin:
-    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does.
-
-    ``window`` is what was requested, ``extent`` where that came to lie.
-    """
+    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does."""
 
     target: str = ""
     release: str = ""
@@ -84,7 +87,6 @@ class TraceOrigin:
     world: int | None = None
     replica: int | None = None
     window: UnitWindow | None = None
-    extent: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,15 +136,14 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
     conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
-    extent = _extent(raw, [] if conditions else _WINDOW.findall(typed), min(units, default=None))
-    window = UnitWindow(extent) if extent and not conditions else UnitWindow(None, typed, conditions)
-    # In ``why`` the reason stands before what was recorded.
-    closed = _text(raw.get("closed")) or _text(raw.get("why")).partition(", recorded")[0]
+    extent = _extent(typed, min(units, default=None))
+    window = UnitWindow(extent, "" if extent else typed, conditions)
+    closed = _text(raw.get("why")).partition(", recorded")[0]  # behind the reason stands what was recorded
     replica = raw.get("replica")
     own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
     return Metadata(
         raw, **texts, **numbers, replica=int(replica) if own else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
-        extent=extent, window=window if any(window) else None, units=units,
+        window=window if any(window) else None, units=units,
     )  # fmt: skip
 
 
@@ -165,38 +166,27 @@ def _shape(value: object) -> tuple[int, ...] | None:
     return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
 
 
-def _extent(raw: Mapping[str, Any], typed: Sequence[tuple[str, str]], recorded: int | None) -> Extent | None:
-    """Where the window lies: what was typed, where nothing else is written; of several windows that of the units."""
-    first, end = _number(raw.get("first")), _number(raw.get("end"))
-    if first is not None and end is not None:
-        return first, None if end >= NEVER else end
-    windows = [(int(begin), int(end) if end else None) for begin, end in typed]
+def _extent(typed: str, recorded: int | None) -> Extent | None:
+    """The extent of the window that was ``typed``; of several windows, the one that has the unit ``recorded``."""
+    windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
         windows = [one for one in windows if recorded is not None and one[0] <= recorded < (one[1] or NEVER)]
     return windows[0] if windows else None
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """The metadata of each unit, by its number.
-
-    A probe writes the uncounted iterations between two units, or all since the window was opened. The two differ in
-    their sum, which stands beside the units; where it does not, it is the second.
-    """
+    """The metadata of each unit, by its number. A probe writes the uncounted iterations since the window was opened."""
     listed = raw.get("units")
     known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     found = {number: one for one in known if (number := _number(one.get("number"))) is not None}
-    found = dict(sorted(found.items()))
-    written = [_number(one.get("uncounted")) for one in found.values()]
-    counts = [count or 0 for count in written]
-    if sum(counts) != _number(raw.get("uncounted")):
-        counts = [max(count - before, 0) for count, before in zip(counts, [0, *counts], strict=False)]
-    return {
-        number: UnitMetadata(
-            **{name: _number(one.get(name)) for name in CONTENTS},
-            padded=_shape(one.get("padded")), uncounted=None if known is None else count,
-        )
-        for (number, one), known, count in zip(found.items(), written, counts, strict=True)
-    }  # fmt: skip
+    units, before = dict[int, UnitMetadata](), 0
+    for number, one in sorted(found.items()):
+        contents = {name: _number(one.get(name)) for name in CONTENTS}
+        total = _number(one.get("uncounted"))
+        uncounted = None if total is None else max(total - before, 0)
+        units[number] = UnitMetadata(**contents, padded=_shape(one.get("padded")), uncounted=uncounted)
+        before = total or 0
+    return units
 
 
 # ---------------------------------------------------------------- on disk
@@ -229,17 +219,12 @@ def read(file: Path) -> Sidecar:
 
 
 def beside(trace: Path) -> Sidecar | None:
-    """The metadata of a trace: the file of its name, else one that names it and is of no other; None without one."""
-    own = trace.with_name(f"{trace.name}{SUFFIX}")
-    if own.is_file():
-        return read(own)
-    for file in sorted(trace.parent.glob(f"*{SUFFIX}")):
-        if trace_of(file) == file:
-            found = read(file)
-            named = found.metadata.raw.get("trace")
-            packed = file.name.removesuffix(SUFFIX).removesuffix(".gz") == trace.name.removesuffix(".gz")
-            if packed or (isinstance(named, str) and Path(named).name == trace.name):
-                return found
+    """The metadata of a trace: the file of its name, also where it was packed or unpacked since; None without."""
+    name = trace.name.removesuffix(".gz")
+    for own in (trace.name, name, f"{name}.gz"):
+        file = trace.with_name(f"{own}{SUFFIX}")
+        if file.is_file() and (own == trace.name or trace_of(file) == file):
+            return read(file)
     return None
 
 
@@ -248,9 +233,6 @@ def beside(trace: Path) -> Sidecar | None:
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
     """In what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
-    named = metadata.raw.get("trace")
-    if isinstance(named, str) and Path(named).name.removesuffix(".gz") != trace.name.removesuffix(".gz"):
-        yield "its facts name another trace"
     own = names.of(trace).fields
     for name in _IDENTITY if own["ours"] else ():
         value, expected = getattr(metadata, name), own.get(name)
@@ -261,9 +243,9 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
         yield f"its facts tell of {_range(recorded)}, and it holds {_range(sorted(steps))}"
-    begin, end = metadata.extent or (0, None)
-    if metadata.closed == "complete" and "units" in metadata.raw and end is not None and len(recorded) < end - begin:
-        yield f"its facts call it complete, with {len(recorded)} of {end - begin} units"
+    count = (metadata.window.count if metadata.window else None) or 0
+    if metadata.closed == "complete" and "units" in metadata.raw and len(recorded) < count:
+        yield f"its facts call it complete, with {len(recorded)} of {count} units"
 
 
 def _range(units: Sequence[int]) -> str:

@@ -63,10 +63,11 @@ class TraceGroup(Payload):
     @property
     def got(self) -> str:
         """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
-        if len({trace.extent for trace in self.traces}) == 1:
-            return got(self.steps, self.first.extent)
-        counts = {len(trace.steps) for trace in self.traces if trace.steps is not None}
-        return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+        known, window = {trace.steps for trace in self.traces if trace.steps is not None}, self.first.window
+        if len(known) < 2 or not window or not window.conditions:
+            return got(self.steps, window.count if window else None)
+        counts = sorted(map(len, known))
+        return f"{' to '.join(map(str, sorted({counts[0], counts[-1]})))} units each"
 
     @property
     def closed(self) -> str:
@@ -96,8 +97,8 @@ class TraceGroup(Payload):
         }.get(self.state, "")
 
 
-def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> str:
-    """The units that are there, as a window where they are one; "" where nobody knows, "none" for none."""
+def got(units: Iterable[int] | None, requested: int | None) -> str:
+    """The units that are there, of how many; as a window where they are one; "" where nobody knows, "none" for none."""
     if units is None:
         return ""
     numbers = sorted(units)
@@ -107,9 +108,7 @@ def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> s
     text = f"{first}:{end}"
     if len(numbers) < end - first:
         return f"{text} ({len(numbers)} units)"
-    if extent and extent[1] is not None and (first, end) != extent:
-        return f"{text} ({len(numbers)} of {extent[1] - extent[0]})"
-    return text
+    return f"{text} ({len(numbers)} of {requested})" if requested and len(numbers) < requested else text
 
 
 def ranks(group: TraceGroup) -> str:

@@ -30,7 +30,7 @@ def inspect(path: Path) -> states.RecordedTrace:
     fields = dict(name.fields)
     if settings:
         extent = _scheduled(settings)
-        fields |= {"extent": extent, "window": extent and UnitWindow(extent)}
+        fields["window"] = extent and UnitWindow(extent)
         if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
