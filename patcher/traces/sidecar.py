@@ -51,7 +51,7 @@ class UnitWindow(NamedTuple):
         return f"{shown} at {conditions}".strip() if conditions else shown
 
     @property
-    def count(self) -> int | None:
+    def length(self) -> int | None:
         """How many units were requested; None where nobody knows, or it has no end."""
         begin, end = self.extent or (0, None)
         return None if end is None else end - begin
@@ -243,7 +243,7 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
         yield f"its facts tell of {_range(recorded)}, and it holds {_range(sorted(steps))}"
-    count = (metadata.window.count if metadata.window else None) or 0
+    count = (metadata.window.length if metadata.window else None) or 0
     if metadata.closed == "complete" and "units" in metadata.raw and len(recorded) < count:
         yield f"its facts call it complete, with {len(recorded)} of {count} units"
 

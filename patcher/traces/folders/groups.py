@@ -65,7 +65,7 @@ class TraceGroup(Payload):
         """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
         known, window = {trace.steps for trace in self.traces if trace.steps is not None}, self.first.window
         if len(known) < 2 or not window or not window.conditions:
-            return got(self.steps, window.count if window else None)
+            return got(self.steps, window.length if window else None)
         counts = sorted(map(len, known))
         return f"{' to '.join(map(str, sorted({counts[0], counts[-1]})))} units each"
 
