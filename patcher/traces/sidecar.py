@@ -57,8 +57,13 @@ class UnitWindow(NamedTuple):
         return None if end is None else end - begin
 
 
-class UnitMetadata(NamedTuple):
-    """The metadata of one unit; ``uncounted`` iterations lie between the unit before and this one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitMetadata:
+    """The metadata of one unit, None where there is none.
+
+    ``longest`` is its longest context, ``context`` their sum, ``padded`` the shape of its ``sequences``; ``uncounted``
+    iterations lie between the unit before and this one.
+    """
 
     requests: int | None = None
     tokens: int | None = None
@@ -192,33 +197,26 @@ def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
 # ---------------------------------------------------------------- on disk
 
 
-class Sidecar(NamedTuple):
-    """The metadata in one file; ``error`` says why it is not understood, if so."""
-
-    metadata: Metadata
-    error: str = ""
-
-
 def trace_of(path: Path) -> Path:
     """The trace of the metadata at ``path``, as a shell names it beside its trace; any other path as it is."""
     trace = path.with_name(path.name.removesuffix(SUFFIX))
     return trace if path.name != trace.name and trace.exists() else path
 
 
-def read(file: Path) -> Sidecar:
-    """The metadata in a file; empty, and with the reason, where it is not understood."""
+def read(file: Path) -> Metadata:
+    """The metadata in a file; ValueError, which says why, where it is not understood."""
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads(file.read_bytes()) if file.stat().st_size <= _LARGEST else None
     if not isinstance(content, dict):
-        return Sidecar(Metadata({}), "the facts beside it are no JSON object, or not all of it")
+        raise ValueError("the facts beside it are no JSON object, or not all of it")  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
         shown = version if isinstance(version, int | float) else "none"
-        return Sidecar(Metadata({}), f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
-    return Sidecar(parsed(content))
+        raise ValueError(f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+    return parsed(content)
 
 
-def beside(trace: Path) -> Sidecar | None:
+def beside(trace: Path) -> Metadata | None:
     """The metadata of a trace: the file of its name, also where it was packed or unpacked since; None without."""
     name = trace.name.removesuffix(".gz")
     for own in (trace.name, name, f"{name}.gz"):
@@ -228,7 +226,16 @@ def beside(trace: Path) -> Sidecar | None:
     return None
 
 
-# ---------------------------------------------------------------- contradictions
+def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
+    """The metadata of a trace, None without any that is understood, and what is wrong with it.
+
+    ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None where they are not known.
+    """
+    try:
+        found = beside(trace)
+    except ValueError as error:
+        return None, (str(error),)
+    return found, tuple(contradictions(found, trace, form, steps)) if found else ()
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:

@@ -59,7 +59,7 @@ def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:
     for trace in (folder, packed):
         found = sidecar.beside(trace)
         assert found is not None
-        assert found.metadata.units
+        assert found.units
     saved.facts(saved.path / NAME)
     assert sidecar.beside(packed.with_suffix("")) is not None
 

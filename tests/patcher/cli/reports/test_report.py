@@ -139,9 +139,7 @@ def windows(place: Path, *, device: bool = True) -> list[Path]:
         units = [
             {"number": first + at, "requests": first - at, "tokens": first - at, "context": 900 + at} for at in range(3)
         ]
-        facts_beside(
-            paths[-1], window=f"{first}:{first + 3}", tail=None, first=first, end=first + 3, rollout=0, units=units
-        )
+        facts_beside(paths[-1], window=f"{first}:{first + 3}", tail=None, rollout=0, units=units)
     return paths
 
 
