@@ -151,25 +151,59 @@ class Tasks:
 
     ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``enqueued`` is when an operator
     of the framework called for it on the host, which decides its unit, ``launched`` when it was handed to the device,
-    which decides how late the host was; ``thread`` is the number of the calling thread. UNKNOWN where no link exists.
+    which decides how late the host was; ``thread`` is the number of the calling thread. ``key`` is what the call that
+    launched a task carries, too. UNKNOWN where no link exists.
     """
 
     def __init__(self) -> None:
         self.begin, self.end, self.enqueued, self.launched = array("q"), array("q"), array("q"), array("q")
         self.kind, self.name, self.stream, self.thread = array("b"), array("i"), array("i"), array("i")
+        self.key = array("q")
 
     def __len__(self) -> int:
         return len(self.begin)
 
-    def add(self, begin: int, end: int, kind: str, name: int, stream: int) -> None:
-        """One more task, without a link."""
+    def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
+        """One more task, not linked yet."""
         self.begin.append(begin)
         self.end.append(max(end, begin))
         self.kind.append(KINDS.index(kind))
         self.name.append(name)
         self.stream.append(stream)
+        self.key.append(UNKNOWN if key is None else key)
         for unknown in (self.enqueued, self.launched, self.thread):
             unknown.append(UNKNOWN)
+
+    def link(self, calls: Calls, keys: array[int]) -> None:
+        """Take the call whose key a task has in ``keys`` for what enqueued it; and launched it, if nothing did yet."""
+        for task, time, thread in calls.earliest(keys):
+            self.enqueued[task], self.thread[task] = time, thread
+            if self.launched[task] == UNKNOWN:
+                self.launched[task] = time
+
+
+class Calls:
+    """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
+
+    def __init__(self) -> None:
+        self.key, self.time, self.thread = array("q"), array("q"), array("i")
+
+    def add(self, key: int, time: int, thread: int) -> None:
+        """One more call."""
+        self.key.append(key)
+        self.time.append(time)
+        self.thread.append(thread)
+
+    def earliest(self, wanted: array[int]) -> Iterator[tuple[int, int, int]]:
+        """The places of ``wanted`` with the time and the thread of the call of this key: of several the earliest."""
+        order = in_order(array("i", range(len(self.key))), self.key)
+        ordered = array("q", map(self.key.__getitem__, order))
+        for at, key in enumerate(wanted):
+            first = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
+            last = bisect_right(ordered, key, first, min(first + MANY, len(ordered)))
+            if first < last:
+                call = min(order[first:last], key=self.time.__getitem__)
+                yield at, self.time[call], self.thread[call]
 
 
 class Timeline:
@@ -261,17 +295,6 @@ def in_order(places: array[int], times: array[int]) -> array[int]:
         return places
     stretches = (places[at : at + STRETCH] for at in range(0, len(places), STRETCH))
     return array("i", heapq.merge(*(array("i", sorted(stretch, key=time)) for stretch in stretches), key=time))
-
-
-def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
-    """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
-    order = in_order(array("i", range(len(keys))), keys)
-    ordered = array("q", map(keys.__getitem__, order))
-    for at, key in enumerate(wanted):
-        first = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
-        last = bisect_right(ordered, key, first, min(first + MANY, len(ordered)))
-        if first < last:
-            yield at, min(order[first:last], key=times.__getitem__)
 
 
 def nests(begin: int, end: int, following: int, following_end: int) -> bool:

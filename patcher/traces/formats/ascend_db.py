@@ -6,7 +6,6 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.model import COMMUNICATION, COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, joined, module_class, nests, several
+from patcher.traces.timeline import NN_MODULE, Calls, Row, Timeline, module_class, nests, several
 
 if TYPE_CHECKING:
     import sqlite3
@@ -136,11 +135,10 @@ def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
 
 
 class _Filler:
-    """Fills a timeline from its tables; ``connections`` is the ``connectionId`` of each task."""
+    """Fills a timeline from its tables; the key of a task is its ``connectionId``."""
 
     def __init__(self, db: sqlite3.Connection, found: DatabaseTimeline) -> None:
         self.db, self.file, self.found = db, found.file, found
-        self.connections = array("q")
         self.tables: dict[str, set[str]] = {}
         for table, column in db.execute("SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"):
             self.tables.setdefault(table, set()).add(column)
@@ -191,8 +189,7 @@ class _Filler:
         return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
 
     def _add(self, begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(begin, end, kind, self.found.names[name], self.found.names[stream])
-        self.connections.append(UNKNOWN if connection is None else connection)
+        self.found.tasks.add(begin, end, kind, self.found.names[name], self.found.names[stream], connection)
 
     def _add_tasks(self) -> None:
         db, found = self.db, self.found
@@ -245,26 +242,18 @@ class _Filler:
         """Give each task the call of CANN that launched it, and the operator that called for it."""
         tasks = self.found.tasks
         if "CANN_API" in self.tables:
-            for task, time, thread in self._earliest(_LAUNCHES):
-                tasks.launched[task] = tasks.enqueued[task] = time
-                tasks.thread[task] = thread
+            tasks.link(self._calls(_LAUNCHES), tasks.key)
         if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
-            for task, time, thread in self._earliest(_OPERATORS):
-                tasks.enqueued[task], tasks.thread[task] = time, thread
-                if tasks.launched[task] == UNKNOWN:
-                    tasks.launched[task] = time
+            tasks.link(self._calls(_OPERATORS), tasks.key)
 
-    def _earliest(self, calls: str) -> Iterator[tuple[int, int, int]]:
-        """The tasks with time and thread of the earliest of the calls that a query gives for their connection."""
+    def _calls(self, query: str) -> Calls:
+        """The calls that a query gives for the connections of the tasks."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
-        keys, times, threads = array("q"), array("q"), array("i")
-        for key, time, thread in self.db.execute(calls.format(wanted)):
-            keys.append(key)
-            times.append(time)
-            threads.append(self.found.thread(0, thread))
-        for task, call in joined(self.connections, keys, times):
-            yield task, times[call], threads[call]
+        calls = Calls()
+        for key, time, thread in self.db.execute(query.format(wanted)):
+            calls.add(key, time, self.found.thread(0, thread))
+        return calls
 
 
 def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
