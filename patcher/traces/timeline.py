@@ -209,7 +209,8 @@ class Calls:
 class Timeline:
     """One recorded rank, as its reader fills it.
 
-    ``operators`` and ``modules`` hold the ranges of each thread, ``backward`` the threads on which autograd runs, and
+    ``threads`` are numbered as they come. ``operators`` and ``modules`` hold the ranges of each, by its number,
+    ``backward`` the threads on which autograd runs, and
     ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
     that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
     ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no table of ours. ``doubts``
@@ -222,7 +223,7 @@ class Timeline:
         self.device = ""
         self.names = StringTable()
         self.tasks = Tasks()
-        self.threads: list[Thread] = []
+        self.threads: dict[Thread, int] = {}
         self.operators: list[RangeColumns] = []
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
@@ -235,15 +236,11 @@ class Timeline:
         self.cut = ""
         self.lost = 0
         self.unknown: set[str] = set()
-        self._threads: dict[Thread, int] = {}
 
     def thread(self, process: object, thread: object) -> int:
         """The number of a thread of the host."""
-        key = (process, thread)
-        number = self._threads.get(key)
-        if number is None:
-            number = self._threads[key] = len(self.threads)
-            self.threads.append(key)
+        number = self.threads.setdefault((process, thread), len(self.threads))
+        if number == len(self.operators):
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number

@@ -130,12 +130,8 @@ def _raised(error: OSError) -> None:
 
 def _export(folder: Path) -> Path | None:
     """The file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
-    for output in (folder / OUTPUT, folder):
-        databases = database.parsed_into(output) if output.name == OUTPUT else []
-        if len(databases) > 1:
-            raise several(output.parent, "ranks", [file.name for file in databases])
-        if databases:
-            return databases[0]
-        if output.name == OUTPUT and (output / "trace_view.json").is_file():
-            return output / "trace_view.json"
-    return None
+    output = folder if folder.name == OUTPUT else folder / OUTPUT
+    databases = database.parsed_into(output)
+    if len(databases) > 1:
+        raise several(output.parent, "ranks", [file.name for file in databases])
+    return next((file for file in (*databases, output / "trace_view.json") if file.is_file()), None)

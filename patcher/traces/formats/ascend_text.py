@@ -120,7 +120,7 @@ class _Reader:
         if len(self.devices) > 1:
             raise several(self.source.path, "devices", self.devices)
         found.cut, found.lost = self.source.cut, self.source.lost
-        numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}
+        numbers = {str(tid): number for (_, tid), number in found.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
         self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
         tasks.link(self.calls, tasks.key)

@@ -339,12 +339,7 @@ def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
 
 
 def _repaired(data: bytes) -> bytes:
-    data = _NO_NUMBER.sub(rb"\1null", data.translate(_PRINTABLE))
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace").encode()
-    return data
+    return _NO_NUMBER.sub(rb"\1null", data.translate(_PRINTABLE)).decode("utf-8", "replace").encode()
 
 
 def _loaded(data: bytes) -> dict[str, Any] | None:
