@@ -8,7 +8,7 @@ meaning. What a page needs beside them (lanes, titles, hints) is in fields that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -52,25 +52,14 @@ Value = TypeVar("Value")
 
 
 class Payload:
-    """A dataclass with a JSON form: the attributes in ``KEYS`` in that order, or all fields where it is empty."""
+    """A value of which ``--json`` promises the attributes in ``KEYS``, in that order; of any other all its fields."""
 
     __slots__ = ()
-    KEYS: ClassVar[tuple[str, ...]] = ()
+    KEYS: ClassVar[tuple[str, ...]]
 
     def as_json(self) -> dict[str, Any]:
-        """The value as ``--json`` promises it."""
-        keys = self.KEYS or tuple(one.name for one in fields(self))  # type: ignore[arg-type]
-        return {key: _plain(getattr(self, key)) for key in keys}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Payload):
-        return value.as_json()
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
+        """For `json_of`: the promised keys with their values."""
+        return {key: getattr(self, key) for key in self.KEYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +132,7 @@ class Kernel(Payload):
 
 
 @dataclass(frozen=True, slots=True)
-class CallSums(Payload):
+class CallSums:
     """All calls of one operator of the framework, or of the modules of one class, within the units.
 
     ``ns`` is the time of the ``kernels`` that they launched, ``host_ns`` their time on the host: of an operator

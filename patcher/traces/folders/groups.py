@@ -13,25 +13,23 @@ from typing import Any
 
 from patcher.traces.folders import walk
 from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
-from patcher.traces.model import Payload
 
 _COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
 
 
 @dataclass(frozen=True)
-class TraceGroup(Payload):
+class TraceGroup:
     """The traces of one window of one run, a trace for each rank: a row of the table of ``traces``."""
 
     traces: tuple[RecordedTrace, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The group as ``--json`` promises it."""
-        units = None if self.steps is None else list(self.steps)
+        """For `json_of`: what ``--json`` promises of a group."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
-            "asked": self.first.asked, "got": self.got, "units": units, "uncounted": self.uncounted,
-            "closed": self.closed, "ranks": ranks(self), "ranks_found": list(self.ranks), "state": self.state,
-            "size": self.size, "next": self.next_command, "traces": [trace.as_json() for trace in self.traces],
+            "asked": self.first.asked, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
+            "closed": self.closed, "ranks": ranks(self), "ranks_found": self.ranks, "state": self.state,
+            "size": self.size, "next": self.next_command, "traces": self.traces,
         }  # fmt: skip
 
     @property

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
-from patcher.traces.model import Payload
 from patcher.traces.names import is_npu
 from patcher.traces.tools.parsing import IDLE, ToolProcess
 
@@ -34,7 +33,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeResult(Payload):
+class RecipeResult:
     """The files that one recipe left; ``why`` is the reason where there is none."""
 
     recipe: str

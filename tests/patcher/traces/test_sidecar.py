@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from patcher.commands.reports import tracing
 from patcher.messages import tables
-from patcher.messages.report import CommandResult
+from patcher.messages.report import CommandResult, json_of
 from patcher.traces import analysis, formats, sidecar
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved
@@ -231,4 +231,4 @@ def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, dat
     assert all(line.isprintable() for line in lines)
     read = formats.read(trace)
     capture = analysis.checked(read, analysis.attributed(read))
-    assert json.dumps(analysis.reported(analysis.labelled([capture])).as_json())
+    assert json.dumps(json_of(analysis.reported(analysis.labelled([capture]))))

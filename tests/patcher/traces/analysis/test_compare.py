@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import compared
 from patcher.traces.model import PARTS, CallSums, Check, Kernel, RankProfile, RecordedUnit
@@ -157,7 +158,7 @@ def test_two_single_units_have_no_interval() -> None:
 
 
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
-    told = compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]).as_json()
+    told = json_of(compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]))
     keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
     assert list(told) == keys
     assert told["clock"] == "device"
