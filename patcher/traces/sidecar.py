@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,14 +113,6 @@ class Metadata(TraceOrigin):
         return {number: unit.uncounted for number, unit in self.units.items() if unit.uncounted}
 
     @property
-    def contents(self) -> dict[str, list[int]]:
-        """The values of the units for each of ``CONTENTS`` of which some are not 0."""
-        columns = {name: [getattr(unit, name) for unit in self.units.values()] for name in CONTENTS}
-        return {
-            name: [value for value in values if value is not None] for name, values in columns.items() if any(values)
-        }
-
-    @property
     def identity(self) -> Iterator[str]:
         """What tells one profile from another, in words: of which target, stage, window, rollout or step, and host."""
         window = self.window.text if self.window else ""
@@ -129,6 +121,12 @@ class Metadata(TraceOrigin):
         numbers = {"rollout": self.rollout, "step": self.step}
         yield from (f"{name} {value}" for name, value in numbers.items() if value is not None)
         yield self.host
+
+
+def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
+    """The known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
+    columns = {name: [value for one in units if (value := getattr(one, name)) is not None] for name in CONTENTS}
+    return {name: values for name, values in columns.items() if any(values)}
 
 
 _TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backend")

@@ -23,6 +23,7 @@ from patcher.options.notations import AnyText, ChoiceList, Flag, Number
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
+from patcher.traces.sidecar import unit_contents
 from patcher.traces.tools import parsing, recipes
 from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.recipes import RecipeResult
@@ -172,7 +173,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
 def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     """The contents of the units of a trace by its metadata, reported, as is in what this contradicts it."""
     _warn_of_doubts(report, trace)
-    found = trace.metadata.contents if trace.metadata else {}
+    found = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in found.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:

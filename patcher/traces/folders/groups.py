@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from patcher.traces.folders import walk
-from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
+from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
 
 _COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
 
@@ -40,7 +40,7 @@ class TraceGroup:
     @property
     def state(self) -> str:
         """The worst of its traces."""
-        return min((trace.state for trace in self.traces), key=WORST.index)
+        return min((trace.state for trace in self.traces), key=[*STATES].index)
 
     @property
     def size(self) -> int:

@@ -15,7 +15,7 @@ from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.model import COMPUTE, COPY
 from patcher.traces.timeline import several
 
-_COLUMNS = {
+COLUMNS = {
     "Computing": "computing_ns",
     "Communication(Not Overlapped)": "communication_not_overlapped_ns",
     "Overlapped": "overlapped_ns",
@@ -26,7 +26,7 @@ _COLUMNS = {
     "Communication(Not Overlapped and Exclude Receive)": "communication_not_overlapped_and_exclude_receive_ns",
     "Preparing": "preparing_ns",
 }
-"""Column of the vendor's step file, in text → ours; db has the same in lower case."""
+"""Column of the vendor's step file, in text → its name in the promised JSON; db has this one without its unit."""
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
@@ -77,7 +77,7 @@ def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     steps: dict[str, dict[str, int]] = {}
     for row in _rows(output / "step_trace_time.csv"):
         values = steps[str(row.get("Step") or "")] = {}
-        for column, name in _COLUMNS.items():
+        for column, name in COLUMNS.items():
             with contextlib.suppress(ValueError):
                 values[name] = nanoseconds(row.get(column) or "")
     return steps if steps or (output / "step_trace_time.csv").is_file() else None
@@ -88,11 +88,6 @@ def _rows(file: Path) -> Iterator[Mapping[str, str]]:
     if file.is_file():
         with file.open(encoding="utf-8", errors="replace", newline="") as lines:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
-
-
-def vendor_columns() -> Mapping[str, str]:
-    """Column of db's step table → its name in the promised JSON."""
-    return {name.removesuffix("_ns"): name for name in _COLUMNS.values()}
 
 
 def transits(output: Path) -> dict[str, list[tuple[int, int, int]]]:

@@ -262,12 +262,11 @@ def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
-    columns = ascend.vendor_columns()
+    names = ascend.COLUMNS.values()
+    columns = ", ".join(name.removesuffix("_ns") for name in names)
     steps = {
-        str(step): {
-            name: round(value * 1000) for name, value in zip(columns.values(), values, strict=True) if value is not None
-        }
-        for step, *values in _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
+        str(step): {name: round(value * 1000) for name, value in zip(names, values, strict=True) if value is not None}
+        for step, *values in _analysis(file, f"SELECT step, {columns} FROM StepTraceTime")  # noqa: S608
     }
     return steps or None
 

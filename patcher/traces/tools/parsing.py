@@ -55,7 +55,7 @@ class ToolProcess:
     """A process in a session of its own, with whatever it starts, and its output in ``log``."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes], locks: Sequence[int] = ()) -> None:
-        self.folder, self.log, self.began = folder, log, time.monotonic()
+        self.log, self.began = log, time.monotonic()
         # It holds the locks on, should rlpatch be killed.
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
