@@ -245,6 +245,10 @@ class Timeline:
             self.modules.append(RangeColumns())
         return number
 
+    def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
+        """One more task, with the texts of its name and its stream."""
+        self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
+
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""
         family, fields = _family(name)

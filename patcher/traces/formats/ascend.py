@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from patcher.traces.formats.chrome import nanoseconds
-from patcher.traces.model import COMPUTE, COPY
-from patcher.traces.timeline import several
+from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
+from patcher.traces.timeline import Timeline, several
 
 COLUMNS = {
     "Computing": "computing_ns",
@@ -54,10 +54,20 @@ def is_known(task_type: str) -> bool:
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
 
 
-def collective(name: str) -> tuple[str, str]:
-    """The operator and the group in the name of a collective: ``hcom_allReduce__586_0_1`` is allReduce of group 586."""
-    found = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
-    return (found[1], found[2]) if found else (name.partition("@")[0], "")
+Transits = dict[str, list[tuple[int, int, int]]]
+"""Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
+
+
+def add_collective(
+    found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None
+) -> None:
+    """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
+    parts = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
+    operator, short = (parts[1], parts[2]) if parts else (name.partition("@")[0], "")
+    if known := transits.get(name):
+        found.transits[len(found.tasks)] = known.pop(0)
+    found.groups[len(found.tasks)] = group or short
+    found.add_task(*span, COMMUNICATION, operator, f"group {short or group}", key)
 
 
 def rank_of(folder: Path) -> int | None:
@@ -90,11 +100,8 @@ def _rows(file: Path) -> Iterator[Mapping[str, str]]:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
 
 
-def transits(output: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """The times of each collective in ``communication.json``, by its name, in the order of their begin.
-
-    Transit, waiting for other ranks, and the rest, in nanoseconds.
-    """
+def transits(output: Path) -> Transits:
+    """The times of the collectives in ``communication.json``."""
     found: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
     for step in mapping(loaded(output / "communication.json")).values():
         for kind in ("collective", "p2p"):

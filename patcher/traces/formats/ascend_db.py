@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
-from patcher.traces.model import COMMUNICATION, COMPUTE
+from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, Calls, Row, Timeline, module_class, nests, several
 
@@ -188,9 +188,6 @@ class _Filler:
         own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
         return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
 
-    def _add(self, begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(begin, end, kind, self.found.names[name], self.found.names[stream], connection)
-
     def _add_tasks(self) -> None:
         db, found = self.db, self.found
         devices = self._column("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
@@ -210,21 +207,17 @@ class _Filler:
                 continue
             if computed is None and not ascend.is_known(task_type):
                 found.unknown.add(task_type)
-            self._add(begin, end, kind, operator or task_type, f"stream {stream}", connection)
+            found.add_task(begin, end, kind, operator or task_type, f"stream {stream}", connection)
 
     def _add_collectives(self) -> None:
-        found, transits = self.found, _transits(self.file)
+        transits = _transits(self.file)
         rows = self.db.execute(
             "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
             " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
         )
         for begin, end, connection, name, group in rows:
-            operator, short = ascend.collective(str(name or "collective"))
-            at = len(found.tasks)
-            self._add(begin, end, COMMUNICATION, operator, f"group {short or group}", connection)
-            found.groups[at] = str(group or short)
-            if known := transits.get(str(name)):
-                found.transits[at] = known.pop(0)
+            span, texts = (begin, end), (str(name or "collective"), str(group or ""))
+            ascend.add_collective(self.found, span, *texts, transits, connection)
 
     def _add_ranges(self) -> None:
         found = self.found
@@ -271,9 +264,8 @@ def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
     return steps or None
 
 
-def _transits(file: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
-    found: dict[str, list[tuple[int, int, int]]] = {}
+def _transits(file: Path) -> ascend.Transits:
+    found: ascend.Transits = {}
     query = "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
     for name, *values in _analysis(file, f"{query} ORDER BY start_timestamp"):
         if all(isinstance(value, int | float) for value in values):

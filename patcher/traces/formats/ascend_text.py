@@ -13,7 +13,6 @@ from pathlib import Path
 
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
-from patcher.traces.model import COMMUNICATION
 from patcher.traces.names import OUTPUT
 from patcher.traces.timeline import NN_MODULE, UNKNOWN, Calls, StringTable, Timeline, module_class, several
 
@@ -85,29 +84,17 @@ class _Reader:
                 self.devices.add(event.pid)
                 if not ascend.is_known(args.task):
                     found.unknown.add(args.task)
-                self._task(event, kind, name, f"stream {event.tid}", args.connection)
+                found.add_task(*times(event), kind, name, f"stream {event.tid}", args.connection)
         elif args.level is not None:
             if args.connection is not None:
                 self.calls.add(args.connection, nanoseconds(event.ts), self.cann_threads[str(event.tid)])
         elif args.connection is not None:
-            self._collective(event, args.connection)
+            ascend.add_collective(found, times(event), event.name, "", self.transits, args.connection)
         elif args.domain is not None:
             begin, end = times(event)
             thread = found.thread(event.pid, event.tid)
             if not found.mark(event.name, begin, end, thread) and args.domain == "Module":
                 found.modules[thread].add(begin, end, found.names[event.name])
-
-    def _collective(self, event: Event, connection: int) -> None:
-        found, at = self.found, len(self.found.tasks)
-        name, group = ascend.collective(event.name)
-        self._task(event, COMMUNICATION, name, f"group {group}", connection)
-        if group:
-            found.groups[at] = group
-        if known := self.transits.get(event.name):
-            found.transits[at] = known.pop(0)
-
-    def _task(self, event: Event, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(*times(event), kind, self.found.names[name], self.found.names[stream], connection)
 
     def _id(self, value: int | str) -> int:
         if isinstance(value, str):

@@ -107,8 +107,7 @@ class _Reader:
         found, args = self.found, event.args or _NO_ARGS
         kind = COPY if category == _COPY else _kind_of(event.name)
         stream = event.tid if args.stream is None else args.stream
-        name, row = found.names[event.name], found.names[f"stream {stream}"]
-        found.tasks.add(begin, end, kind, name, row, args.correlation)
+        found.add_task(begin, end, kind, event.name, f"stream {stream}", args.correlation)
         if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
         if category == _KERNEL:
