@@ -12,7 +12,6 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -101,13 +100,11 @@ class StringTable(dict[str, int]):
         return self[text]
 
 
-@dataclass(slots=True)
 class RangeColumns:
-    """Nested ranges of one thread: begin, end, and the number of the name, in the order of their begin."""
+    """Nested ranges of one thread: begin, end, and the number of the name."""
 
-    begin: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    name: array[int] = field(default_factory=lambda: array("i"))
+    def __init__(self) -> None:
+        self.begin, self.end, self.name = array("q"), array("q"), array("i")
 
     def add(self, begin: int, end: int, name: int) -> None:
         """One more range; the order of the calls does not matter."""

@@ -52,12 +52,12 @@ class DatabaseTimeline(Timeline):
 
     ``span`` is from when to when there are some, ``ordered`` whether those of each thread lie in the order of their
     begin, as torch_npu writes them; else SQLite sorts them, in files of its own. The key of a task is its
-    ``connectionId``, and ``tables`` are the columns of each table.
+    ``connectionId``, ``tables`` are the columns of each, and ``analysis`` is the vendor's own database.
     """
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file), "ascend-db")
-        self.file = file
+        self.file, self.analysis = file, file.with_name("analysis.db")
         self.numbers: dict[int, int] = {}
         self.span: tuple[int, int] | None = None
         self.ordered = True
@@ -108,7 +108,7 @@ class DatabaseTimeline(Timeline):
         self.rank = self._rank(db)
         names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
         self.device = str(names[0]) if names else "Ascend NPU"
-        self.vendor = _vendor(self.file) or ascend.vendor_steps(self.file.parent)
+        self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)
         if "TASK" in self.tables:
             self._add_tasks(db)
             if "COMMUNICATION_OP" in self.tables:
@@ -167,7 +167,7 @@ class DatabaseTimeline(Timeline):
             self.add_task(begin, end, kind, operator or task_type, f"stream {stream}", connection)
 
     def _add_collectives(self, db: sqlite3.Connection) -> None:
-        transits = _transits(self.file)
+        transits = _transits(self.analysis)
         rows = db.execute(
             "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
             " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
@@ -236,25 +236,20 @@ def _column(db: sqlite3.Connection, query: str) -> list[Any]:
     return [value for (value,) in db.execute(query)]
 
 
-def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of ``query`` in the vendor's own analysis beside a database; none where it has not got them."""
-    return database.rows(file.with_name("analysis.db"), query) or []
-
-
-def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
+def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
     names = ascend.COLUMNS.values()
-    columns = ", ".join(name.removesuffix("_ns") for name in names)
+    query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {
         str(step): {name: round(value * 1000) for name, value in zip(names, values, strict=True) if value is not None}
-        for step, *values in _analysis(file, f"SELECT step, {columns} FROM StepTraceTime")  # noqa: S608
+        for step, *values in database.rows(analysis, query) or ()
     }
     return steps or None
 
 
-def _transits(file: Path) -> ascend.Transits:
+def _transits(analysis: Path) -> ascend.Transits:
     found: ascend.Transits = {}
     query = "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
-    for name, *values in _analysis(file, f"{query} ORDER BY start_timestamp"):
+    for name, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
             found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))
