@@ -11,8 +11,8 @@ from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
 from patcher.changes import edits, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.messages.errors import Kind, Problem
-from patcher.store import transaction as store
 from patcher.store.filesystem.files import digest
+from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
 
 
@@ -65,7 +65,7 @@ def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool:
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
-    before = next((one for one in store.records(target.root) if one.patch == plan.patch), None)
+    before = next((one for one in StoreFolder(target.root).records() if one.patch == plan.patch), None)
     gone: tuple[Change, ...] = ()
     if before:  # an earlier capture may have needed more files
         left = before._replace(files=tuple(path for path in before.files if path not in files))

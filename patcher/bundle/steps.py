@@ -23,6 +23,7 @@ from patcher.messages.errors import Kind, Problem, refused
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from patcher.store.registry import Journal
 from patcher.targets import applied
 from patcher.targets import find as targets
@@ -217,7 +218,7 @@ def status(machine: Machine) -> CommandResult:
 
 def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:
     """The state of a target, and what is to be known of it."""
-    journal = store.standing(target.root)
+    journal = StoreFolder(target.root).journal()
     if journal is not None:
         return ("prepared", journal.transaction) if journal.hint else ("interrupted", machine.command("recover"))
     alone = machine._replace(bundle=machine.bundle._replace(projects=(target.project,)))
@@ -340,7 +341,7 @@ def abort(machine: Machine, transaction: str) -> CommandResult:
 def _prepared(transaction: str, found: Discovery) -> dict[Path, Journal]:
     """The roots that hold a part of ``transaction``, and how far it is there."""
     roots = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
-    journals = ((root, store.standing(root)) for root in roots)
+    journals = ((root, StoreFolder(root).journal()) for root in roots)
     return {root: journal for root, journal in journals if journal and journal.transaction == transaction}
 
 

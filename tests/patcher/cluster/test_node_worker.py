@@ -51,7 +51,7 @@ def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     if not there:
         shutil.rmtree(site / "vllm_ascend")
     if state == "interrupted":
-        monkeypatch.setattr("patcher.store.transaction.pending", lambda _root: True)
+        monkeypatch.setattr("patcher.store.folder.StoreFolder.unfinished", lambda _store: True)
     monkeypatch.setattr(
         "patcher.commands.patching.status.status",
         lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches)),
