@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,10 +208,9 @@ def status(machine: Machine) -> CommandResult:
     roots = [applied.status(root) for root in machine.patched(found)]
     if not states and not roots:
         step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
-    step = reduce(add, (below for below, _ in roots), step)
-    return CommandResult(
-        "status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below))
-    )
+    step = sum((below for below, _ in roots), step)
+    patches = tuple(one for _, below in roots for one in below)
+    return CommandResult("status", step, data=BundleStatus(tuple(states), patches))
 
 
 def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:

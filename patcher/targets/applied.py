@@ -18,6 +18,7 @@ from patcher.store import transaction as store
 if TYPE_CHECKING:
     from patcher.changes.change import Edit, PatchId, Record
     from patcher.changes.state import FileState
+    from patcher.store.transaction import Recovered
     from patcher.targets.patched import PatchedRoot
     from patcher.targets.target import Discovery
 
@@ -169,9 +170,9 @@ def removal(root: PatchedRoot, wanted: Collection[PatchId]) -> Removal | None:
 
 @dataclass(frozen=True)
 class RecoveredRoots:
-    """``roots`` are those whose interrupted runs were ended (`patcher.store.outcomes.as_json`)."""
+    """``roots`` are those whose interrupted runs were ended."""
 
-    roots: tuple[dict[str, object], ...]
+    roots: tuple[Recovered, ...]
 
 
 def settle(found: Discovery, on_wait: store.OnWait) -> StepResult:
@@ -192,8 +193,7 @@ def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
         if ended:
             interrupts.ignore()
     nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
-    roots = tuple(outcomes.as_json(one) for one in ended)
-    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(roots))
+    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(tuple(ended)))
 
 
 def next_lines(*words: str) -> list[str]:

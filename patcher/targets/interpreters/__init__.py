@@ -40,7 +40,8 @@ class Environment(NamedTuple):
 def running(packages: Sequence[str]) -> Environment:
     """The interpreter that runs rlpatch, read in this process, because a second one costs 40 ms."""
     path = [entry for entry in sys.path if entry]
-    if path and getattr(sys.modules.get("__main__"), "__spec__", None) and _same(path[0], Path.cwd()):
+    as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
         # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
@@ -62,7 +63,7 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     code, out, err = _run(program, packages, timeout)
     head, marker, tail = out.rpartition(locate.MARKER.encode())
     if not marker:
-        raise _no_answer(program, code, head + tail, err)
+        raise _no_answer(program, code, (err.strip() or (head + tail).strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
     return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
 
@@ -99,10 +100,6 @@ def others() -> Iterator[tuple[str, str]]:
 
 def _packages(found: dict[str, dict[str, Any]]) -> dict[str, Package]:
     return {name: Package(spec["origin"], tuple(spec["locations"])) for name, spec in found.items()}
-
-
-def _same(one: str, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def executable(exe: str) -> str:
@@ -151,8 +148,7 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
     return process.returncode, out, err
 
 
-def _no_answer(program: str, code: int, out: bytes, err: bytes) -> Problem:
-    text = (err.strip() or out.strip()).decode(errors="replace")
+def _no_answer(program: str, code: int, text: str) -> Problem:
     last = text.splitlines()[-1].strip() if text else "it printed nothing"
     if last.startswith("SyntaxError"):
         cause = "the interpreter is older than Python 3.7"
