@@ -17,7 +17,7 @@ from patcher.bundle.plans import Bundle
 from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
@@ -66,10 +66,8 @@ class Machine(NamedTuple):
                     plans.append(fit(self.bundle, target))
                 elif not found.problems:
                     problems.append(_absent(project, found))
-            except Problem as problem:
-                problems.append(problem)
-            except PermissionError as error:
-                problems.append(refused(error))
+            except (Problem, PermissionError) as error:
+                problems.append(failed(error))
         return plans, tuple(problems)
 
 
@@ -201,7 +199,7 @@ def status(machine: Machine) -> CommandResult:
     step = StepResult.noted([problem.note for problem in found.problems], "warning")
     states = []
     for target in found.targets:
-        state, detail = _state(machine, found, target)
+        state, detail = _state(machine, target)
         line = f"{target.project.name} {target.version or '(unknown version)'} in {target.root}: {state}"
         step += StepResult((line, *([f"  {detail}"] if detail else [])))
         states.append(TargetState(target.project.name, target.version, str(target.root), state, detail))
@@ -213,19 +211,18 @@ def status(machine: Machine) -> CommandResult:
     return CommandResult("status", step, data=BundleStatus(tuple(states), patches))
 
 
-def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:
+def _state(machine: Machine, target: Target) -> tuple[str, str]:
     """The state of a target, and what is to be known of it."""
     journal = StoreFolder(target.root).journal()
     if journal is not None:
         return ("prepared", journal.transaction) if journal.hint else ("interrupted", machine.command("recover"))
-    alone = machine._replace(bundle=machine.bundle._replace(projects=(target.project,)))
-    plans, problems = alone.plan(found._replace(targets=(target,), problems=()))
-    if problems:
-        return "other", str(problems[0].cause)
-    if not any(plan.changed for plan in plans):
+    try:
+        plan = fit(machine.bundle, target)
+    except (Problem, PermissionError) as error:
+        return "other", failed(error).cause
+    if not plan.changed:
         return "patched", ""
-    other = next((plan.replaces for plan in plans if plan.replaces), None)
-    return ("patched otherwise", " ".join(other.options)) if other else ("as released", "")
+    return ("patched otherwise", " ".join(plan.replaces.options)) if plan.replaces else ("as released", "")
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:

@@ -420,7 +420,7 @@ class TestStatus:
         (site / WORKER).mkdir()
         for command in ("status", "revert"):
             said = run(command, "--path", "site", code=5).stderr
-            assert f"cannot be read: not a regular file\n  at {site / WORKER}\n" in said
+            assert f"not a regular file\n  at {site / WORKER}\n" in said
 
     def test_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)
