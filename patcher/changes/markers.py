@@ -204,18 +204,13 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     try:
         found = marked(data, wanted or ())
     except Problem as problem:
-        problem.where = f"{where}:{problem.where}"
-        raise
+        raise problem.replace(where=f"{where}:{problem.where}") from None
     ours = _ours(found, wanted)
     for patch in ours:
         if not patch.intact:
-            raise Problem(
-                Kind.FOREIGN_EDIT,
-                f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them",
-                f"{where}:{patch.lines[0] + 1}",
-                "undo the edit inside the marked lines, or remove by hand the block between the marks and every"
-                f" line that ends with “{tag(patch.patch)}”",
-            )
+            cause = f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them"
+            hint = f"undo the edit, or remove by hand the marked block and all lines that end with “{tag(patch.patch)}”"
+            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{patch.lines[0] + 1}", hint)
     return _without(data, ours) if ours else data
 
 
@@ -241,10 +236,5 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 
 def _unpaired(index: int, what: str) -> Problem:
-    return Problem(
-        Kind.FOREIGN_EDIT,
-        f"a mark of rlpatch {what}",
-        str(index + 1),
-        "restore the file from the package (pip install --force-reinstall --no-deps, git checkout) or remove the"
-        " marked lines by hand",
-    )
+    hint = "restore the file (pip install --force-reinstall --no-deps, git checkout) or remove the marked lines by hand"
+    return Problem(Kind.FOREIGN_EDIT, f"a mark of rlpatch {what}", str(index + 1), hint)

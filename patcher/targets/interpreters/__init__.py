@@ -110,11 +110,8 @@ def executable(exe: str) -> str:
     program = Path(exe).expanduser()
     if program.is_dir():
         program = program / "bin" / "python"
-    if program.is_file() and os.access(program, os.X_OK):
-        return str(program.absolute())
-    on_path = None if program.is_file() else shutil.which(exe)
-    if on_path:
-        return on_path
+    if found := shutil.which(str(program.absolute()) if program.is_file() else exe):
+        return found
     cause = f"{exe} cannot be executed" if program.exists() else f"there is no interpreter {program}"
     hint = f"for a folder of packages it is --path {exe}" if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
@@ -135,16 +132,15 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
                 command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
             )
         out, err = process.communicate(timeout=timeout)
-    except BaseException as error:
-        if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        elif isinstance(error, OSError):
-            raise _not_python(program, error.strerror or str(error)) from None
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+    except subprocess.TimeoutExpired:
         cause = f"the interpreter did not answer in {timeout:g} s"
         raise Problem(Kind.ENVIRONMENT, cause, program, f"see whether this returns: {program} -c pass") from None
+    except OSError as error:
+        raise _not_python(program, error.strerror or str(error)) from None
+    finally:
+        if process is not None and process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
     return process.returncode, out, err
 
 
