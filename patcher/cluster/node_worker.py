@@ -221,7 +221,7 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     """One word for a node without an interrupted run."""
     if not patches:
         return "as released" if targets else "no target"
-    states = dict.fromkeys(file["state"] for patch in patches for file in patch.files)
+    states = dict.fromkeys(file.state for patch in patches for file in patch.files)
     return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 

@@ -167,11 +167,10 @@ class AnyText(Notation[str]):
         return text
 
 
-class NewFolder(AnyText):
+class NewFolder(Notation[str]):
     """The path of a folder that need not exist."""
 
-    def __init__(self) -> None:
-        super().__init__("DIR")
+    metavar = "DIR"
 
     def read(self, option: str, text: str) -> str:
         """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Tuple
 
 from patcher import interrupts
 from patcher.changes import edits, markers
@@ -38,7 +38,7 @@ class PatchPayload:
     installed: str | None
     since: str
     options: tuple[str, ...]
-    files: tuple[dict[str, Any], ...]
+    files: tuple[FileState, ...]
 
 
 def status(
@@ -50,12 +50,11 @@ def status(
     """
     step, patches = StepResult(), []
     for record in root.records:
-        states, installed = root.states(record), _installed(root, record)
+        states, installed = tuple(root.states(record)), _installed(root, record)
         step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
-        files = tuple(state._asdict() for state in states)
         patches.append(
             PatchPayload(
-                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, files
+                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, states
             )
         )
     return step, tuple(patches)

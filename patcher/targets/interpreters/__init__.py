@@ -69,19 +69,13 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """The running interpreter and the `others`, each environment once; what does not answer goes to ``searched``."""
-    environment = running(packages)
-    yield environment
-    seen = {os.path.realpath(environment.prefix)}
+    """The running interpreter and the `others`; what does not answer goes to ``searched``."""
+    yield running(packages)
     for name, exe in others():
         try:
-            environment = ask(exe, packages, name)
+            yield ask(exe, packages, name)
         except Problem as problem:
             searched.append(f"{name}: {problem.cause}")
-            continue
-        if os.path.realpath(environment.prefix) not in seen:
-            seen.add(os.path.realpath(environment.prefix))
-            yield environment
 
 
 def others() -> Iterator[tuple[str, str]]:
