@@ -198,8 +198,6 @@ def json_of(value: Any) -> Any:
     """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words."""
     if isinstance(value, enum.Enum):
         return value.value
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if dataclasses.is_dataclass(value):
