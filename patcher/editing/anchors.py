@@ -122,18 +122,15 @@ def _value(statement: cst.CSTNode) -> cst.CSTNode:
 
 
 def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
-    """Whether ``node`` is ``pattern`` but for layout; ``...`` for all arguments, a value or a body stands for any."""
-    if isinstance(pattern, cst.If):
-        return isinstance(node, cst.If) and _matches(node.test, pattern.test)
-    if isinstance(pattern, cst.Call) and [isinstance(one.value, cst.Ellipsis) for one in pattern.args] == [True]:
-        return isinstance(node, cst.Call) and _matches(node.func, pattern.func)
-    if isinstance(pattern, cst.Return) and isinstance(pattern.value, cst.Ellipsis):
-        return isinstance(node, cst.Return)
+    """Whether ``node`` is ``pattern`` but for layout; ``...`` at the end of a part stands for all that may be there."""
     if type(node) is not type(pattern):
         return False
     theirs, ours = ([child for child in one.children if not isinstance(child, _LAYOUT)] for one in (node, pattern))
     if not ours:
         return not theirs and getattr(node, "value", None) == getattr(pattern, "value", None)
+    if cst.Module([]).code_for_node(ours[-1]).strip() == "...":  # an argument, a value or a body
+        ours.pop()
+        theirs = theirs[: len(ours)]
     return len(theirs) == len(ours) and all(map(_matches, theirs, ours))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -32,16 +33,11 @@ def insert(
     """
     search = AnchorSearch(recipe, sources.read(source, where))
     target, patch = search.only_class(), blocks[-1][0]
-    there, ours = {*sources.names(target)}, {name for _, text in blocks for name in _defined(text)}
-    if clash := sorted(there & ours):
+    ours = {name for _, text in blocks for name in _defined(text)}
+    if clash := sorted(ours.intersection(sources.names(target))):
         raise search.unlike(f"{', '.join(clash)} in the class already, without rlpatch's marks")
-    insertions = [
-        one
-        for one in recipe.insertions
-        if not (one.windows and {*one.windows}.isdisjoint(units)) and not (one.optional and one.method not in there)
-    ]
-    methods = dict.fromkeys(one.method for one in insertions)
-    pieces = [_changed(name, [one for one in insertions if one.method == name], patch, search) for name in methods]
+    methods = _by_method(recipe, target, units).items()
+    pieces = [_changed(name, insertions, patch, search) for name, insertions in methods]
     block = [
         line
         for owner, text in blocks
@@ -52,6 +48,17 @@ def insert(
         after = markers.seal(after, owner)
     _verify(search, after, [owner for owner, _ in blocks], ours)
     return after
+
+
+def _by_method(recipe: Recipe, target: ast.ClassDef, units: Collection[str]) -> dict[str, list[Insertion]]:
+    """The insertions for ``units`` into a class, by their methods, without optional ones that it does not have."""
+    found: dict[str, list[Insertion]] = {}
+    there = {method.name for method in sources.methods(target)}
+    for one in recipe.insertions:
+        counted = not one.windows or not {*one.windows}.isdisjoint(units)
+        if counted and (one.method in there or not one.optional):
+            found.setdefault(one.method, []).append(one)
+    return found
 
 
 def _defined(lines: Sequence[str]) -> Iterator[str]:
