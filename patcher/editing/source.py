@@ -85,7 +85,10 @@ def read(source: bytes, where: str) -> SourceFile:
     tree = _parsed(source)
     if not isinstance(tree, ast.Module):
         raise _unreadable(tree, where)
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    except SyntaxError as error:  # in a comment, of which ast reads no byte
+        raise _unreadable(error, where) from None
     text = source.decode(encoding, "replace")
     if text.encode(encoding, "replace") != source:
         cause = f"its encoding, {encoding}, does not give the file back to the byte"

@@ -370,7 +370,19 @@ def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cau
 
 
 @pytest.mark.parametrize(
-    "source", [b"\x00", b"# coding: nonsense\n", b"\xff\xfe=1\n", b"class Worker: pass\n", b"x = 1\n   "]
+    "source",
+    [
+        b"\x00",
+        b"# coding: nonsense\n",
+        b"\xff\xfe=1\n",
+        b"class Worker: pass\n",
+        b"x = 1\n   ",
+        b"# \xe9\n" + SOURCE.encode(),
+        SOURCE.encode() + b"# \xe9\n",
+        SOURCE.replace("return output", "return output \\\n").encode(),
+        SOURCE.encode() + b"x = [" * 300,
+    ],
+    ids=range(9),
 )
 def test_a_file_that_cannot_be_read_or_written_back_is_refused(source: bytes) -> None:
     with pytest.raises(Problem) as caught:
