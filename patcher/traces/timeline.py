@@ -172,7 +172,7 @@ class Tasks:
         for unknown in (self.enqueued, self.launched, self.thread):
             unknown.append(UNKNOWN)
 
-    def link(self, calls: Calls, keys: array[int]) -> None:
+    def link(self, calls: HostCalls, keys: array[int]) -> None:
         """Take the call whose key a task has in ``keys`` for what enqueued it; and launched it, if nothing did yet."""
         for task, time, thread in calls.earliest(keys):
             self.enqueued[task], self.thread[task] = time, thread
@@ -180,7 +180,7 @@ class Tasks:
                 self.launched[task] = time
 
 
-class Calls:
+class HostCalls:
     """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
 
     def __init__(self) -> None:
@@ -207,12 +207,11 @@ class Calls:
 class Timeline:
     """One recorded rank, as its reader fills it.
 
-    ``threads`` are numbered as they come. ``operators`` and ``modules`` hold the ranges of each, by its number,
-    ``backward`` the threads on which autograd runs, and
-    ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
-    that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
-    ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no table of ours. ``doubts``
-    are the contradictions between it and the ``metadata`` that a probe wrote beside it.
+    ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
+    which autograd runs, and ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to
+    the group of the collective that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut``
+    says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no
+    table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it.
     """
 
     def __init__(self, source: str, form: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
-from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Calls, Thread, Timeline, module_class, several
+from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, HostCalls, Thread, Timeline, module_class, several
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append]
@@ -57,7 +57,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.source = ChromeEvents(path)
         self.found = Timeline(str(path), "torch")
-        self.launches = Calls()
+        self.launches = HostCalls()
         self.devices: set[object] = set()
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
