@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hashlib
 from pathlib import PurePosixPath
 
@@ -15,8 +15,9 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
     """What contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does, or nothing knows."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
-        code = base64.urlsafe_b64encode(hashlib.sha256(pristine).digest()).rstrip(b"=").decode()
-        if recorded and recorded != f"sha256={code}":
+        # Not by base64, which nothing else of `apply` loads.
+        code = binascii.b2a_base64(hashlib.sha256(pristine).digest(), newline=False).decode().rstrip("=")
+        if recorded and recorded != f"sha256={code.replace('+', '-').replace('/', '_')}":
             detail = f"{target.version_from}/RECORD has another hash for {path}"
             return Note(f"{path.name} is not the file that was released", detail)
     if target.installed_as in ("checkout", "editable"):
