@@ -10,25 +10,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from patcher.messages.errors import Kind, Problem
-from patcher.targets.versions import understood
+from patcher.targets.versions import Checkout, understood
 
 if TYPE_CHECKING:
     from packaging.version import Version
-
-
-class Checkout(NamedTuple):
-    """A git work tree: its commit ("" before the first), a version tag at HEAD, and the nearest one below HEAD.
-
-    ``version`` is what these two say: commits after v0.11.0rc1 are 0.11.0rc2.devN, as setuptools-scm has it.
-    """
-
-    head: str
-    tag: str
-    near: str
-    version: str
 
 
 def top_of(root: Path) -> Path | None:

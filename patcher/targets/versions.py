@@ -19,8 +19,6 @@ from patcher.targets import sources
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from patcher.targets.checkout import Checkout
-
 _ATTRIBUTES = {"_version.py": "__version__|version", "version.py": "__version__", "__init__.py": "__version__"}
 _LITERAL = r"""^(?:%s)\b[^#'"\n]*=\s*(['"])([^'"\n]+)\1\s*(?:#.*)?$"""
 """A string that a module assigns to one of the attributes at its top level: read, and never run."""
@@ -48,6 +46,18 @@ class Distribution(NamedTuple):
     lists_package: bool | None
     checkout: Path | None
     installed: bool
+
+
+class Checkout(NamedTuple):
+    """A git work tree: its commit ("" before the first), a version tag at HEAD, and the nearest one below HEAD.
+
+    ``version`` is what these two say: commits after v0.11.0rc1 are 0.11.0rc2.devN, as setuptools-scm has it.
+    """
+
+    head: str
+    tag: str
+    near: str
+    version: str
 
 
 def normalise(name: str) -> str:
