@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, normal, shown
+from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, normal
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
@@ -28,101 +28,74 @@ _ANY = "a word of it is only known when it runs, and may be any override"
 
 
 class _App(NamedTuple):
-    """A start of the application: its overrides with their places, and its configuration if that is here.
-
-    ``lines`` are those of a file of the user's, none for a configuration that the project packages. ``program`` is the
-    file that is started, if it is here.
-    """
+    """A start of the application: its overrides, and its configuration if that is here."""
 
     start: Start
-    words: Sequence[tuple[str, str]]
+    overrides: Sequence[str]
     file: Path | None
-    lines: Sequence[LaunchText] = ()
-    program: Path | None = None
-
-    @property
-    def where(self) -> str:
-        return self.words[0][1] if self.words else self.start.where
 
 
 def configured(
     application: Application, release: Release, root: Path | None, config: Path | None, launch: Launch
 ) -> list[GuardResult]:
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
-    _check(config)
+    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
+        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
+        hint = "give the YAML file that the run is configured by"
+        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
-    apps, found = [*_apps(application, root, config, launch)], list[GuardResult]()
+    apps = [*_apps(application, root, config, launch)]
     if config is not None and not any(start.words[0] for start in launch.starts):
-        start = Start(str(config), (), (), {}, program=None, sure=True)
-        apps = [_App(start, (), config, _lines(config, application, root, launch))]
-    mentions = [*_mentions(application, root, apps, launch)]
-    composed = _compositions(application, root, apps, mentions) if all(map(_is_plain, mentions)) else []
-    hidden = [*_hidden(application.packages[0], root, mentions, apps, launch)]
-    where = apps[0].start.where if apps else ENVIRONMENT
+        apps = [_App(Start(str(config), (), {}, "python", sure=True), (), config)]
+    own = [line for file in {app.file: 0 for app in apps} for line in _lines(file, application, root)]
+    launch.texts.extend(own)
+    mentions = [one for one in launch.texts if re.search(application.names, one.text)]
+    unclear = [one for one in mentions if not one.plain or "oc.env" in one.text]
+    hidden = [*_hidden(application.packages[0], root, mentions, unclear, apps, launch)]
+    # A configuration of the user's may take others than those that are packaged.
+    takes = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
+    composes = not unclear and (mentions or any(takes.match(line.text) for line in own))
+    composed = [(app, _composed(application, root, app)) for app in apps if composes]
+    found, where = list[GuardResult](), apps[0].start.where if apps else ENVIRONMENT
     for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        own = [one for one in application.switches if one.profiler == profiler and release.has(one)]
-        found += _of(own, composed, hidden) if own else []
-        why = own[0].why if own else "no switch of it exists in this release"
+        switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+        found += _of(switches, composed, hidden, launch) if switches else []
+        why = switches[0].why if switches else "no switch of it exists in this release"
         found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
     return found
 
 
-def _mentions(
-    application: Application, root: Path | None, apps: Sequence[_App], launch: Launch
-) -> Iterator[LaunchText]:
-    """The texts that name a profiler of the application; its own programs, which read these names, are none."""
-    programs = [app.program for app in apps if app.program and root]
-    reads = {shown(one) for one in programs if root and one.resolve().is_relative_to(root.resolve())}
-    for one in launch.texts:
-        if re.search(application.names, one.text) and one.where.rpartition(":")[0] not in reads:
-            yield one
-
-
-def _compositions(
-    application: Application, root: Path | None, apps: Sequence[_App], mentions: Sequence[LaunchText]
-) -> list[tuple[_App, Any]]:
-    """What Hydra composes of each start where a profiler is named, or what a configuration of the user's is made of."""
-    known = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
-    composes = mentions or any(known.match(line.text) for app in apps for line in app.lines)
-    return [(app, _composed(application, root, app)) for app in apps if composes]
-
-
-def _is_plain(text: LaunchText) -> bool:
-    return text.plain and "oc.env" not in text.text
-
-
 def _hidden(
-    project: str, root: Path | None, mentions: Sequence[LaunchText], apps: Sequence[_App], launch: Launch
+    project: str,
+    root: Path | None,
+    mentions: Sequence[LaunchText],
+    unclear: Sequence[LaunchText],
+    apps: Sequence[_App],
+    launch: Launch,
 ) -> Iterator[Hidden]:
     """Why it is not known how a profiler is configured, the first reason first."""
     if root is None and not launch.texts:
         yield Hidden(f"{project} is not found here", "", f"{project} is not found here")
-    yield from (Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not _is_plain(one))
+    yield from (Hidden(one.where, one.text, NOT_PLAIN) for one in unclear)
     yield from launch.hidden
     if mentions and not apps:
         yield Hidden(mentions[0].where, mentions[0].text, f"nothing that can be read here starts {project}")
 
 
 def _of(
-    switches: Sequence[ConfigSwitch], composed: Sequence[tuple[_App, Any]], hidden: Sequence[Hidden]
+    switches: Sequence[ConfigSwitch], composed: Sequence[tuple[_App, Any]], hidden: Sequence[Hidden], launch: Launch
 ) -> list[GuardResult]:
     """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
     first, found = switches[0], list[GuardResult]()
     off = f"{first.keys[0].name}={_typed(first.keys[0].values[0])}"
     for app, config in composed:
-        seen = Hidden(app.where, "", str(config))
-        failed = isinstance(config, str)
-        found.append(unknown(first.profiler, seen, first.why, off) if failed else _judged(switches, app, config))
+        if isinstance(config, str):
+            found.append(unknown(first.profiler, Hidden(app.start.where, "", config), first.why, off))
+        else:
+            found.append(_judged(switches, app, config, launch))
     if hidden and not any(one.state is State.ON for one in found):
         return [unknown(first.profiler, hidden[0], first.why, off)]
     return found
-
-
-def _check(config: Path | None) -> None:
-    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "give the YAML file that the run is configured by"
-        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
 
 
 # --- what is started ---
@@ -133,17 +106,16 @@ def _apps(application: Application, root: Path | None, config: Path | None, laun
         at, program = _program(application, root, start)
         if not at:
             continue
-        words, typed = [*zip(start.words, start.places, strict=True)][at:], _options(start.words[at:])
+        words, typed = start.words[at:], _options(start.words[at:])
         home = root / application.folder if root else None
-        launch.hidden.extend(Hidden(start.where, word, _ANY) for word, _ in words if is_hidden(word))
-        launch.hidden.extend(Hidden(start.where, word, _NO_GROUP) for word, _ in words if _is_missing(word, home))
+        launch.hidden.extend(Hidden(start.where, word, _ANY) for word in words if is_hidden(word))
+        launch.hidden.extend(Hidden(start.where, word, _NO_GROUP) for word in words if _is_missing(word, home))
         file = config or _configuration(application, root, program, start, typed)
         if isinstance(file, str):
             launch.hidden.append(Hidden(start.where, "", file))
             continue
         start = start._replace(sure=start.sure and not _PRINTS & {*start.words})
-        overrides = [one for one in words if one[0][:1] != "-" and one[0] not in typed.values()]
-        yield _App(start, overrides, file, _lines(file, application, root, launch), program)
+        yield _App(start, [one for one in words if one[:1] != "-" and one not in typed.values()], file)
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
@@ -180,34 +152,28 @@ def _configuration(
     """The configuration of a start, None if it is a packaged one that is not here, or why it is not known."""
     if "dir" in typed or re.search("[\0\1]", "".join(typed.values())):
         return "which configuration it takes is only known when it runs; --config FILE names it"
-    options = {**_decorated(program), **typed}
+    main = _MAIN.search(_text(program)) if program else None  # the program names one in its code
+    decorated = dict(re.findall(r"config_(path|name)\s*=\s*[\"']([^\"']*)", main[1] if main else ""))
+    options = {**decorated, **typed}
     path, name = options.get("path", ""), options.get("name", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    for file in (folder / f"{one}.yaml" for folder in folders for one in names):
-        if file.is_file():
+    for one in names:
+        if file := find(f"{one}.yaml", folders):
             return file
     if is_packaged and (not name or name in application.defaults):
         return None
     return f"the configuration {name or path} is not here; --config FILE names it"
 
 
-def _decorated(program: Path | None) -> dict[str, str]:
-    """The configuration that a program names in its code."""
-    main = _MAIN.search(_text(program)) if program else None
-    return dict(re.findall(r"config_(path|name)\s*=\s*[\"']([^\"']*)", main[1] if main else ""))
-
-
-def _lines(file: Path | None, application: Application, root: Path | None, launch: Launch) -> Sequence[LaunchText]:
-    """The lines of a configuration of the user's, which become texts of the launch."""
+def _lines(file: Path | None, application: Application, root: Path | None) -> list[LaunchText]:
+    """The lines of a configuration of the user's; none of one that the project packages."""
     if file is None or (root and file.resolve().is_relative_to((root / application.packages[0]).resolve())):
-        return ()
+        return []
     lines = [re.sub(r"(^|\s)#.*", "", line) for line in _text(file).splitlines()]
-    found = [LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in enumerate(lines, 1)]
-    launch.texts.extend(found)
-    return found
+    return [LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in enumerate(lines, 1)]
 
 
 def _is_missing(word: str, home: Path | None) -> bool:
@@ -223,32 +189,28 @@ def _is_missing(word: str, home: Path | None) -> bool:
 # --- what Hydra makes of it ---
 
 
-def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardResult:
+def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any, launch: Launch) -> GuardResult:
     """The severest answer of the switches of one profiler to what a start composes."""
     values = _values(switches, config)
     switch = max(switches, key=lambda one: _state(one, values).severity)
-    state, where, why = _state(switch, values), app.where, switch.why
+    state, where, reason = _state(switch, values), app.start.where, ""
     named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
     seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
     if state is State.OFF:
-        return GuardResult(switch.profiler, state, where, seen, "nothing to do", why)
-    typed = {word.lstrip("+~").partition("=")[0]: place for word, place in app.words}
+        return GuardResult(switch.profiler, state, where, seen, "nothing to do", switch.why)
+    typed = [word.lstrip("+~").partition("=")[0] for word in app.overrides]
     change = _change(switches, config, typed)
-    where, override = _place([key for key in (change.partition("=")[0], *named) if key], typed, app.lines, where)
-    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
+    keys = [key for key in (change.partition("=")[0], *named) if key]
+    override = next((key for key in keys if key in typed), "")
+    where = launch.place(f"{override}=" if override else f"{keys[0].rpartition('.')[2]}:" if keys else "", where)
+    written = where.partition(":")[0] == str(app.file) and not override
+    off = f"{change}{' as an override, or' * written} at {where.replace('command after', 'the command after')}"
     if state is State.UNKNOWN:
-        return GuardResult(switch.profiler, state, where, seen, off, why, "a value is only known when it runs")
-    if not (app.start.sure and (app.start.program is not None or not app.start.words)):
-        return GuardResult(switch.profiler, State.UNKNOWN, where, seen, off, why, NOT_PLAIN)
-    return GuardResult(switch.profiler, state, where, seen, off, (state is State.ARMED and switch.armed) or why)
-
-
-def _place(keys: Sequence[str], typed: Mapping[str, str], lines: Sequence[LaunchText], where: str) -> tuple[str, str]:
-    """Where the first of some keys is typed, or written in a file, and what to say of an override there."""
-    leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
-    written = [line.where for line in lines if leaf in re.split(r"[\s{,]", line.text)]
-    places = [typed[key] for key in keys if key in typed]
-    return (places[:1] or written[-1:] or [where])[0], " as an override, or" if written and not places else ""
+        reason = "a value is only known when it runs"
+    elif not (app.start.sure and app.start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    why = (state is State.ARMED and switch.armed) or switch.why
+    return GuardResult(switch.profiler, state, where, seen, off if change else "", why, reason)
 
 
 def _composed(application: Application, root: Path | None, app: _App) -> Any:
@@ -265,7 +227,7 @@ def _composed(application: Application, root: Path | None, app: _App) -> Any:
         return f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it"
     folder = app.file.absolute().parent
     numbers = itertools.count()
-    words = [re.sub("[\0\1]", lambda _: f"{_UNKNOWN}{next(numbers)}", word) for word, _ in app.words]
+    words = [re.sub("[\0\1]", lambda _: f"{_UNKNOWN}{next(numbers)}", word) for word in app.overrides]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
     searched = [f"hydra.searchpath=[file://{home}]"] if home and home != folder else []

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, name_of, read, shown
+from patcher.guards.launch import COMMAND, ENVIRONMENT, INSIDE, OUTSIDE, Launch, Start, is_known, read, shown
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.switches import Application, Form, Release, State, Switch
 
@@ -95,11 +95,14 @@ def _judged(switch: Switch, state: State, where: str, found: str, reason: str = 
 def _unclear(switch: Switch, launch: Launch) -> list[GuardResult]:
     """The first text that names a switch and is not plain; of a variable, plain is what sets it."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
-    named = re.compile(rf"\b{name}\b" if switch.form is Form.VARIABLE else rf"(?<![\w-])(--)?{name}(?![\w-])")
+    variable = switch.form is Form.VARIABLE
+    named = re.compile(rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])")
     for one in launch.texts:
-        plain = {Form.VARIABLE: one.sets == switch.name, Form.OPTION: one.plain}.get(switch.form, False)
+        plain = one.plain and (
+            one.sets and re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION
+        )
         if not plain and named.search(one.text):
-            return [_judged(switch, State.UNKNOWN, one.where, one.text.partition("\n")[0], NOT_PLAIN)]
+            return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
     return []
 
 
@@ -112,8 +115,8 @@ def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
         state, reason = switch.state(variable.value if is_known(variable.value) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
-        elif state is not State.OFF and not (start.sure and start.program is not None):
-            state, reason = State.UNKNOWN, NOT_PLAIN if start.program is not None else _UNSEEN
+        elif state is not State.OFF and not (start.sure and start.program):
+            state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
         found.append(_judged(switch, state, variable.where, variable.found, reason))
     return [one for one in found if one.state in (State.ON, State.ARMED)] or found
 
@@ -122,42 +125,36 @@ def _option(switch: Switch, launch: Launch) -> list[GuardResult]:
     """The option among the words in all of vLLM's spellings; later words override."""
     decides = any(re.search("|".join((*switch.keys, "[\0\1]")), one.text) for one in launch.texts)
     found = _unclear(switch, launch) if decides else []
-    return found or [one for start in launch.starts for one in _options(switch, start)]
+    return found or [one for start in launch.starts for one in _options(switch, start, launch)]
 
 
-def _options(switch: Switch, start: Start) -> list[GuardResult]:
-    if _may_be_among(switch, start.words):
-        return [_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), _WORDS)]
-    values, seen, where = _typed(switch, start)
-    states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
-    # A key that is known to arm decides, whatever the others may turn out to be.
-    state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
-    reason = _VALUE if state is State.UNKNOWN else ""
-    if state is State.ARMED and not (start.sure and start.program is not None):
-        state, reason = State.UNKNOWN, NOT_PLAIN
-    return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
-
-
-def _typed(switch: Switch, start: Start) -> tuple[dict[str, str], list[str], str]:
-    """The values of the keys of an option, the words that give them, and where the last one stands."""
-    values, seen, where = dict[str, str](), list[str](), start.where
-    for at, word in enumerate(start.words):
+def _options(switch: Switch, start: Start, launch: Launch) -> Iterator[GuardResult]:
+    values, seen = dict[str, str](), list[str]()
+    for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
         if option.replace("_", "-") == switch.name:
-            taken = start.words[at : at + (1 if equals else 2)]
-            text = value if equals else (*taken[1:], OUTSIDE)[0]
-            seen += taken
-            where = start.places[at + len(taken) - 1]
+            seen += [word] if equals else [word, following]
+            text = value if equals else following
             values.update({key: text} if key else _object(switch, text))
-    return values, seen, where
+    states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
+    # A key that is known to arm decides, whatever the others may turn out to be.
+    state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
+    reason = _VALUE if state is State.UNKNOWN else ""
+    marks = OUTSIDE + INSIDE if launch.place(switch.name, "") else OUTSIDE
+    if _may_be_among(switch, start.words, marks):
+        state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
+    elif state is State.ARMED and not (start.sure and start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    if seen:
+        yield _judged(switch, state, launch.place(seen[-1], start.where), " ".join(seen), reason)
 
 
-def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
-    """Whether a word of the switch's programs that only the run tells may be the option; values of others are not."""
+def _may_be_among(switch: Switch, words: Sequence[str], marks: str) -> bool:
+    """Whether a word of the switch's programs that is not known may be the option; values of others are not."""
     no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
-    unknown = any(word == OUTSIDE and re.fullmatch(no_value, before) for before, word in pairwise(("", *words)))
+    unknown = any(word and word in marks and re.fullmatch(no_value, before) for before, word in pairwise(("", *words)))
     return unknown and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
 
 
@@ -176,8 +173,7 @@ def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
     """A program or a request that starts it; one that surely runs before one that may."""
     starts = _requests(switch, launch.starts)
     if switch.form is Form.PROGRAM:
-        programs = [one for one in launch.starts if one.program is not None]
-        starts = [one for one in programs if name_of(one.words[one.program or 0]) == switch.name]
+        starts = [one for one in launch.starts if one.program == switch.name]
     for one in sorted(starts, key=lambda one: not one.sure)[:1]:
         state, reason = (switch.otherwise, "") if one.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, one.where, " ".join(one.words), reason)]

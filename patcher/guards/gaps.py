@@ -94,4 +94,4 @@ def _set_anew(start: Start) -> Iterator[HookGap]:
     if variable.value is None:
         why, instead = "PYTHONPATH was unset", "leave it in the environment"
     if "PYTHONPATH" not in variable.found.partition("=")[2]:
-        yield HookGap(variable.where, variable.found, why, instead, start.sure and variable.value != INSIDE)
+        yield HookGap(variable.where, variable.found, why, instead, start.sure and INSIDE not in (variable.value or ""))

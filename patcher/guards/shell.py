@@ -29,8 +29,8 @@ class SimpleCommand(NamedTuple):
     here: bool = True
 
 
-_TOKEN = re.compile(  # a command goes on in the next line behind && || and |
-    r"""(?P<blank>(?:[ \t\r]|\\\n|\#[^\n]*)+)
+_TOKEN = re.compile(  # a command goes on in the next line behind && || and |; what a scheduler reads is no comment
+    r"""(?P<blank>(?:[ \t\r]|\\\n|\#(?!(?:SBATCH|PBS|BSUB|\$)\s)[^\n]*)+)
     |(?P<define>function[ \t]+[\w:.-]+(?:[ \t]*\([ \t]*\))?|[\w:.-]+[ \t]*\([ \t]*\))
     |(?P<redirect>(?:\d+|\{\w+\})?(?:<<<|<<-?|<&|>&|&>>?|>>|>\||<>|<(?!\()|>(?!\())[ \t]*)
     |(?P<operator>;;&|;&|;;|(?:&&|\|\||\|&?)(?:\s|\\\n|\#[^\n]*\n)*|[;&()\n])
@@ -38,6 +38,7 @@ _TOKEN = re.compile(  # a command goes on in the next line behind && || and |
     re.VERBOSE,
 )
 _PLAIN = re.compile(r"[^ \t\r\n;&|()<>'\"\\`$]+")
+_QUOTED = re.compile(r"[^\"\\`$]+")
 _SIMPLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?", re.ASCII | re.DOTALL)
 _CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"}
 _SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
@@ -76,21 +77,35 @@ def tokens(text: str, line: int = 1) -> Iterator[Token]:
         line += text.count("\n", start, at)
 
 
-def _word_end(text: str, at: int) -> int:
+def pieces(text: str, at: int = 0) -> Iterator[tuple[str, bool]]:
+    """The pieces of the word that begins at a place: quotes, expansions, and whether each is in double quotes.
+
+    Raises ValueError where a quote or an expansion has no end.
+    """
+    quoted = False
     while at < len(text):
-        if found := _PLAIN.match(text, at):
-            at = found.end()
-        elif text[at] in "'\"\\`$" or text.startswith(("<(", ">("), at):
-            at = skipped(text, at)
-        elif text[at] == "(" and text[at - 1] in "=@?*+!":
+        start, char, plain = at, text[at], (_QUOTED if quoted else _PLAIN).match(text, at)
+        if plain:
+            at = plain.end()
+        elif char == '"':
+            at, quoted = at + 1, not quoted
+        elif char == "(" and at and text[at - 1] in "=@?*+!":
             at = _closing(text, at + 1, ")")  # an array, or a pattern
+        elif char in "'\\`$" or text.startswith(("<(", ">("), at):
+            at = _skipped(text, at)
         else:
             break
-    return at
+        yield text[start:at], quoted
+    if quoted:
+        raise ValueError("a quote is not closed")
 
 
-def skipped(text: str, at: int) -> int:
-    """Where the quote or the expansion ends that begins at ``at``. Raises ValueError where it does not."""
+def _word_end(text: str, at: int) -> int:
+    return at + sum(len(piece) for piece, _ in pieces(text, at))
+
+
+def _skipped(text: str, at: int) -> int:
+    """Where the quote or the expansion ends that begins at a place."""
     if text[at] in '"`':
         return _closing(text, at + 1, text[at])
     if text.startswith(("$(", "<(", ">(", "${"), at):
@@ -106,7 +121,7 @@ def _closing(text: str, at: int, closed_by: str) -> int:
         if char == closed_by:
             return at + 1
         if char in "\\`$" or (char in "'\"" and closed_by in ")}") or (char == '"' and closed_by == "`"):
-            at = skipped(text, at)
+            at = _skipped(text, at)
         elif char == "(" and closed_by == ")":
             at = _closing(text, at + 1, ")")
         elif char == "#" and closed_by == ")" and text[at - 1] in " \t\n(;":
@@ -123,50 +138,35 @@ class _Parser:
         self.words: list[Token] = []
         self.redirects: list[Token] = []
         self.conditional = self.piped = False
-        self.pattern = False  # of a branch of `case`
 
     def take(self, token: Token) -> None:
-        if self.pattern and token.text not in (")", "esac"):
-            return
         if token.kind == "operator":
             self.operator(token.text)
         elif token.kind == "define":
             self.found.append(SimpleCommand((token,), outer=False))
-        elif token.kind == "word":
-            self.word(token)
-        else:
+        elif token.kind != "word":
             self.redirects.append(token)
-
-    def word(self, token: Token) -> None:
-        word = token.text
-        if self.words:
+        elif self.words or token.text not in (*_CLOSED_BY, *_SKIPPED, *self.blocks[-1:]):
             self.words.append(token)
-            if word == "in" and self.words[0].text == "case" and len(self.words) > 2:
-                self.end()
-                self.pattern = True
-        elif self.blocks[-1:] == [word]:
+        elif self.blocks[-1:] == [token.text]:
             self.blocks.pop()
-            self.pattern = False
-        elif word in _CLOSED_BY:
-            self.blocks.append(_CLOSED_BY[word])
-            self.words += [token] if word in ("for", "select", "case") else []
-            self.found += [SimpleCommand((token,), outer=False)] if word in ("while", "until") else []
-        elif word not in _SKIPPED:
-            self.words.append(token)
+        elif token.text in _CLOSED_BY:
+            self.blocks.append(_CLOSED_BY[token.text])
+            self.words += [token] if token.text in ("for", "select", "case") else []
+            self.found += [SimpleCommand((token,), outer=False)] if token.text in ("while", "until") else []
 
     def operator(self, text: str) -> None:
-        if self.pattern:
-            self.pattern = False
-            return
+        pattern = text == ")" and self.blocks[-1:] == ["esac"]
+        if pattern:
+            self.words.clear()
         pipe = text[0] == "|" and text[:2] != "||"
         self.end(away=pipe or text == "&")
         if text == "(":
             self.blocks.append(text)
-        elif text == ")" and (not self.blocks or self.blocks.pop() != "("):
+        elif text == ")" and not pattern and (not self.blocks or self.blocks.pop() != "("):
             raise ValueError("a bracket is closed that is not open")
         self.conditional = text[:2] in ("&&", "||") or (pipe and self.conditional)
         self.piped = pipe
-        self.pattern = text[:2] in (";;", ";&")
 
     def end(self, *, away: bool = False) -> None:
         """The words up to here are a command; ``away`` in a pipeline or in the background."""

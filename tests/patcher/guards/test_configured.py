@@ -234,7 +234,7 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         (PPO + "'global_profiler.steps=[1, 2]' \"global_profiler.tool=npu\" " + ENABLED + RANKS, {VERL: ON}),
         (PPO + "++global_profiler.steps=[1] +global_profiler.tool=npu " + ENABLED + RANKS, {VERL: ON}),
         ("S='[1,2]'\nT=npu\n" + PPO + "global_profiler.steps=$S global_profiler.tool=${T} " + ENABLED + RANKS, {VERL: ON}),
-        ("A=(" + ON_061 + ")\n" + PPO + '"${A[@]}"', {VERL: ON}),
+        ("A=(" + ON_061 + ")\n" + PPO + '"${A[@]}"', UNSET),
         ("S=${S:-null}\n" + PPO + NPU + ENABLED + "global_profiler.steps=$S", {}),
         (PPO + ON_061 + "global_profiler.steps=null", {}),
         (PPO + ON_061 + "global_profiler.steps=[]", {}),
