@@ -155,8 +155,8 @@ SCRIPTS: dict[str, dict[str, dict[str, State]]] = {
     },
     PPO + "global_profiler.tool=torch_memory": {version: {MEMORY: ON} for version in BORDERS[3:]},
     PPO + STEPS + "global_profiler.tool=$TOOL": {
-        **{version: {VERL: ARMED, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0", "0.9.1")},
-        **{version: {VERL: ARMED, MEMORY: UNKNOWN, SERVER: UNKNOWN} for version in ("0.7.1", "0.9.0")},
+        **{version: {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.6.0", "0.7.0")},
+        **{version: {VERL: UNKNOWN, SERVER: UNKNOWN, MEMORY: UNKNOWN} for version in ("0.7.1", "0.9.0", "0.9.1")},
     },
     PPO + "+ray_kwargs.ray_init.runtime_env.env_vars.MSMONITOR_USE_DAEMON=1": {
         version: {MSMONITOR: UNKNOWN} for version in BORDERS
@@ -250,8 +250,8 @@ UNSET = {VERL: UNKNOWN, MEGATRON: UNKNOWN, MEMORY: UNKNOWN}
         (PPO + ON_061 + "trainer.nnodes=$N data.train_files=\"['$H/a']\" trainer.default_local_dir=$(pwd)/x", {VERL: ON}),
         (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=$S", {VERL: UNKNOWN}),
         (PPO + NPU + ENABLED + RANKS + "global_profiler.steps=[$S]", {VERL: UNKNOWN}),
-        (PPO + STEPS + NPU + RANKS + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN}),
-        (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {}),
+        (PPO + STEPS + NPU + RANKS + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN, MEGATRON: UNKNOWN}),
+        (PPO + "actor_rollout_ref.actor.profiler.enable=$E", {VERL: UNKNOWN, MEGATRON: UNKNOWN}),
         (PPO + "trainer.nnodes=$(x) $EXTRA", UNSET),
         (PPO + "trainer.nnodes=$(x) $@", {}),
         (PPO + "--config-path=$(pwd)/config --config-name=mine", UNSET),
