@@ -142,7 +142,7 @@ def _read(file: Path, application: Application, root: Path | None, launch: Launc
     for number, line in enumerate(_text(file).splitlines(), 1):
         text = LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True)
         launch.texts.append(text)
-        if re.match(r"\s*-\s", text.text) and not packaged.match(text.text) and not composes:
+        if re.match(r"\s{0,2}-\s", text.text) and not packaged.match(text.text) and not composes:
             launch.hidden.append(Hidden(text.where, line, "it may take other configurations"))
 
 

@@ -98,26 +98,27 @@ def _unclear(switch: Switch, launch: Launch) -> list[GuardResult]:
     variable = switch.form is Form.VARIABLE
     named = re.compile(rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])")
     for one in launch.texts:
-        plain = one.plain and (
-            one.sets and re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION
-        )
+        plain = one.plain and (re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION)
         if not plain and named.search(one.text):
             return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
     return []
 
 
 def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
-    found = _unclear(switch, launch)
+    found, name = _unclear(switch, launch), switch.name
     for start in launch.starts if not found else ():
-        variable = start.variables.get(switch.name)
-        if variable is None or variable.value is None:
+        value = start.variables.get(name)
+        if value is None:
             continue
-        state, reason = switch.state(variable.value if is_known(variable.value) else None), ""
+        state, reason = switch.state(value if is_known(value) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
-        found.append(_judged(switch, state, variable.where, variable.found, reason))
+        found.append(_judged(switch, state, launch.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
+    where = launch.place(name, "")
+    if where and not any(name in start.variables for start in launch.starts):  # a program gets it in its own words
+        found.append(_judged(switch, State.UNKNOWN, where, name, NOT_PLAIN))
     return [one for one in found if one.state in (State.ON, State.ARMED)] or found
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.launch import ENVIRONMENT, INSIDE, Start, name_of, read, shown
+from patcher.guards.launch import INSIDE, Launch, Start, name_of, read, shown
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
@@ -68,9 +68,9 @@ def hook_gaps(
     """
     before = environ.get("PYTHONPATH")
     ours = {"PYTHONPATH": f"{_OURS}:{before}" if before else _OURS, variable: f"{_OURS}/sitecustomize"}
-    found: dict[str, HookGap] = {}
-    for start in read({**environ, **ours}, script, command).starts:
-        for gap in (*_elsewhere(start, variable), *_set_anew(start)):
+    launch, found = read({**environ, **ours}, script, command), dict[str, HookGap]()
+    for start in launch.starts:
+        for gap in (*_elsewhere(start, variable), *_set_anew(start, launch)):
             found.setdefault(gap.where, gap)
     return tuple(found.values())
 
@@ -85,13 +85,14 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
             yield HookGap(start.where, found, why.format(**words), instead.format(**words), sure)
 
 
-def _set_anew(start: Start) -> Iterator[HookGap]:
+def _set_anew(start: Start, launch: Launch) -> Iterator[HookGap]:
     """PYTHONPATH set to what does not contain the folder of the run, or unset."""
-    variable = start.variables.get("PYTHONPATH")
-    if variable is None or variable.where == ENVIRONMENT or _OURS in (variable.value or ""):
-        return
-    why, instead = "PYTHONPATH is set anew", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
-    if variable.value is None:
-        why, instead = "PYTHONPATH was unset", "leave it in the environment"
-    if "PYTHONPATH" not in variable.found.partition("=")[2]:
-        yield HookGap(variable.where, variable.found, why, instead, start.sure and INSIDE not in (variable.value or ""))
+    value = start.variables.get("PYTHONPATH", _OURS)
+    if value is None:
+        where = launch.place("PYTHONPATH", start.where)
+        yield HookGap(where, "PYTHONPATH", "PYTHONPATH was unset", "leave it in the environment", start.sure)
+    elif _OURS not in value:
+        found = f"PYTHONPATH={value}"
+        instead = "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
+        where, sure = launch.place(found, start.where), start.sure and INSIDE not in value
+        yield HookGap(where, shown(found), "PYTHONPATH is set anew", instead, sure)

@@ -27,7 +27,7 @@ _LEVELS = 2  # the script, and the files that it names
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
 _DECLARES = {"export", "declare", "typeset", "local", "readonly", "unset"}
-_PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?-(.*?))?\}?", re.DOTALL)
+_PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?", re.DOTALL)
 _ARGUMENTS = re.compile(r"\"?\$\{?@\}?\"?")
 _MAY_BE_NONE = re.compile(r"[^\"']*|\"\$\{\w+\[@\]\}\"")  # the words that vanish where they are empty
 _BRACES = re.compile(r"[^'\"]*(?<!\$)\{[^{}'\"]*,[^{}]*\}")
@@ -70,14 +70,12 @@ _PYTHON_HIDES = re.compile(
 class LaunchText(NamedTuple):
     """A word of a command, as it is written without quotes and as it expands, or a line of a file.
 
-    ``plain`` says that the launch surely passes there, at the outermost level, and starts Python or sets a variable
-    with it; ``sets`` that it is the word that sets or unsets a variable.
+    ``plain`` says that the launch surely passes there, at the outermost level, and starts Python or exports with it.
     """
 
     where: str
     text: str
     plain: bool = False
-    sets: bool = False
 
 
 class Hidden(NamedTuple):
@@ -88,16 +86,8 @@ class Hidden(NamedTuple):
     reason: str
 
 
-class Variable(NamedTuple):
-    """The value of a variable, with marks for what is not known of it, and where it was set; None if it was unset."""
-
-    value: str | None
-    where: str
-    found: str
-
-
 class Start(NamedTuple):
-    """A program that is started: its words, and the environment that it gets.
+    """A program that is started: its words, and the variables that it gets, None for one that was unset.
 
     ``program`` is the name of Python or a launcher of it, or empty where the program is another one and may run
     somewhere else. ``sure`` says that the launch certainly passes by.
@@ -105,7 +95,7 @@ class Start(NamedTuple):
 
     where: str
     words: tuple[str, ...]
-    variables: Mapping[str, Variable]
+    variables: Mapping[str, str | None]
     program: str
     sure: bool
     folders: tuple[Path, ...] = ()
@@ -137,8 +127,7 @@ def read(
     for words in started:
         _Shell(launch, environ).command(SimpleCommand((*(Token(shlex.quote(word), 1) for word in words),)))
     if not any(one.variables for one in launch.starts):  # what may be started gets the environment
-        variables = _Shell(launch, environ).variables
-        launch.starts.append(Start(ENVIRONMENT, ("",), variables, "python", sure=True))
+        launch.starts.append(Start(ENVIRONMENT, ("",), {**environ}, "python", sure=True))
     return launch
 
 
@@ -199,17 +188,14 @@ class _Shell:
 
     def __init__(self, launch: Launch, environ: Mapping[str, str]) -> None:
         self.launch = launch
-        self.variables = {name: Variable(value, ENVIRONMENT, f"{name}={value}") for name, value in environ.items()}
+        self.variables: dict[str, str | None] = {**environ}
         self.functions: set[str] = set()
         self.args: tuple[str, ...] = ()
         self.path: Path | None = None
         self.folders = [Path()]
         self.level, self.name, self.line = 0, "", 1
         self.sure, self.fails = True, False  # whether it surely gets here; whether what fails ends the script
-        self.current, self.now = SimpleCommand(()), COMMAND
-
-    def place(self, line: int) -> str:
-        return f"{self.name}:{line}" if self.name else COMMAND
+        self.current = SimpleCommand(())
 
     # --- files ---
 
@@ -230,13 +216,16 @@ class _Shell:
             self.hide("it cannot be split into commands", shell.name)
         self.sure = self.sure and (not here or bool(path and _SETS_UP.fullmatch(str(path))))
 
-    def lines(self, text: str, line: int = 1, *, plain: bool = False, sets: bool = False) -> None:
+    def place(self, line: int = 0) -> str:
+        return f"{self.name}:{line or self.line}" if self.name else COMMAND
+
+    def lines(self, text: str, line: int = 1, *, plain: bool = False) -> None:
         """Keep the lines of a text."""
         found = enumerate(normal(text).splitlines(), line)
-        self.launch.texts.extend(LaunchText(self.place(number), one, plain, sets) for number, one in found)
+        self.launch.texts.extend(LaunchText(self.place(number), one, plain) for number, one in found)
 
     def hide(self, reason: str, found: str = "") -> None:
-        self.launch.hidden.append(Hidden(self.now, shown(found)[:200], reason))
+        self.launch.hidden.append(Hidden(self.place(), shown(found)[:200], reason))
 
     def file(self, word: str, args: Sequence[str] = (), *, here: bool = False) -> None:
         """A file that the launch names: a script, a program in Python, or settings."""
@@ -265,7 +254,7 @@ class _Shell:
         inner.lines(text)
         inner.lines(_JOINED.sub("", text))
         if found := _PYTHON_HIDES.search(text):
-            inner.now = inner.place(text.count("\n", 0, found.start()) + 1)
+            inner.line = text.count("\n", 0, found.start()) + 1
             inner.hide("what it sets or runs there is only known when it runs", found[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
             inner.file(script)
@@ -290,7 +279,7 @@ class _Shell:
                 value = self.value(piece)
                 expanded += _mark(value) if split and not quoted and re.search(r"\s", value) else value
             elif piece[0] == "(":
-                expanded += _mark(*(self.expand(one.text) for one in tokens(piece[1:-1]) if one.kind == "word"))
+                expanded += _mark(self.joined(piece[1:-1]))
             elif piece[0] == "\\":
                 expanded += piece[1:].strip("\n")
             elif piece != '"':
@@ -306,30 +295,27 @@ class _Shell:
         found = _PARAMETER.fullmatch(raw)
         if not found:
             return {"$": raw}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else OUTSIDE)
-        name, default = found.groups()
-        if name in "@*" or name.isdigit():
-            value: str | None = _mark(*self.arguments())
-        else:
-            value = self.variables[name].value if name in self.variables else None
-        if not value and default is not None:
-            return self.expand(default, split=False)
-        return OUTSIDE if value is None else value
+        name, operator, word = found.groups()
+        value = _mark(*self.arguments()) if name in "@*" or name.isdigit() else self.variables.get(name)
+        if operator and bool(value) == (operator == "+"):
+            return self.joined(word)
+        return OUTSIDE if value is None and operator != "+" else value or ""
+
+    def joined(self, text: str) -> str:
+        """The words of an array, or of what counts where a variable is not set."""
+        return " ".join(self.expand(one.text) for one in tokens(text) if one.kind == "word")
 
     # --- commands ---
 
-    def assigned(self, word: Token) -> tuple[str, Variable]:
-        """What ``NAME=value`` assigns, None behind ``NAME`` alone."""
+    def assigned(self, word: Token) -> tuple[str, str | None]:
+        """The name and the value of ``NAME=value``, None behind ``NAME`` alone."""
         key, equals, value = self.expand(word.text, split=False).partition("=")
         name = key.rstrip("+").partition("[")[0]
-        if name != key:
-            value = _mark(value, self.variables[name].value if name in self.variables else "")
-        return name, Variable(value if equals else None, self.place(word.line), word.text)
+        value = value if name == key else _mark(value, self.variables.get(name))
+        return name, value if equals else None
 
-    def keep(self, name: str, variable: Variable, *, known: bool = True) -> None:
-        if not (known and self.stays):
-            old = self.variables.get(name, variable)
-            variable = variable._replace(value=_mark(variable.value, old.value))
-        self.variables[name] = variable
+    def keep(self, name: str, value: str | None) -> None:
+        self.variables[name] = value if self.stays else _mark(value, self.variables.get(name))
 
     def command(self, command: SimpleCommand) -> None:
         """Take in a command: what it assigns, what it names, and what it starts."""
@@ -337,7 +323,7 @@ class _Shell:
         if begin.kind == "define":
             self.functions.update(re.findall(r"[\w:.-]+", begin.text))
             return
-        self.current, self.line, self.now = command, begin.line, self.place(begin.line)
+        self.current, self.line = command, begin.line
         taken = [(word, self.words(word.text)) for word in command.words]
         first = len([*takewhile(_ASSIGNMENT.match, (word.text for word in command.words))])
         words = [one for _, found in taken[first:] for one in found]
@@ -345,18 +331,17 @@ class _Shell:
         self.sure = self.sure and name not in self.functions
         outermost = command.outer and self.level < _LEVELS
         self.passed, self.stays = outermost and self.sure, outermost and command.here
-        assigned, sets, plain = dict(map(self.assigned, command.words[:first])), len(taken), False
+        assigned, plain = dict(map(self.assigned, command.words[:first])), False
         if name in _DECLARES:
             plain = self.declare(name, command.words[first + 1 :])
         elif words:
-            sets = first + len([*takewhile(_WRAPPER.match, words)])
             plain = self.run(words, assigned)
-        for one, variable in assigned.items() if not words else ():
-            self.keep(one, variable)
+        for variable, value in assigned.items() if not words else ():
+            self.keep(variable, value)
         plain = plain and self.passed and not any(map(is_hidden, words))
-        for at, (word, found) in enumerate(taken):
-            for text in (word.text, " ".join(found)):
-                self.lines(text, word.line, plain=plain, sets=at < sets and (name == "unset" or "=" in text))
+        for word, found in taken:
+            self.lines(word.text, word.line, plain=plain)
+            self.lines(" ".join(found), word.line, plain=plain)
         for redirect in command.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)
             self.launch.written.update([name_of(self.expand(redirect.text))] if ">" in redirect.kind else ())
@@ -379,7 +364,7 @@ class _Shell:
                 self.keep(variable, value)
         return (name in ("export", "unset") and not options) or bool(re.fullmatch("-[gaA]*x[gaA]*", options))
 
-    def run(self, words: Sequence[str], assigned: dict[str, Variable]) -> bool:
+    def run(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
         """Take in the words of a command; whether it plainly starts Python here."""
         name, text = name_of(words[0]), " ".join(words)
         deciding = words if name == "set" or name in self.functions or _SHELL.fullmatch(name) else words[:1]
@@ -399,18 +384,18 @@ class _Shell:
                     [self.folders[0] / "".join(words[1:2]), *self.folders] if is_known(text) else self.folders
                 )
             case "for" | "select":
-                self.keep("".join(words[1:2]), Variable(_mark(*words[3:]), self.now, text))
+                self.keep("".join(words[1:2]), _mark(*words[3:]))
             case "read" | "mapfile" | "readarray" | "let" | "getopts" | "printf":
-                self.variables.update((one.partition("=")[0], Variable(OUTSIDE, self.now, text)) for one in words[1:])
+                self.variables.update((one.partition("=")[0], OUTSIDE) for one in words[1:])
             case _:
                 return self.start(words, assigned)
         return False
 
-    def start(self, words: Sequence[str], assigned: dict[str, Variable]) -> bool:
+    def start(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
         """Take in a program: the files and texts that it names, and how it is started."""
         before = [*takewhile(_WRAPPER.match, words)]
         for word in filter(_ASSIGNMENT.match, before):  # behind `env`
-            assigned[word.partition("=")[0]] = Variable(word.partition("=")[2], self.now, word)
+            assigned[word.partition("=")[0]] = word.partition("=")[2]
         emptied = "env" in map(name_of, before) and any(word[:1] == "-" for word in before)
         own = words[len(before) :]
         program = name_of(own[0]) if own and not emptied else ""
@@ -423,15 +408,14 @@ class _Shell:
         if not _NO_LAUNCH.fullmatch(name_of(words[0])):
             self.files(own if program else words, python=bool(program))
             assigned = {**self.variables, **assigned}
-        start = Start(self.now, (*words,), assigned, program, self.passed, (*self.folders,))
+        start = Start(self.place(), (*words,), assigned, program, self.passed, (*self.folders,))
         self.launch.starts.append(start)
         return bool(program)
 
     def interpreted(self, words: Sequence[str]) -> None:
-        """The words behind a shell: a text, a script, or what it reads."""
+        """The words behind a shell: a text, or a script."""
         options = [*takewhile(lambda word: word[:1] in ("-", "+") or word in ("pipefail", "errexit"), words)]
         operands, flags = words[len(options) :], "".join(one for one in options if one[1:2] != "-")
-        documents = "".join(one.document for one in self.current.redirects)
         self.fails = self.fails or "e" in flags
         if "c" in flags:
             self.nested("".join(operands[:1]), args=operands[2:])
@@ -439,8 +423,6 @@ class _Shell:
             if self.level == 0 and not find(operands[0], self.folders):
                 _text(Path(operands[0]))  # what the user names is there
             self.file(operands[0], operands[1:])
-        elif documents:
-            self.nested(documents, args=operands)
         else:
             self.hide("what the shell reads is only known when it runs", " ".join(words))
 

@@ -203,7 +203,7 @@ def test_a_place_in_a_script_is_named_with_what_to_change(tmp_path: Path) -> Non
     )
     place = f"{tmp_path}/run.sh:4"
     assert (finding.state, finding.where) == (ARMED, place)
-    assert finding.found == "VLLM_TORCH_PROFILER_DIR=$DIR/x"
+    assert finding.found == "VLLM_TORCH_PROFILER_DIR=/t/x"
     assert finding.off == f"take it out at {place}, or unset VLLM_TORCH_PROFILER_DIR behind it"
 
 
