@@ -44,29 +44,31 @@ def configured(
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
     unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
     launch.hidden[:0] = unclear
-    project, where = application.packages[0], apps[0][0].where if apps else ENVIRONMENT
+    project = application.packages[0]
     if root is None and not launch.texts:
-        launch.hidden.insert(0, Hidden(f"{project} is not found here", "", f"{project} is not found here"))
+        launch.hidden.append(Hidden(f"{project} is not found here", "", f"{project} is not found here"))
     if mentions and not apps:
-        reason = f"nothing that can be read here starts {project}"
-        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    composed = list[tuple[Start, Any]]()
-    for start, file in apps if (mentions or config) and not unclear else ():
-        made = _composed(application, root, start, file)
-        if isinstance(made, str):
-            launch.hidden.append(Hidden(start.where, "", made))
-        else:
-            composed.append((start, made))
-    found = list[GuardResult]()
+        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, f"nothing that can be read starts {project}"))
+    composes = (mentions or config) and not unclear
+    composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
+    launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
+    found, where = list[GuardResult](), apps[0][0].where if apps else ENVIRONMENT
     for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
         switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+        found += _of(switches, composed, launch) if switches else []
         why = switches[0].why if switches else "no switch of it exists in this release"
-        judged = [_judged(switches, start, made, launch) for start, made in composed if switches]
-        if switches and launch.hidden and not any(one.state is State.ON for one in judged):
-            off = f"{switches[0].keys[0].name}={_typed(switches[0].keys[0].values[0])}"
-            judged = [unknown(profiler, launch.hidden[0], why, off)]
-        found += [*judged, GuardResult(profiler, State.OFF, where, "", "nothing to do", why)]
+        found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
     return found
+
+
+def _of(switches: Sequence[ConfigSwitch], composed: Sequence[tuple[Start, Any]], launch: Launch) -> list[GuardResult]:
+    """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
+    found = [_judged(switches, start, made, launch) for start, made in composed if not isinstance(made, str)]
+    if not launch.hidden or any(one.state is State.ON for one in found):
+        return found
+    key = switches[0].keys[0]
+    off = f"{key.name}={_typed(key.values[0])}"
+    return [unknown(switches[0].profiler, launch.hidden[0], switches[0].why, off)]
 
 
 # --- what is started ---
@@ -76,24 +78,23 @@ def _apps(
     application: Application, root: Path | None, config: Path | None, launch: Launch
 ) -> Iterator[tuple[Start, Path | None]]:
     """The starts of the application with their overrides for words, and their configurations if these are here."""
+    home = root / application.folder if root else None
     for start in launch.starts:
         at, program = _program(application, root, start)
-        if not at:
-            continue
-        words, home = start.words[at:], root / application.folder if root else None
+        words = start.words[at:] if at else ()
         typed = dict(_OPTION.findall("\n".join(words)))
-        reasons = [_ANY for word in words if is_hidden(word)]
-        reasons += [
-            "a group of the configuration that it takes is not here" for word in words if _is_missing(word, home)
-        ]
-        file = config or _configuration(application, root, program, start, typed)
-        if isinstance(file, str):
-            reasons.append(file)
-        launch.hidden.extend(Hidden(start.where, " ".join(words), reason) for reason in reasons)
-        if not isinstance(file, str):
+        file, is_known = config, True
+        if at and not config:
+            file, is_known = _configuration(application, root, program, start, typed)
+        reasons = {
+            _ANY: any(map(is_hidden, words)),
+            "a group of the configuration that it takes is not here": any(_is_missing(word, home) for word in words),
+            "which configuration it takes is not here, or only known when it runs; --config FILE names it": not is_known,
+        }
+        launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
+        if at and is_known:
             overrides = [one for one in words if one[:1] != "-" and one not in typed.values()]
-            sure = start.sure and not _PRINTS & {*start.words}
-            yield start._replace(words=(*overrides,), sure=sure), file
+            yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
@@ -110,28 +111,25 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
     return 0, None
 
 
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
-
-
 def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
-) -> Path | str | None:
-    """The configuration of a start, None if it is a packaged one that is not here, or why it is not known."""
-    if "d" in typed or not is_known("".join(typed.values())):
-        return "which configuration it takes is only known when it runs; --config FILE names it"
+) -> tuple[Path | None, bool]:
+    """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
     main = _MAIN.search(_text(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
-    for one in names:
-        if file := find(f"{one}.yaml", [*folders, *(folder / path for folder in start.folders)]):
-            return file
-    if is_packaged and (not name or name in application.defaults):
-        return None
-    return f"the configuration {name or path} is not here; --config FILE names it"
+    folders += [folder / path for folder in start.folders]
+    if "d" in typed or not is_known("".join(typed.values())):
+        return None, False
+    file = next((file for one in names if (file := find(f"{one}.yaml", folders))), None)
+    return file, bool(file) or (is_packaged and (not name or name in application.defaults))
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 def _read(file: Path, application: Application, root: Path | None, launch: Launch, *, composes: bool) -> None:
@@ -199,11 +197,11 @@ def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, launch:
         return GuardResult(switch.profiler, state, where, seen, "nothing to do", switch.why)
     typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
     change = _change(switches, config, typed)
-    keys = [key for key in (change.partition("=")[0], *named) if key]
-    texts = [f"{key}=" for key in keys if key in typed] + [f"{key.rpartition('.')[2]}:" for key in keys[:1]]
-    where = launch.place(texts[0], where) if texts else where
-    written = " as an override, or" if texts and texts[0].endswith(":") and where != start.where else ""
-    off = f"{change}{written} at {where.replace('command after', 'the command after')}" if change else ""
+    key = change.partition("=")[0] or (*named, "?")[0]
+    written = launch.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
+    where = written or launch.place(f"{key}=", where)
+    override = " as an override, or" if written else ""
+    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
     if state is State.UNKNOWN:
         reason = "a value is only known when it runs"
     elif not (start.sure and start.program):

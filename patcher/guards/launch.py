@@ -54,7 +54,7 @@ _NO_LAUNCH = re.compile(
 _CANNOT_FAIL = re.compile(r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|")
 _FAILS = re.compile(r"\s-\w*[eu]| errexit| nounset")  # then whatever fails ends the script
 _ENDS = re.compile(  # or may never end, or changes what is known in a way that is not followed
-    r"\A(\S*/)?(exit|return|kill|while|until|alias|local|readonly|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|\A(\S*/)?exec\s\S"
+    r"\A(\S*/)?(exit|return|kill|while|until|alias|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|\A(\S*/)?exec\s\S"
     r"|\A(declare|typeset|export|unset)\s[-+]\w*[^-xgaA\s]|\AIFS=.*\n\Z|sleep\sinf|tail\s(.|\n)*-[fF]|--block|\btrap\s(.|\n)*(DEBUG|ERR)|\$\{\w+:?[=?]"
 )
 _HIDES = re.compile(  # commands that start what stands elsewhere, or what comes from another command
@@ -345,12 +345,9 @@ class _Shell:
         for redirect in command.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)
             self.launch.written.update([name_of(self.expand(redirect.text))] if ">" in redirect.kind else ())
-        self.sure = self.sure and not self.may_end(name, words)
-
-    def may_end(self, name: str, words: Sequence[str]) -> bool:
-        """Whether the script may not get behind the command, or means something else there."""
-        can_fail = not _CANNOT_FAIL.fullmatch(name) or not all(map(is_known, words))
-        return (self.fails and can_fail) or bool(_ENDS.search("".join(f"{one.text}\n" for one in self.current.words)))
+        text = "".join(f"{word.text}\n" for word in command.words)
+        can_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(one) for _, found in taken for one in found)
+        self.sure = self.sure and not _ENDS.search(text) and not (self.fails and can_fail)
 
     def declare(self, name: str, words: Sequence[Token]) -> bool:
         """What ``export``, ``unset``, ``declare`` and the like do; whether they plainly set the environment."""

@@ -40,19 +40,47 @@ _TOKEN = re.compile(  # a command goes on in the next line behind && || and |; w
 _PLAIN = re.compile(r"[^ \t\r\n;&|()<>'\"\\`$]+")
 _QUOTED = re.compile(r"[^\"\\`$]+")
 _SIMPLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?", re.ASCII | re.DOTALL)
-_CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"}
-_SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
+_CLOSED_BY = {"if": "fi", "case": "esac", "{": "}", "(": ")"}
+_CLOSED_BY.update(dict.fromkeys(("for", "select", "while", "until"), "done"))
 
 
-def commands(text: str, line: int = 1) -> list[SimpleCommand]:
+def commands(text: str, line: int = 1) -> Iterator[SimpleCommand]:
     """The commands of a script that begins at a line, as they stand. Raises ValueError where it cannot be split."""
-    parser = _Parser()
-    for token in tokens(text, line):
-        parser.take(token)
-    parser.end()
-    if parser.blocks:
-        raise ValueError(f"{parser.blocks[-1]} is missing")
-    return parser.found
+    words, redirects, blocks = list[Token](), list[Token](), list[str]()  # of a block the word that closes it
+    conditional = piped = False
+    for token in (*tokens(text, line), Token("\n", line, "operator")):
+        if token.kind == "operator":
+            operator = token.text[: 2 if token.text[:2] in ("&&", "||") else 1]
+            is_pattern = operator == ")" and blocks[-1:] == ["esac"]
+            if (words or redirects) and not is_pattern:
+                outer, here = not conditional and not blocks, not piped and operator not in ("|", "&")
+                yield SimpleCommand((*words,), (*redirects,), outer, here)
+            _nest(blocks, "" if is_pattern else operator)
+            conditional = operator in ("&&", "||") or (operator == "|" and conditional)
+            words, redirects, piped = [], [], operator == "|"
+        elif token.kind == "define":
+            yield SimpleCommand((token,), outer=False)
+        elif token.kind != "word":
+            redirects.append(token)
+        elif words or not _nest(blocks, token.text) or token.text in ("for", "select", "case"):
+            words.append(token)
+        elif token.text in ("while", "until"):
+            yield SimpleCommand((token,), outer=False)
+    if blocks:
+        raise ValueError(f"{blocks[-1]} is missing")
+
+
+def _nest(blocks: list[str], word: str) -> bool:
+    """Whether a word that begins a command, or a bracket, is a keyword; it may open or close a block."""
+    if blocks[-1:] == [word]:
+        blocks.pop()
+    elif word in _CLOSED_BY:
+        blocks.append(_CLOSED_BY[word])
+    elif word == ")":
+        raise ValueError("a bracket is closed that is not open")
+    else:
+        return word in ("then", "do", "else", "elif", "!", "time", "-p")
+    return True
 
 
 def tokens(text: str, line: int = 1) -> Iterator[Token]:
@@ -129,49 +157,3 @@ def _closing(text: str, at: int, closed_by: str) -> int:
         else:
             at += 1
     raise ValueError(f"{closed_by} is missing")
-
-
-class _Parser:
-    def __init__(self) -> None:
-        self.found: list[SimpleCommand] = []
-        self.blocks: list[str] = []  # what closes each
-        self.words: list[Token] = []
-        self.redirects: list[Token] = []
-        self.conditional = self.piped = False
-
-    def take(self, token: Token) -> None:
-        if token.kind == "operator":
-            self.operator(token.text)
-        elif token.kind == "define":
-            self.found.append(SimpleCommand((token,), outer=False))
-        elif token.kind != "word":
-            self.redirects.append(token)
-        elif self.words or token.text not in (*_CLOSED_BY, *_SKIPPED, *self.blocks[-1:]):
-            self.words.append(token)
-        elif self.blocks[-1:] == [token.text]:
-            self.blocks.pop()
-        elif token.text in _CLOSED_BY:
-            self.blocks.append(_CLOSED_BY[token.text])
-            self.words += [token] if token.text in ("for", "select", "case") else []
-            self.found += [SimpleCommand((token,), outer=False)] if token.text in ("while", "until") else []
-
-    def operator(self, text: str) -> None:
-        pattern = text == ")" and self.blocks[-1:] == ["esac"]
-        if pattern:
-            self.words.clear()
-        pipe = text[0] == "|" and text[:2] != "||"
-        self.end(away=pipe or text == "&")
-        if text == "(":
-            self.blocks.append(text)
-        elif text == ")" and not pattern and (not self.blocks or self.blocks.pop() != "("):
-            raise ValueError("a bracket is closed that is not open")
-        self.conditional = text[:2] in ("&&", "||") or (pipe and self.conditional)
-        self.piped = pipe
-
-    def end(self, *, away: bool = False) -> None:
-        """The words up to here are a command; ``away`` in a pipeline or in the background."""
-        if self.words or self.redirects:
-            outer, here = not self.conditional and not self.blocks, not self.piped and not away
-            self.found.append(SimpleCommand((*self.words,), (*self.redirects,), outer, here))
-        self.words.clear()
-        self.redirects.clear()
