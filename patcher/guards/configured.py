@@ -31,44 +31,44 @@ def configured(
     application: Application, release: Release, root: Path | None, config: Path | None, launch: Launch
 ) -> list[GuardResult]:
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
-    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "give the YAML file that the run is configured by"
-        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps = [*_apps(application, root, config, launch)]
-    if config is not None and not any(start.words[0] for start in launch.starts):
-        apps = [(Start(str(config), (), {}, "python", sure=True), config)]
-    for path in {file for _, file in apps if file}:
-        _read(path, application, root, launch, composes=bool(config))
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
     unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
     launch.hidden[:0] = unclear
-    project = application.packages[0]
     if root is None and not launch.texts:
-        launch.hidden.append(Hidden(f"{project} is not found here", "", f"{project} is not found here"))
+        reason = f"{application.packages[0]} is not found here"
+        launch.hidden.append(Hidden(reason, "", reason))
     if mentions and not apps:
-        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, f"nothing that can be read starts {project}"))
+        reason = f"nothing that can be read here starts {application.packages[0]}"
+        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
     composes = (mentions or config) and not unclear
     composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
     launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
-    found, where = list[GuardResult](), apps[0][0].where if apps else ENVIRONMENT
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
-        found += _of(switches, composed, launch) if switches else []
-        why = switches[0].why if switches else "no switch of it exists in this release"
-        found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
-    return found
+    where = apps[0][0].where if apps else ENVIRONMENT
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch, where)]
 
 
-def _of(switches: Sequence[ConfigSwitch], composed: Sequence[tuple[Start, Any]], launch: Launch) -> list[GuardResult]:
+def _of(
+    profiler: str,
+    application: Application,
+    release: Release,
+    composed: Sequence[tuple[Start, Any]],
+    launch: Launch,
+    where: str,
+) -> list[GuardResult]:
     """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
+    switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+    if not switches:
+        why = "no switch of it exists in this release"
+        return [GuardResult(profiler, State.OFF, where, "", "nothing to do", why)]
     found = [_judged(switches, start, made, launch) for start, made in composed if not isinstance(made, str)]
-    if not launch.hidden or any(one.state is State.ON for one in found):
-        return found
-    key = switches[0].keys[0]
-    off = f"{key.name}={_typed(key.values[0])}"
-    return [unknown(switches[0].profiler, launch.hidden[0], switches[0].why, off)]
+    if launch.hidden and not any(one.state is State.ON for one in found):
+        key = switches[0].keys[0]
+        off = f"{key.name}={_typed(key.values[0])}"
+        found = [unknown(profiler, launch.hidden[0], switches[0].why, off)]
+    return [*found, GuardResult(profiler, State.OFF, where, "", "nothing to do", switches[0].why)]
 
 
 # --- what is started ---
@@ -77,22 +77,34 @@ def _of(switches: Sequence[ConfigSwitch], composed: Sequence[tuple[Start, Any]],
 def _apps(
     application: Application, root: Path | None, config: Path | None, launch: Launch
 ) -> Iterator[tuple[Start, Path | None]]:
-    """The starts of the application with their overrides for words, and their configurations if these are here."""
+    """The starts of the application with their overrides for words, and their configurations if these are here.
+
+    Raises Problem(USAGE) if ``config`` is no configuration.
+    """
     home = root / application.folder if root else None
+    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
+        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
+        hint = "give the YAML file that the run is configured by"
+        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
+    if config is not None and not any(start.words[0] for start in launch.starts):
+        _read(config, application, root, launch, composes=True)
+        yield Start(str(config), (), {}, "python", sure=True), config
     for start in launch.starts:
         at, program = _program(application, root, start)
         words = start.words[at:] if at else ()
         typed = dict(_OPTION.findall("\n".join(words)))
-        file, is_known = config, True
+        file, known = config, True
         if at and not config:
-            file, is_known = _configuration(application, root, program, start, typed)
+            file, known = _configuration(application, root, program, start, typed)
         reasons = {
             _ANY: any(map(is_hidden, words)),
             "a group of the configuration that it takes is not here": any(_is_missing(word, home) for word in words),
-            "which configuration it takes is not here, or only known when it runs; --config FILE names it": not is_known,
+            "which configuration it takes is not here, or only known when it runs; --config FILE names it": not known,
         }
         launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
-        if at and is_known:
+        if at and known:
+            if file:
+                _read(file, application, root, launch, composes=bool(config))
             overrides = [one for one in words if one[:1] != "-" and one not in typed.values()]
             yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
@@ -147,11 +159,9 @@ def _read(file: Path, application: Application, root: Path | None, launch: Launc
 def _is_missing(word: str, home: Path | None) -> bool:
     """Whether an override takes an option of a group that is not here, or changes where groups are looked for."""
     key, _, value = word.lstrip("+").partition("=")
-    if key.startswith("hydra"):
-        return key.startswith("hydra.searchpath")
-    group = home / key.partition("@")[0] if home else None
-    chosen = bool(re.search("[@/]", key)) or (group is not None and group.is_dir())
-    return chosen and value not in ("null", "") and not (group and (group / f"{value}.yaml").is_file())
+    group = (home or Path()) / key.partition("@")[0]
+    chosen = re.search("[@/]|^hydra.searchpath", key) or (home and group.is_dir())
+    return bool(chosen) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---

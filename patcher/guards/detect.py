@@ -80,7 +80,14 @@ def _results(switch: Switch, launch: Launch) -> list[GuardResult]:
     """What a launch says of a switch: of several places the severest, the last one that is as severe."""
     judge = {Form.VARIABLE: _variable, Form.OPTION: _option}.get(switch.form, _started)
     found = sorted(judge(switch, launch), key=lambda one: one.state.severity)[-1:]
-    return [_if_requested(switch, one, launch.starts) for one in found]
+    requests = _requests(switch, launch)
+    if not requests or not found or found[0].state is not State.ARMED:
+        return found
+    call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
+    armed = found[0]._replace(found=f"{found[0].found}; {call}")
+    if requests[0].sure:
+        return [armed._replace(state=State.ON, off=f"{armed.off}; or leave out {call}")]
+    return [armed._replace(state=State.UNKNOWN, reason="whether this call is reached is not known")]
 
 
 def _judged(switch: Switch, state: State, where: str, found: str, reason: str = "") -> GuardResult:
@@ -172,7 +179,7 @@ def _object(switch: Switch, text: str) -> dict[str, str]:
 
 def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
     """A program or a request that starts it; one that surely runs before one that may."""
-    starts = _requests(switch, launch.starts)
+    starts = _requests(switch, launch)
     if switch.form is Form.PROGRAM:
         starts = [one for one in launch.starts if one.program == switch.name]
     for one in sorted(starts, key=lambda one: not one.sure)[:1]:
@@ -181,21 +188,10 @@ def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
     return _unclear(switch, launch)
 
 
-def _requests(switch: Switch, starts: Sequence[Start]) -> list[Start]:
+def _requests(switch: Switch, launch: Launch) -> list[Start]:
     """The starts that make an armed profiler record, those that surely run first."""
 
-    def asks(words: Sequence[str]) -> bool:
-        return any(all(any(re.fullmatch(one, word) for word in words) for one in row) for row in switch.asked_by)
+    def asks(start: Start) -> bool:
+        return any(all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.asked_by)
 
-    return sorted((start for start in starts if asks(start.words)), key=lambda one: not one.sure)
-
-
-def _if_requested(switch: Switch, result: GuardResult, starts: Sequence[Start]) -> GuardResult:
-    requests = _requests(switch, starts) if result.state is State.ARMED else []
-    if not requests:
-        return result
-    call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
-    found = f"{result.found}; {call}"
-    if requests[0].sure:
-        return result._replace(state=State.ON, found=found, off=f"{result.off}; or leave out {call}")
-    return result._replace(state=State.UNKNOWN, found=found, reason="whether this call is reached is not known")
+    return sorted(filter(asks, launch.starts), key=lambda one: not one.sure)

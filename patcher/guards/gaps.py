@@ -42,10 +42,7 @@ _LOST = {
 
 
 class HookGap(NamedTuple):
-    """A place where processes begin without the hook: what stands there, why that is one, and what to write instead.
-
-    It is ``sure`` where the launch certainly comes by.
-    """
+    """A place where processes begin without the hook, and what to write instead; ``sure`` if a launch surely passes."""
 
     where: str
     found: str
@@ -88,11 +85,9 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
 def _set_anew(start: Start, launch: Launch) -> Iterator[HookGap]:
     """PYTHONPATH set to what does not contain the folder of the run, or unset."""
     value = start.variables.get("PYTHONPATH", _OURS)
+    why, instead = "PYTHONPATH is set anew", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
     if value is None:
-        where = launch.place("PYTHONPATH", start.where)
-        yield HookGap(where, "PYTHONPATH", "PYTHONPATH was unset", "leave it in the environment", start.sure)
-    elif _OURS not in value:
-        found = f"PYTHONPATH={value}"
-        instead = "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
-        where, sure = launch.place(found, start.where), start.sure and INSIDE not in value
-        yield HookGap(where, shown(found), "PYTHONPATH is set anew", instead, sure)
+        why, instead = "PYTHONPATH was unset", "leave it in the environment"
+    if value is None or _OURS not in value:
+        found = "PYTHONPATH" if value is None else f"PYTHONPATH={value}"
+        yield HookGap(launch.place(found, start.where), shown(found), why, instead, start.sure and INSIDE not in found)

@@ -26,7 +26,6 @@ ENVIRONMENT = "environment"
 _LEVELS = 2  # the script, and the files that it names
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
-_DECLARES = {"export", "declare", "typeset", "local", "readonly", "unset"}
 _PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?", re.DOTALL)
 _ARGUMENTS = re.compile(r"\"?\$\{?@\}?\"?")
 _MAY_BE_NONE = re.compile(r"[^\"']*|\"\$\{\w+\[@\]\}\"")  # the words that vanish where they are empty
@@ -47,15 +46,17 @@ _WRAPPER = re.compile(  # what may stand before the program, or behind these
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+="
 )
 _NO_LAUNCH = re.compile(
-    r"\[\[?|:|test|true|false|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|wget|curl|grep"
-    r"|egrep|sed|awk|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|wait|kill|pkill|tee|basename|dirname|realpath|hostname"
-    r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname|apt(-get)?"
+    r"\[\[?|:|test|true|false|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|wget|curl"
+    r"|e?grep|sed|awk|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|wait|kill|pkill|tee|basename|dirname|realpath|hostname"
+    r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname"
+    r"|apt(-get)?|exit|return|break|continue|for|select|case"
 )
 _CANNOT_FAIL = re.compile(r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|")
 _FAILS = re.compile(r"\s-\w*[eu]| errexit| nounset")  # then whatever fails ends the script
 _ENDS = re.compile(  # or may never end, or changes what is known in a way that is not followed
-    r"\A(\S*/)?(exit|return|kill|while|until|alias|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|\A(\S*/)?exec\s\S"
-    r"|\A(declare|typeset|export|unset)\s[-+]\w*[^-xgaA\s]|\AIFS=.*\n\Z|sleep\sinf|tail\s(.|\n)*-[fF]|--block|\btrap\s(.|\n)*(DEBUG|ERR)|\$\{\w+:?[=?]"
+    r"\A(\S*/)?((exit|return|kill|while|until|alias|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|exec\s\S)"
+    r"|\A(declare|typeset|export|unset)\s[-+]\w*[^-xgaA\s]|\AIFS=.*\n\Z|\$\{\w+:?[=?]"
+    r"|sleep\sinf|tail\s(.|\n)*-[fF]|--block|\btrap\s(.|\n)*(DEBUG|ERR)"
 )
 _HIDES = re.compile(  # commands that start what stands elsewhere, or what comes from another command
     r"\0|make\b|just\b|docker.*\sup\b|(xargs|parallel)\s(.*\s)?(env|python|torchrun|\w*sh)\b|eval\s.*[\0\1]", re.DOTALL
@@ -146,7 +147,7 @@ def is_hidden(word: str) -> bool:
     key = word.partition("=")[0]
     if re.match(r"[\0\1]+/", key):
         return False  # a path
-    return OUTSIDE in key or (INSIDE in key and key != INSIDE)
+    return OUTSIDE in key or (INSIDE in key and word != INSIDE)
 
 
 def is_known(text: str) -> bool:
@@ -155,9 +156,7 @@ def is_known(text: str) -> bool:
 
 
 def shown(text: object) -> str:
-    """A text as a person may read it: files as they are typed in the working directory, and … for what is not known."""
-    with suppress(OSError):  # a working directory that is gone
-        text = str(text).removeprefix(f"{Path.cwd()}/")
+    """A text as a person may read it, with … for what is not known."""
     return re.sub("[\0\1]+", "…", str(text))
 
 
@@ -237,14 +236,8 @@ class _Shell:
             self.hide("it is too large, or named by a file that the launch names", word)
         elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", _text(path)):
             self.nested(_text(path), path=path, args=args, here=here)
-        elif not self.packaged(path):
+        else:
             self.names(_text(path), shown(path))
-
-    def packaged(self, path: Path) -> bool:
-        """Whether it is a program of a project that is known."""
-        packages = self.launch.packages
-        beside = [one.parent / packages[0] for one in path.absolute().parents if one.name in packages]
-        return any((one / "__init__.py").is_file() for one in beside)
 
     def names(self, text: str, name: str) -> None:
         """A program in Python, or settings: read for names only, also for those that stand in several strings."""
@@ -332,43 +325,39 @@ class _Shell:
         outermost = command.outer and self.level < _LEVELS
         self.passed, self.stays = outermost and self.sure, outermost and command.here
         assigned, plain = dict(map(self.assigned, command.words[:first])), False
-        if name in _DECLARES:
-            plain = self.declare(name, command.words[first + 1 :])
-        elif words:
-            plain = self.run(words, assigned)
-        for variable, value in assigned.items() if not words else ():
-            self.keep(variable, value)
-        plain = plain and self.passed and not any(map(is_hidden, words))
+        if words:
+            plain = self.run(words, command.words[first:], assigned) and not any(map(is_hidden, words))
+        else:
+            for variable, value in assigned.items():
+                self.keep(variable, value)
+        self.note(taken, plain=plain and self.passed)
+        self.sure = self.sure and not self.may_end(name, taken)
+
+    def may_end(self, name: str, taken: Sequence[tuple[Token, list[str]]]) -> bool:
+        """Whether the script may not get behind the command, or means something else there."""
+        may_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(one) for _, found in taken for one in found)
+        return (self.fails and may_fail) or bool(_ENDS.search("".join(f"{word.text}\n" for word, _ in taken)))
+
+    def note(self, taken: Iterable[tuple[Token, list[str]]], *, plain: bool) -> None:
+        """Keep the texts of a command, and which files it writes."""
         for word, found in taken:
             self.lines(word.text, word.line, plain=plain)
             self.lines(" ".join(found), word.line, plain=plain)
-        for redirect in command.redirects:
+        for redirect in self.current.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)
-            self.launch.written.update([name_of(self.expand(redirect.text))] if ">" in redirect.kind else ())
-        text = "".join(f"{word.text}\n" for word in command.words)
-        can_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(one) for _, found in taken for one in found)
-        self.sure = self.sure and not _ENDS.search(text) and not (self.fails and can_fail)
+            if ">" in redirect.kind:
+                self.launch.written.add(name_of(self.expand(redirect.text)))
 
-    def declare(self, name: str, words: Sequence[Token]) -> bool:
-        """What ``export``, ``unset``, ``declare`` and the like do; whether they plainly set the environment."""
-        options = "".join(one.text for one in words if one.text[:1] in ("-", "+"))
-        for word in (one for one in words if one.text[:1] not in ("-", "+")):
-            variable, value = self.assigned(word)
-            if not is_known(variable):
-                self.hide("the name of the variable that it sets is only known when it runs", word.text)
-                self.sure = False
-            elif "=" in word.text or name == "unset":
-                self.keep(variable, value)
-        return (name in ("export", "unset") and not options) or bool(re.fullmatch("-[gaA]*x[gaA]*", options))
-
-    def run(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
-        """Take in the words of a command; whether it plainly starts Python here."""
+    def run(self, words: Sequence[str], tokens: Sequence[Token], assigned: dict[str, str | None]) -> bool:
+        """Take in the words of a command; whether it plainly exports a variable or starts Python here."""
         name, text = name_of(words[0]), " ".join(words)
-        deciding = words if name == "set" or name in self.functions or _SHELL.fullmatch(name) else words[:1]
-        hides = _HIDES.match(text) and not _SETS_UP_BY.match(self.current.words[-1].text)
-        if hides or any(map(is_hidden, deciding)):
+        deciding = words[:1] if _PROGRAM.fullmatch(name) or _NO_LAUNCH.fullmatch(name) else words
+        hides = _HIDES.match(text) or any(map(is_hidden, deciding))
+        if hides and not _SETS_UP_BY.match(tokens[-1].text):
             self.hide("what it starts or sets is only known when it runs", text)
         match name:
+            case "export" | "declare" | "typeset" | "local" | "readonly" | "unset":
+                return self.declare(name, tokens[1:])
             case "." | "source":
                 self.file("".join(words[1:2]), words[2:] or self.args, here=True)
             case "eval" if OUTSIDE not in text:
@@ -387,6 +376,16 @@ class _Shell:
             case _:
                 return self.start(words, assigned)
         return False
+
+    def declare(self, name: str, words: Sequence[Token]) -> bool:
+        """What ``export``, ``unset``, ``declare`` and the like do; whether they plainly set the environment."""
+        options = "".join(one.text for one in words if one.text[:1] in ("-", "+"))
+        for word in (one for one in words if one.text[:1] not in ("-", "+")):
+            variable, value = self.assigned(word)
+            self.sure = self.sure and is_known(variable)
+            if "=" in word.text or name == "unset":
+                self.keep(variable, value)
+        return (name in ("export", "unset") and not options) or bool(re.fullmatch("-[gaA]*x[gaA]*", options))
 
     def start(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
         """Take in a program: the files and texts that it names, and how it is started."""
