@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal
+from patcher.guards.launch import Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
@@ -31,6 +31,10 @@ def configured(
     application: Application, release: Release, root: Path | None, config: Path | None, launch: Launch
 ) -> list[GuardResult]:
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
+    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
+        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
+        hint = "give the YAML file that the run is configured by"
+        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps = [*_apps(application, root, config, launch)]
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
@@ -45,30 +49,26 @@ def configured(
     composes = (mentions or config) and not unclear
     composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
     launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
-    where = apps[0][0].where if apps else ENVIRONMENT
-    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
-    return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch, where)]
+    found = list[GuardResult]()
+    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
+        switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+        found += _of(profiler, switches, composed, launch)
+    return found
 
 
 def _of(
-    profiler: str,
-    application: Application,
-    release: Release,
-    composed: Sequence[tuple[Start, Any]],
-    launch: Launch,
-    where: str,
+    profiler: str, switches: Sequence[ConfigSwitch], composed: Sequence[tuple[Start, Any]], launch: Launch
 ) -> list[GuardResult]:
     """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
-    switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+    why = switches[0].why if switches else "no switch of it exists in this release"
+    off = GuardResult(profiler, State.OFF, launch.starts[0].where, "", "nothing to do", why)
     if not switches:
-        why = "no switch of it exists in this release"
-        return [GuardResult(profiler, State.OFF, where, "", "nothing to do", why)]
+        return [off]
     found = [_judged(switches, start, made, launch) for start, made in composed if not isinstance(made, str)]
     if launch.hidden and not any(one.state is State.ON for one in found):
         key = switches[0].keys[0]
-        off = f"{key.name}={_typed(key.values[0])}"
-        found = [unknown(profiler, launch.hidden[0], switches[0].why, off)]
-    return [*found, GuardResult(profiler, State.OFF, where, "", "nothing to do", switches[0].why)]
+        found = [unknown(profiler, launch.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
+    return [*found, off]
 
 
 # --- what is started ---
@@ -77,15 +77,8 @@ def _of(
 def _apps(
     application: Application, root: Path | None, config: Path | None, launch: Launch
 ) -> Iterator[tuple[Start, Path | None]]:
-    """The starts of the application with their overrides for words, and their configurations if these are here.
-
-    Raises Problem(USAGE) if ``config`` is no configuration.
-    """
+    """The starts of the application with their overrides for words, and their configurations if these are here."""
     home = root / application.folder if root else None
-    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "give the YAML file that the run is configured by"
-        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
     if config is not None and not any(start.words[0] for start in launch.starts):
         _read(config, application, root, launch, composes=True)
         yield Start(str(config), (), {}, "python", sure=True), config

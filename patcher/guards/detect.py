@@ -169,12 +169,10 @@ def _may_be_among(switch: Switch, words: Sequence[str], marks: str) -> bool:
 def _object(switch: Switch, text: str) -> dict[str, str]:
     """The keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
     try:
-        loaded = json.loads(text.strip() or "null") or {}
-    except (ValueError, RecursionError):
-        loaded = None
-    if isinstance(loaded, dict):
-        return {key: value if isinstance(value, str) else json.dumps(value) for key, value in loaded.items()}
-    return dict.fromkeys(switch.keys, OUTSIDE)
+        keys = (json.loads(text.strip() or "null") or {}).items()
+    except (ValueError, RecursionError, AttributeError):
+        return dict.fromkeys(switch.keys, OUTSIDE)
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys}
 
 
 def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
