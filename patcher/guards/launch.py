@@ -27,8 +27,7 @@ _LEVELS = 2  # the script, and the files that it names
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
 _PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?", re.DOTALL)
-_ARGUMENTS = re.compile(r"\"?\$\{?@\}?\"?")
-_MAY_BE_NONE = re.compile(r"[^\"']*|\"\$\{\w+\[@\]\}\"")  # the words that vanish where they are empty
+_MAY_BE_NONE = re.compile(r"[^\"']*|\"\$(@|\{(@|\w+\[@\])\})\"")  # the words that vanish where they are empty
 _BRACES = re.compile(r"[^'\"]*(?<!\$)\{[^{}'\"]*,[^{}]*\}")
 _HOME = re.compile(
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
@@ -189,7 +188,7 @@ class _Shell:
         self.launch = launch
         self.variables: dict[str, str | None] = {**environ}
         self.functions: set[str] = set()
-        self.args: tuple[str, ...] = ()
+        self.args = ""  # what stands for each
         self.path: Path | None = None
         self.folders = [Path()]
         self.level, self.name, self.line = 0, "", 1
@@ -198,11 +197,11 @@ class _Shell:
 
     # --- files ---
 
-    def nested(self, text: str, *, path: Path | None = None, args: Sequence[str] = (), here: bool = False) -> None:
+    def nested(self, text: str, *, path: Path | None = None, args: Iterable[str] = (), here: bool = False) -> None:
         """A text that another shell runs, or this one where it is ``here``: whether it gets there is not said."""
         shell = copy(self)
         shell.variables = self.variables if here else dict(self.variables)
-        shell.level, shell.args = self.level + 1, (*args,)
+        shell.level, shell.args = self.level + 1, _mark(*args)
         if path is not None:
             shell.path, shell.name, shell.line = path, shown(path), 1
             shell.folders = [*self.folders, *path.absolute().parents]
@@ -226,7 +225,7 @@ class _Shell:
     def hide(self, reason: str, found: str = "") -> None:
         self.launch.hidden.append(Hidden(self.place(), shown(found)[:200], reason))
 
-    def file(self, word: str, args: Sequence[str] = (), *, here: bool = False) -> None:
+    def file(self, word: str, args: Iterable[str] = (), *, here: bool = False) -> None:
         """A file that the launch names: a script, a program in Python, or settings."""
         path = find(word, self.folders)
         if path is None or name_of(word) in self.launch.written:
@@ -254,16 +253,6 @@ class _Shell:
 
     # --- words ---
 
-    def arguments(self) -> tuple[str, ...]:
-        return self.args if self.current.outer else (INSIDE,)  # of the script, or of a call
-
-    def words(self, raw: str) -> list[str]:
-        """The words that a word becomes."""
-        if _ARGUMENTS.fullmatch(raw):
-            return [*self.arguments()]
-        text = self.expand(raw)
-        return [text] if text or not _MAY_BE_NONE.fullmatch(raw) else []
-
     def expand(self, raw: str, *, split: bool = True) -> str:
         """A word with what is known of its variables, and marks for the rest and where it becomes several words."""
         expanded = ""
@@ -289,7 +278,9 @@ class _Shell:
         if not found:
             return {"$": raw}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else OUTSIDE)
         name, operator, word = found.groups()
-        value = _mark(*self.arguments()) if name in "@*" or name.isdigit() else self.variables.get(name)
+        value = self.variables.get(name)
+        if name in "@*" or name.isdigit():
+            value = self.args if self.current.outer else INSIDE  # of the script, or of a call
         if operator and bool(value) == (operator == "+"):
             return self.joined(word)
         return OUTSIDE if value is None and operator != "+" else value or ""
@@ -317,9 +308,9 @@ class _Shell:
             self.functions.update(re.findall(r"[\w:.-]+", begin.text))
             return
         self.current, self.line = command, begin.line
-        taken = [(word, self.words(word.text)) for word in command.words]
+        taken = [(word, self.expand(word.text)) for word in command.words]
         first = len([*takewhile(_ASSIGNMENT.match, (word.text for word in command.words))])
-        words = [one for _, found in taken[first:] for one in found]
+        words = [text for word, text in taken[first:] if text or not _MAY_BE_NONE.fullmatch(word.text)]
         name = name_of(words[0]) if words else ""
         self.sure = self.sure and name not in self.functions
         outermost = command.outer and self.level < _LEVELS
@@ -333,16 +324,16 @@ class _Shell:
         self.note(taken, plain=plain and self.passed)
         self.sure = self.sure and not self.may_end(name, taken)
 
-    def may_end(self, name: str, taken: Sequence[tuple[Token, list[str]]]) -> bool:
+    def may_end(self, name: str, taken: Sequence[tuple[Token, str]]) -> bool:
         """Whether the script may not get behind the command, or means something else there."""
-        may_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(one) for _, found in taken for one in found)
+        may_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(text) for _, text in taken)
         return (self.fails and may_fail) or bool(_ENDS.search("".join(f"{word.text}\n" for word, _ in taken)))
 
-    def note(self, taken: Iterable[tuple[Token, list[str]]], *, plain: bool) -> None:
+    def note(self, taken: Iterable[tuple[Token, str]], *, plain: bool) -> None:
         """Keep the texts of a command, and which files it writes."""
-        for word, found in taken:
+        for word, text in taken:
             self.lines(word.text, word.line, plain=plain)
-            self.lines(" ".join(found), word.line, plain=plain)
+            self.lines(text, word.line, plain=plain)
         for redirect in self.current.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)
             if ">" in redirect.kind:
@@ -359,12 +350,12 @@ class _Shell:
             case "export" | "declare" | "typeset" | "local" | "readonly" | "unset":
                 return self.declare(name, tokens[1:])
             case "." | "source":
-                self.file("".join(words[1:2]), words[2:] or self.args, here=True)
+                self.file("".join(words[1:2]), words[2:] or [self.args], here=True)
             case "eval" if OUTSIDE not in text:
                 self.nested(text[5:], here=True)
             case "set" | "shift":
                 self.fails = self.fails or bool(_FAILS.search(text))
-                self.args = self.args if re.match("set [-+][^-]", text) else (INSIDE,)
+                self.args = self.args if re.match("set [-+][^-]", text) else INSIDE
             case "cd":
                 self.folders = (
                     [self.folders[0] / "".join(words[1:2]), *self.folders] if is_known(text) else self.folders
