@@ -28,7 +28,7 @@ _LARGEST = 1 << 20  # of a file that is read for names, in bytes
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
 _PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?", re.DOTALL)
 _MAY_BE_NONE = re.compile(r"[^\"']*|\"\$(@|\{(@|\w+\[@\])\})\"")  # the words that vanish where they are empty
-_BRACES = re.compile(r"[^'\"]*(?<!\$)\{[^{}'\"]*,[^{}]*\}")
+_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
 _HOME = re.compile(
     r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
 )
@@ -253,20 +253,22 @@ class _Shell:
 
     # --- words ---
 
-    def expand(self, raw: str, *, split: bool = True) -> str:
+    def expand(self, raw: str) -> str:
         """A word with what is known of its variables, and marks for the rest and where it becomes several words."""
         expanded = ""
         for piece, quoted in pieces(raw):
-            if piece[0] in "$`" or piece.startswith(("<(", ">(")):
+            if piece[0] in "$`" or (not quoted and piece.startswith(("<(", ">("))):
                 value = self.value(piece)
-                expanded += _mark(value) if split and not quoted and re.search(r"\s", value) else value
-            elif piece[0] == "(":
-                expanded += _mark(self.joined(piece[1:-1]))
+                expanded += value if quoted or not re.search(r"\s", value) else _mark(value)
             elif piece[0] == "\\":
                 expanded += piece[1:].strip("\n")
-            elif piece != '"':
-                expanded += piece if quoted else piece.strip("'")
-        return INSIDE if split and _BRACES.match(raw) else expanded
+            elif quoted or piece == '"':
+                expanded += piece.strip('"')
+            elif piece[0] == "(":
+                expanded += _mark(self.joined(piece[1:-1]))
+            else:
+                expanded += piece[1:-1] if piece[0] == "'" else _BRACES.sub(INSIDE, piece)
+        return expanded
 
     def value(self, raw: str) -> str:
         """What an expansion stands for."""
@@ -291,9 +293,9 @@ class _Shell:
 
     # --- commands ---
 
-    def assigned(self, word: Token) -> tuple[str, str | None]:
+    def assigned(self, text: str) -> tuple[str, str | None]:
         """The name and the value of ``NAME=value``, None behind ``NAME`` alone."""
-        key, equals, value = self.expand(word.text, split=False).partition("=")
+        key, equals, value = text.partition("=")
         name = key.rstrip("+").partition("[")[0]
         value = value if name == key else _mark(value, self.variables.get(name))
         return name, value if equals else None
@@ -315,9 +317,9 @@ class _Shell:
         self.sure = self.sure and name not in self.functions
         outermost = command.outer and self.level < _LEVELS
         self.passed, self.stays = outermost and self.sure, outermost and command.here
-        assigned, plain = dict(map(self.assigned, command.words[:first])), False
+        assigned, plain = dict(self.assigned(text) for _, text in taken[:first]), False
         if words:
-            plain = self.run(words, command.words[first:], assigned) and not any(map(is_hidden, words))
+            plain = self.run(words, taken[-1][0].text, assigned) and not any(map(is_hidden, words))
         else:
             for variable, value in assigned.items():
                 self.keep(variable, value)
@@ -339,16 +341,16 @@ class _Shell:
             if ">" in redirect.kind:
                 self.launch.written.add(name_of(self.expand(redirect.text)))
 
-    def run(self, words: Sequence[str], tokens: Sequence[Token], assigned: dict[str, str | None]) -> bool:
+    def run(self, words: Sequence[str], last: str, assigned: dict[str, str | None]) -> bool:
         """Take in the words of a command; whether it plainly exports a variable or starts Python here."""
         name, text = name_of(words[0]), " ".join(words)
         deciding = words[:1] if _PROGRAM.fullmatch(name) or _NO_LAUNCH.fullmatch(name) else words
         hides = _HIDES.match(text) or any(map(is_hidden, deciding))
-        if hides and not _SETS_UP_BY.match(tokens[-1].text):
+        if hides and not _SETS_UP_BY.match(last):
             self.hide("what it starts or sets is only known when it runs", text)
         match name:
             case "export" | "declare" | "typeset" | "local" | "readonly" | "unset":
-                return self.declare(name, tokens[1:])
+                return self.declare(name, words[1:])
             case "." | "source":
                 self.file("".join(words[1:2]), words[2:] or [self.args], here=True)
             case "eval" if OUTSIDE not in text:
@@ -368,21 +370,20 @@ class _Shell:
                 return self.start(words, assigned)
         return False
 
-    def declare(self, name: str, words: Sequence[Token]) -> bool:
+    def declare(self, name: str, words: Sequence[str]) -> bool:
         """What ``export``, ``unset``, ``declare`` and the like do; whether they plainly set the environment."""
-        options = "".join(one.text for one in words if one.text[:1] in ("-", "+"))
-        for word in (one for one in words if one.text[:1] not in ("-", "+")):
+        options = "".join(word for word in words if word[:1] in ("-", "+"))
+        for word in (word for word in words if word[:1] not in ("-", "+")):
             variable, value = self.assigned(word)
             self.sure = self.sure and is_known(variable)
-            if "=" in word.text or name == "unset":
+            if value is not None or name == "unset":
                 self.keep(variable, value)
         return (name in ("export", "unset") and not options) or bool(re.fullmatch("-[gaA]*x[gaA]*", options))
 
     def start(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
         """Take in a program: the files and texts that it names, and how it is started."""
         before = [*takewhile(_WRAPPER.match, words)]
-        for word in filter(_ASSIGNMENT.match, before):  # behind `env`
-            assigned[word.partition("=")[0]] = word.partition("=")[2]
+        assigned.update(map(self.assigned, filter(_ASSIGNMENT.match, before)))  # behind `env`
         emptied = "env" in map(name_of, before) and any(word[:1] == "-" for word in before)
         own = words[len(before) :]
         program = name_of(own[0]) if own and not emptied else ""
