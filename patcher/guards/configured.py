@@ -31,10 +31,7 @@ def configured(
     application: Application, release: Release, root: Path | None, config: Path | None, launch: Launch
 ) -> list[GuardResult]:
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
-    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
-        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
-        hint = "give the YAML file that the run is configured by"
-        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
+    _check(config)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps = [*_apps(application, root, config, launch)]
     mentions = [one for one in launch.texts if re.search(application.names, one.text)]
@@ -49,17 +46,22 @@ def configured(
     composes = (mentions or config) and not unclear
     composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
     launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
-    found = list[GuardResult]()
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
-        found += _of(profiler, switches, composed, launch)
-    return found
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
+
+
+def _check(config: Path | None) -> None:
+    if config is not None and (config.suffix != ".yaml" or not config.is_file()):
+        reason = "Hydra reads files that end in .yaml" if config.is_file() else "there is no such file"
+        hint = "give the YAML file that the run is configured by"
+        raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
 
 
 def _of(
-    profiler: str, switches: Sequence[ConfigSwitch], composed: Sequence[tuple[Start, Any]], launch: Launch
+    profiler: str, application: Application, release: Release, composed: Sequence[tuple[Start, Any]], launch: Launch
 ) -> list[GuardResult]:
     """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
+    switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
     why = switches[0].why if switches else "no switch of it exists in this release"
     off = GuardResult(profiler, State.OFF, launch.starts[0].where, "", "nothing to do", why)
     if not switches:
@@ -120,6 +122,8 @@ def _configuration(
     application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
 ) -> tuple[Path | None, bool]:
     """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
+    if "d" in typed or not is_known("".join(typed.values())):
+        return None, False
     main = _MAIN.search(_text(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
@@ -127,10 +131,8 @@ def _configuration(
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    if "d" in typed or not is_known("".join(typed.values())):
-        return None, False
     file = next((file for one in names if (file := find(f"{one}.yaml", folders))), None)
-    return file, bool(file) or (is_packaged and (not name or name in application.defaults))
+    return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
 def _text(file: Path) -> str:
@@ -139,13 +141,13 @@ def _text(file: Path) -> str:
 
 def _read(file: Path, application: Application, root: Path | None, launch: Launch, *, composes: bool) -> None:
     """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
-    packaged = re.compile(rf"\s*-\s+(_self_|\S+://.*|{'|'.join(application.defaults)})\s*$")
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!(_self_|\S+://.*|{'|'.join(application.defaults)})\s*$)")
     for number, line in enumerate(_text(file).splitlines(), 1):
         text = LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True)
         launch.texts.append(text)
-        if re.match(r"\s{0,2}-\s", text.text) and not packaged.match(text.text) and not composes:
+        if takes.match(text.text) and not composes:
             launch.hidden.append(Hidden(text.where, line, "it may take other configurations"))
 
 
@@ -255,5 +257,4 @@ def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str])
 
 def _typed(value: object) -> str:
     """A value as one types it in an override, with … for what is not known."""
-    text = "null" if value is None else str(value).replace(", ", ",") if isinstance(value, list) else str(value)
-    return text.replace(_UNKNOWN, "…")
+    return "null" if value is None else str(value).replace(", ", ",").replace(_UNKNOWN, "…")

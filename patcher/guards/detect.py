@@ -136,8 +136,8 @@ def _option(switch: Switch, launch: Launch) -> list[GuardResult]:
     return found or [one for start in launch.starts for one in _options(switch, start, launch)]
 
 
-def _options(switch: Switch, start: Start, launch: Launch) -> Iterator[GuardResult]:
-    values, seen = dict[str, str](), list[str]()
+def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
+    values, seen, reason = dict[str, str](), list[str](), ""
     for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
@@ -149,14 +149,14 @@ def _options(switch: Switch, start: Start, launch: Launch) -> Iterator[GuardResu
     states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
     # A key that is known to arm decides, whatever the others may turn out to be.
     state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
-    reason = _VALUE if state is State.UNKNOWN else ""
-    marks = OUTSIDE + INSIDE if launch.place(switch.name, "") else OUTSIDE
-    if _may_be_among(switch, start.words, marks):
+    if _may_be_among(switch, start.words, OUTSIDE + INSIDE if launch.place(switch.name, "") else OUTSIDE):
         state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
     elif state is State.ARMED and not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
-    if seen:
-        yield _judged(switch, state, launch.place(seen[-1], start.where), " ".join(seen), reason)
+    elif state is State.UNKNOWN:
+        reason = _VALUE
+    where = launch.place(seen[-1], start.where) if seen else start.where
+    return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
 
 
 def _may_be_among(switch: Switch, words: Sequence[str], marks: str) -> bool:
