@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, INSIDE, OUTSIDE, Launch, Start, is_known, read, shown
+from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, read, shown
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.switches import Application, Form, Release, State, Switch
 
@@ -123,9 +123,10 @@ def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
         elif state is not State.OFF and not (start.sure and start.program):
             state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
         found.append(_judged(switch, state, launch.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
-    where = launch.place(name, "")
-    if where and not any(name in start.variables for start in launch.starts):  # a program gets it in its own words
-        found.append(_judged(switch, State.UNKNOWN, where, name, NOT_PLAIN))
+    values = [start.variables.get(name) for start in launch.starts]
+    for one in launch.texts if not found or found[0].reason != NOT_PLAIN else ():
+        if one.text.startswith(f"{name}=") and one.text.partition("=")[2] not in values:  # a word of a program
+            found.append(_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN))
     return [one for one in found if one.state in (State.ON, State.ARMED)] or found
 
 
@@ -149,7 +150,7 @@ def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
     states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
     # A key that is known to arm decides, whatever the others may turn out to be.
     state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
-    if _may_be_among(switch, start.words, OUTSIDE + INSIDE if launch.place(switch.name, "") else OUTSIDE):
+    if _may_be_among(switch, start.words):
         state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
     elif state is State.ARMED and not (start.sure and start.program):
         state, reason = State.UNKNOWN, NOT_PLAIN
@@ -159,10 +160,10 @@ def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
     return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
 
 
-def _may_be_among(switch: Switch, words: Sequence[str], marks: str) -> bool:
-    """Whether a word of the switch's programs that is not known may be the option; values of others are not."""
+def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
+    """Whether a word of the switch's programs that only the run tells may be the option; values of others are not."""
     no_value = f"{switch.flags}|{switch.files}|(?!-|serve$).*|.*=.*"
-    unknown = any(word and word in marks and re.fullmatch(no_value, before) for before, word in pairwise(("", *words)))
+    unknown = any(word == OUTSIDE and re.fullmatch(no_value, before) for before, word in pairwise(("", *words)))
     return unknown and any(switch.programs and re.fullmatch(switch.programs, word) for word in words)
 
 

@@ -1,7 +1,8 @@
 """The texts of a launch: its environment, its command, its script and the files that these name, one level down.
 
 Nothing is interpreted. A command at the outermost level of a script, which the script surely passes, is plain: what it
-assigns is known to those behind it. What is assigned anywhere else is only known to be one of the texts.
+assigns is known to those behind it. What is assigned anywhere else, an array, and what a script gets as arguments are
+only known to be among the texts.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Start(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """All that is known of a launch; programs of the ``packages`` are not read."""
+    """All that is known of a launch; modules of the ``packages`` are not read."""
 
     packages: tuple[str, ...]
     texts: list[LaunchText]
@@ -334,8 +335,9 @@ class _Shell:
     def note(self, taken: Iterable[tuple[Token, str]], *, plain: bool) -> None:
         """Keep the texts of a command, and which files it writes."""
         for word, text in taken:
-            self.lines(word.text, word.line, plain=plain)
             self.lines(text, word.line, plain=plain)
+            if not plain:
+                self.lines(word.text, word.line)
         for redirect in self.current.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)
             if ">" in redirect.kind:
@@ -391,7 +393,7 @@ class _Shell:
             outside, self.variables = self.variables, {**self.variables, **assigned}
             self.interpreted(own[1:])
             self.variables = outside
-            return self.level == 0
+            return self.level == 0 and len(own) == 2  # what it gets is not followed
         program = program if _PROGRAM.fullmatch(program) else ""
         if not _NO_LAUNCH.fullmatch(name_of(words[0])):
             self.files(own if program else words, python=bool(program))
