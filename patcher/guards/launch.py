@@ -41,6 +41,7 @@ _FILE = re.compile(  # among the words of a program, behind the word before it; 
     r"(?!(\S* )?(--config-name|-cn)\b|\S* \S*://)\S* (?:--?[\w-]+=|(?!-))(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
 )
 _SHELL = re.compile(r"(ba|da|z|k)?sh")
+_PASSES_ON = re.compile(rf"{_SHELL.pattern}|set|export|declare|typeset|local|readonly|unset")  # whatever word it gets
 _PROGRAM = re.compile(r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed|vllm|sglang|msprof")
 _WRAPPER = re.compile(  # what may stand before the program, or behind these
     r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+="
@@ -48,8 +49,7 @@ _WRAPPER = re.compile(  # what may stand before the program, or behind these
 _NO_LAUNCH = re.compile(
     r"\[\[?|:|test|true|false|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|wget|curl"
     r"|e?grep|sed|awk|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|wait|kill|pkill|tee|basename|dirname|realpath|hostname"
-    r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname"
-    r"|apt(-get)?|exit|return|break|continue|for|select|case"
+    r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname|apt(-get)?"
 )
 _CANNOT_FAIL = re.compile(r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|")
 _FAILS = re.compile(r"\s-\w*[eu]| errexit| nounset")  # then whatever fails ends the script
@@ -239,15 +239,15 @@ class _Shell:
         else:
             self.names(_text(path), shown(path))
 
-    def names(self, text: str, name: str) -> None:
+    def names(self, text: str, name: str, line: int = 1) -> None:
         """A program in Python, or settings: read for names only, also for those that stand in several strings."""
         inner = copy(self)
         inner.name = name
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
-        inner.lines(text)
-        inner.lines(_JOINED.sub("", text))
+        inner.lines(text, line)
+        inner.lines(_JOINED.sub("", text), line)
         if found := _PYTHON_HIDES.search(text):
-            inner.line = text.count("\n", 0, found.start()) + 1
+            inner.line = text.count("\n", 0, found.start()) + line
             inner.hide("what it sets or runs there is only known when it runs", found[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
             inner.file(script)
@@ -346,7 +346,7 @@ class _Shell:
     def run(self, words: Sequence[str], last: str, assigned: dict[str, str | None]) -> bool:
         """Take in the words of a command; whether it plainly exports a variable or starts Python here."""
         name, text = name_of(words[0]), " ".join(words)
-        deciding = words[:1] if _PROGRAM.fullmatch(name) or _NO_LAUNCH.fullmatch(name) else words
+        deciding = words if name in self.functions or _PASSES_ON.fullmatch(name) else words[:1]
         hides = _HIDES.match(text) or any(map(is_hidden, deciding))
         if hides and not _SETS_UP_BY.match(last):
             self.hide("what it starts or sets is only known when it runs", text)
@@ -360,10 +360,8 @@ class _Shell:
             case "set" | "shift":
                 self.fails = self.fails or bool(_FAILS.search(text))
                 self.args = self.args if re.match("set [-+][^-]", text) else INSIDE
-            case "cd":
-                self.folders = (
-                    [self.folders[0] / "".join(words[1:2]), *self.folders] if is_known(text) else self.folders
-                )
+            case "cd" if is_known(text):
+                self.folders = [self.folders[0] / "".join(words[1:2]), *self.folders]
             case "for" | "select":
                 self.keep("".join(words[1:2]), _mark(*words[3:]))
             case "read" | "mapfile" | "readarray" | "let" | "getopts" | "printf":
@@ -424,7 +422,7 @@ class _Shell:
                 self.file(words[0], words[1:])
         for text in (*words[1:], *(one.document for one in self.current.redirects)):
             if re.search(r"\w\s", text):
-                self.names(text, self.name) if python else self.nested(text)
+                self.names(text, self.name, self.line) if python else self.nested(text)
         for before, word in pairwise(words):
             if named := _FILE.fullmatch(f"{before} {word}"):
                 self.file(named["file"])
