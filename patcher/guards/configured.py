@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from patcher.guards.launch import Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal
+from patcher.guards.launch import Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal, text_of
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
@@ -111,7 +111,7 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
         module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
         path = f"{word.replace('.', '/')}.py" if module else word
         file = find(path, folders) if path.endswith(".py") else None
-        if file and _MAIN.search(_text(file)):
+        if file and _MAIN.search(text_of(file)):
             return at, file
         if module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
@@ -124,7 +124,7 @@ def _configuration(
     """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
-    main = _MAIN.search(_text(program)) if program else None  # the program names one in its code
+    main = _MAIN.search(text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
@@ -135,16 +135,12 @@ def _configuration(
     return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
-
-
 def _read(file: Path, application: Application, root: Path | None, launch: Launch, *, composes: bool) -> None:
     """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
     takes = re.compile(rf"\s{{0,2}}-\s+(?!(_self_|\S+://.*|{'|'.join(application.defaults)})\s*$)")
-    for number, line in enumerate(_text(file).splitlines(), 1):
+    for number, line in enumerate(text_of(file).splitlines(), 1):
         text = LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True)
         launch.texts.append(text)
         if takes.match(text.text) and not composes:

@@ -20,7 +20,7 @@ _LOST = {
         "a container has neither our environment nor our folder",
         "start rlpatch run within it",
     ),
-    r"(ssh|pdsh|kubectl)( .*)?": (
+    r"(ssh|pdsh|kubectl) .*": (
         "another machine has neither our environment nor our folder",
         "start rlpatch run over there",
     ),

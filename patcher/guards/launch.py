@@ -123,7 +123,7 @@ def read(
     launch = Launch(packages, [], [], [], set())
     started = [command] if command else []
     if script is not None:
-        is_python = script.suffix == ".py" or re.match("#!.*python", _text(script))
+        is_python = script.suffix == ".py" or re.match("#!.*python", text_of(script))
         started.insert(0, ("python" if is_python else "bash", str(script)))
     for words in started:
         _Shell(launch, environ).command(SimpleCommand((*(Token(shlex.quote(word), 1) for word in words),)))
@@ -167,13 +167,14 @@ def find(word: str, folders: Iterable[Path]) -> Path | None:
     return None
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The text of a file of the launch. Raises Problem(USAGE) where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = "give the shell or Python script that starts the run"
-        raise Problem(Kind.USAGE, f"cannot read the launch script: {reason}", str(path), hint) from error
+        hint = "give files that can be read, a shell or Python script for the launch script"
+        raise Problem(Kind.USAGE, f"cannot read a file of the launch: {reason}", str(path), hint) from error
 
 
 def _mark(*texts: str | None) -> str:
@@ -234,10 +235,10 @@ class _Shell:
                 self.hide("a file that it names is not here, or only known when it runs", word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
             self.hide("it is too large, or named by a file that the launch names", word)
-        elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", _text(path)):
-            self.nested(_text(path), path=path, args=args, here=here)
+        elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text_of(path)):
+            self.nested(text_of(path), path=path, args=args, here=here)
         else:
-            self.names(_text(path), shown(path))
+            self.names(text_of(path), shown(path))
 
     def names(self, text: str, name: str, line: int = 1) -> None:
         """A program in Python, or settings: read for names only, also for those that stand in several strings."""
@@ -409,7 +410,7 @@ class _Shell:
             self.nested("".join(operands[:1]), args=operands[2:])
         elif operands and "s" not in flags:
             if self.level == 0 and not find(operands[0], self.folders):
-                _text(Path(operands[0]))  # what the user names is there
+                text_of(Path(operands[0]))  # what the user names is there
             self.file(operands[0], operands[1:])
         else:
             self.hide("what the shell reads is only known when it runs", " ".join(words))
