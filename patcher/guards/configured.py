@@ -6,43 +6,25 @@ The configurations that a project packages leave every profiler off, which a tes
 from __future__ import annotations
 
 import gc
-import itertools
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from patcher.guards.launch import ENVIRONMENT, Hidden, Launch, LaunchText, Start, find, is_hidden, normal, shown
+from patcher.guards.launch import Hidden, Launch, LaunchText, Start, find, is_hidden, is_known, normal, text_of
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.messages.errors import Kind, Problem
 from patcher.switches import Application, ConfigSwitch, Release, State
 
-_UNKNOWN = "rlpatch_unknown_"
+_UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
 _MAIN = re.compile(r"hydra\.main\(([^)]*)\)")
-_OPTION = re.compile(r"(?:--config-(?P<long>path|name|dir)|-c(?P<short>[pnd]))(?:=(?P<value>.*))?", re.DOTALL)
+_OPTION = re.compile(r"^(?:--config-|-c)([pnd])\w*[=\n](.*)$", re.MULTILINE)  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
-_NO_GROUP = "a group of the configuration that it takes is not here"
 _ANY = "a word of it is only known when it runs, and may be any override"
-
-
-class _App(NamedTuple):
-    """A start of the application: its overrides with their places, and its configuration if that is here.
-
-    ``lines`` are those of a file of the user's, none for a configuration that the project packages. ``program`` is the
-    file that is started, if it is here.
-    """
-
-    start: Start
-    words: Sequence[tuple[str, str]]
-    file: Path | None
-    lines: Sequence[LaunchText] = ()
-    program: Path | None = None
-
-    @property
-    def where(self) -> str:
-        return self.words[0][1] if self.words else self.start.where
+_NO_GROUP = "a group of the configuration that it takes is not here"
 
 
 def configured(
@@ -51,71 +33,21 @@ def configured(
     """One result per profiler of the application. Raises Problem(USAGE) if ``config`` is no configuration."""
     _check(config)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
-    apps, found = [*_apps(application, root, config, launch)], list[GuardResult]()
-    if config is not None and not any(start.words[0] for start in launch.starts):
-        start = Start(str(config), (), (), {}, program=None, sure=True)
-        apps = [_App(start, (), config, _lines(config, application, root, launch))]
-    mentions = [*_mentions(application, root, apps, launch)]
-    composed = _compositions(application, root, apps, mentions) if all(map(_is_plain, mentions)) else []
-    hidden = [*_hidden(application.packages[0], root, mentions, apps, launch)]
-    where = apps[0].start.where if apps else ENVIRONMENT
-    for profiler in dict.fromkeys(switch.profiler for switch in application.switches):
-        own = [one for one in application.switches if one.profiler == profiler and release.has(one)]
-        found += _of(own, composed, hidden) if own else []
-        why = own[0].why if own else "no switch of it exists in this release"
-        found.append(GuardResult(profiler, State.OFF, where, "", "nothing to do", why))
-    return found
-
-
-def _mentions(
-    application: Application, root: Path | None, apps: Sequence[_App], launch: Launch
-) -> Iterator[LaunchText]:
-    """The texts that name a profiler of the application; its own programs, which read these names, are none."""
-    programs = [app.program for app in apps if app.program and root]
-    reads = {shown(one) for one in programs if root and one.resolve().is_relative_to(root.resolve())}
-    for one in launch.texts:
-        if re.search(application.names, one.text) and one.where.rpartition(":")[0] not in reads:
-            yield one
-
-
-def _compositions(
-    application: Application, root: Path | None, apps: Sequence[_App], mentions: Sequence[LaunchText]
-) -> list[tuple[_App, Any]]:
-    """What Hydra composes of each start where a profiler is named, or what a configuration of the user's is made of."""
-    known = re.compile(rf"\s*-\s+(?!_self_|\S+://|({'|'.join(application.defaults)})\s*$)")
-    composes = mentions or any(known.match(line.text) for app in apps for line in app.lines)
-    return [(app, _composed(application, root, app)) for app in apps if composes]
-
-
-def _is_plain(text: LaunchText) -> bool:
-    return text.plain and "oc.env" not in text.text
-
-
-def _hidden(
-    project: str, root: Path | None, mentions: Sequence[LaunchText], apps: Sequence[_App], launch: Launch
-) -> Iterator[Hidden]:
-    """Why it is not known how a profiler is configured, the first reason first."""
+    apps = [*_apps(application, root, config, launch)]
+    mentions = [one for one in launch.texts if re.search(application.names, one.text)]
+    unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
+    launch.hidden[:0] = unclear
     if root is None and not launch.texts:
-        yield Hidden(f"{project} is not found here", "", f"{project} is not found here")
-    yield from (Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not _is_plain(one))
-    yield from launch.hidden
+        reason = f"{application.packages[0]} is not found here"
+        launch.hidden.append(Hidden(reason, "", reason))
     if mentions and not apps:
-        yield Hidden(mentions[0].where, mentions[0].text, f"nothing that can be read here starts {project}")
-
-
-def _of(
-    switches: Sequence[ConfigSwitch], composed: Sequence[tuple[_App, Any]], hidden: Sequence[Hidden]
-) -> list[GuardResult]:
-    """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
-    first, found = switches[0], list[GuardResult]()
-    off = f"{first.keys[0].name}={_typed(first.keys[0].values[0])}"
-    for app, config in composed:
-        seen = Hidden(app.where, "", str(config))
-        failed = isinstance(config, str)
-        found.append(unknown(first.profiler, seen, first.why, off) if failed else _judged(switches, app, config))
-    if hidden and not any(one.state is State.ON for one in found):
-        return [unknown(first.profiler, hidden[0], first.why, off)]
-    return found
+        reason = f"nothing that can be read here starts {application.packages[0]}"
+        launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
+    composes = (mentions or config) and not unclear
+    composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
+    launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
+    profilers = dict.fromkeys(switch.profiler for switch in application.switches)
+    return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
 
 
 def _check(config: Path | None) -> None:
@@ -125,133 +57,108 @@ def _check(config: Path | None) -> None:
         raise Problem(Kind.USAGE, f"cannot read the configuration: {reason}", str(config), hint)
 
 
+def _of(
+    profiler: str, application: Application, release: Release, composed: Sequence[tuple[Start, Any]], launch: Launch
+) -> list[GuardResult]:
+    """What is known of one profiler; what is hidden may be anything but where it is on for sure."""
+    switches = [one for one in application.switches if one.profiler == profiler and release.has(one)]
+    why = switches[0].why if switches else "no switch of it exists in this release"
+    off = GuardResult(profiler, State.OFF, launch.starts[0].where, "", "nothing to do", why)
+    if not switches:
+        return [off]
+    found = [_judged(switches, start, made, launch) for start, made in composed if not isinstance(made, str)]
+    if launch.hidden and not any(one.state is State.ON for one in found):
+        key = switches[0].keys[0]
+        found = [unknown(profiler, launch.hidden[0], why, f"{key.name}={_typed(key.values[0])}")]
+    return [*found, off]
+
+
 # --- what is started ---
 
 
-def _apps(application: Application, root: Path | None, config: Path | None, launch: Launch) -> Iterator[_App]:
+def _apps(
+    application: Application, root: Path | None, config: Path | None, launch: Launch
+) -> Iterator[tuple[Start, Path | None]]:
+    """The starts of the application with their overrides for words, and their configurations if these are here."""
+    home = root / application.folder if root else None
+    if config is not None and not any(start.words[0] for start in launch.starts):
+        _read(config, application, root, launch, composes=True)
+        yield Start(str(config), (), {}, "python", sure=True), config
     for start in launch.starts:
         at, program = _program(application, root, start)
-        if not at:
-            continue
-        words, typed = [*zip(start.words, start.places, strict=True)][at:], _options(start.words[at:])
-        home = root / application.folder if root else None
-        launch.hidden.extend(Hidden(start.where, word, _ANY) for word, _ in words if is_hidden(word))
-        launch.hidden.extend(Hidden(start.where, word, _NO_GROUP) for word, _ in words if _is_missing(word, home))
-        file = config or _configuration(application, root, program, start, typed)
-        if isinstance(file, str):
-            launch.hidden.append(Hidden(start.where, "", file))
-            continue
-        start = start._replace(sure=start.sure and not _PRINTS & {*start.words})
-        overrides = [one for one in words if one[0][:1] != "-" and one[0] not in typed.values()]
-        yield _App(start, overrides, file, _lines(file, application, root, launch), program)
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """Hydra's options for a configuration that are typed: its ``path``, ``name`` and ``dir``."""
-    found = {}
-    for word, following in itertools.pairwise((*words, "")):
-        if option := _OPTION.fullmatch(word):
-            kind = option["long"] or {"p": "path", "n": "name", "d": "dir"}[option["short"]]
-            found[kind] = following if option["value"] is None else option["value"].strip("'\"")
-    return found
+        words = start.words[at:] if at else ()
+        typed = dict(_OPTION.findall("\n".join(words)))
+        file, known = config, True
+        if at and not config:
+            file, known = _configuration(application, root, program, start, typed)
+        reasons = {
+            _ANY: any(map(is_hidden, words)),
+            "a group of the configuration that it takes is not here": any(_is_missing(word, home) for word in words),
+            "which configuration it takes is not here, or only known when it runs; --config FILE names it": not known,
+        }
+        launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
+        if at and known:
+            if file:
+                _read(file, application, root, launch, composes=bool(config))
+            overrides = [one for one in words if one[:1] != "-" and one not in typed.values()]
+            yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
 
 def _program(application: Application, root: Path | None, start: Start) -> tuple[int, Path | None]:
     """Where the words begin behind a program of the application, 0 if there is none, and its file if it is here."""
     folders = (*start.folders, *([root] if root else []))
-    for at, (before, word) in enumerate(itertools.pairwise(("", *start.words)), 1):
+    for at, (before, word) in enumerate(pairwise(("", *start.words)), 1):
         module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
         path = f"{word.replace('.', '/')}.py" if module else word
         file = find(path, folders) if path.endswith(".py") else None
-        if file and _MAIN.search(_text(file)):
+        if file and _MAIN.search(text_of(file)):
             return at, file
         if module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
     return 0, None
 
 
-def _text(file: Path) -> str:
-    return file.read_text(encoding="utf-8", errors="replace")
-
-
 def _configuration(
-    application: Application, root: Path | None, program: Path | None, start: Start, typed: Mapping[str, str]
-) -> Path | str | None:
-    """The configuration of a start, None if it is a packaged one that is not here, or why it is not known."""
-    if "dir" in typed or re.search("[\0\1]", "".join(typed.values())):
-        return "which configuration it takes is only known when it runs; --config FILE names it"
-    options = {**_decorated(program), **typed}
-    path, name = options.get("path", ""), options.get("name", "").removesuffix(".yaml")
+    application: Application, root: Path | None, program: Path | None, start: Start, typed: dict[str, str]
+) -> tuple[Path | None, bool]:
+    """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
+    if "d" in typed or not is_known("".join(typed.values())):
+        return None, False
+    main = _MAIN.search(text_of(program)) if program else None  # the program names one in its code
+    options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
+    path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults
     folders = [program.parent / path] if program else []
     folders += [root / application.folder] if root and is_packaged else []
     folders += [folder / path for folder in start.folders]
-    for file in (folder / f"{one}.yaml" for folder in folders for one in names):
-        if file.is_file():
-            return file
-    if is_packaged and (not name or name in application.defaults):
-        return None
-    return f"the configuration {name or path} is not here; --config FILE names it"
+    file = next((file for one in names if (file := find(f"{one}.yaml", folders))), None)
+    return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _decorated(program: Path | None) -> dict[str, str]:
-    """The configuration that a program names in its code."""
-    main = _MAIN.search(_text(program)) if program else None
-    return dict(re.findall(r"config_(path|name)\s*=\s*[\"']([^\"']*)", main[1] if main else ""))
-
-
-def _lines(file: Path | None, application: Application, root: Path | None, launch: Launch) -> Sequence[LaunchText]:
-    """The lines of a configuration of the user's, which become texts of the launch."""
-    if file is None or (root and file.resolve().is_relative_to((root / application.packages[0]).resolve())):
-        return ()
-    lines = [re.sub(r"(^|\s)#.*", "", line) for line in _text(file).splitlines()]
-    found = [LaunchText(f"{file}:{number}", normal(line), plain=True) for number, line in enumerate(lines, 1)]
-    launch.texts.extend(found)
-    return found
+def _read(file: Path, application: Application, root: Path | None, launch: Launch, *, composes: bool) -> None:
+    """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
+    if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
+        return
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!(_self_|\S+://.*|{'|'.join(application.defaults)})\s*$)")
+    for number, line in enumerate(text_of(file).splitlines(), 1):
+        text = LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True)
+        launch.texts.append(text)
+        if takes.match(text.text) and not composes:
+            launch.hidden.append(Hidden(text.where, line, "it may take other configurations"))
 
 
 def _is_missing(word: str, home: Path | None) -> bool:
     """Whether an override takes an option of a group that is not here, or changes where groups are looked for."""
     key, _, value = word.lstrip("+").partition("=")
-    group = key.partition("@")[0]
-    named = re.search("[@/]", key) or (home is not None and (home / group).is_dir())
-    here = home is not None and (home / group / f"{value}.yaml").is_file()
-    is_group = bool(named) and value not in ("null", "") and not key.startswith("hydra/")
-    return key.startswith("hydra.searchpath") or (is_group and not here)
+    group = (home or Path()) / key.partition("@")[0]
+    chosen = re.search("[@/]|^hydra.searchpath", key) or (home and group.is_dir())
+    return bool(chosen) and value not in ("null", "") and not (group / f"{value}.yaml").is_file()
 
 
 # --- what Hydra makes of it ---
 
 
-def _judged(switches: Sequence[ConfigSwitch], app: _App, config: Any) -> GuardResult:
-    """The severest answer of the switches of one profiler to what a start composes."""
-    values = _values(switches, config)
-    switch = max(switches, key=lambda one: _state(one, values).severity)
-    state, where, why = _state(switch, values), app.where, switch.why
-    named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
-    seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
-    if state is State.OFF:
-        return GuardResult(switch.profiler, state, where, seen, "nothing to do", why)
-    typed = {word.lstrip("+~").partition("=")[0]: place for word, place in app.words}
-    change = _change(switches, config, typed)
-    where, override = _place([key for key in (change.partition("=")[0], *named) if key], typed, app.lines, where)
-    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
-    if state is State.UNKNOWN:
-        return GuardResult(switch.profiler, state, where, seen, off, why, "a value is only known when it runs")
-    if not (app.start.sure and (app.start.program is not None or not app.start.words)):
-        return GuardResult(switch.profiler, State.UNKNOWN, where, seen, off, why, NOT_PLAIN)
-    return GuardResult(switch.profiler, state, where, seen, off, (state is State.ARMED and switch.armed) or why)
-
-
-def _place(keys: Sequence[str], typed: Mapping[str, str], lines: Sequence[LaunchText], where: str) -> tuple[str, str]:
-    """Where the first of some keys is typed, or written in a file, and what to say of an override there."""
-    leaf = f"{(keys or [''])[0].rpartition('.')[2]}:"
-    written = [line.where for line in lines if leaf in re.split(r"[\s{,]", line.text)]
-    places = [typed[key] for key in keys if key in typed]
-    return (places[:1] or written[-1:] or [where])[0], " as an override, or" if written and not places else ""
-
-
-def _composed(application: Application, root: Path | None, app: _App) -> Any:
+def _composed(application: Application, root: Path | None, start: Start, file: Path | None) -> Any:
     """The configuration of a start, or the reason why it is not known."""
     try:
         import yaml
@@ -260,72 +167,85 @@ def _composed(application: Application, root: Path | None, app: _App) -> Any:
         from hydra import compose, initialize_config_dir
     except ImportError:
         return f"no hydra-core: pip install 'rlpatch[{application.extra}]'"
-    home = (root / application.folder).absolute() if root else None
-    if app.file is None:
+    if file is None:
         return f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it"
-    folder = app.file.absolute().parent
-    numbers = itertools.count()
-    words = [re.sub("[\0\1]", lambda _: f"{_UNKNOWN}{next(numbers)}", word) for word, _ in app.words]
+    words = [re.sub("[\0\1]", _UNKNOWN, word) for word in start.words]
     if any(_UNKNOWN in word.partition("=")[0] for word in words):
         return _ANY
+    home, folder = (root / application.folder).absolute() if root else None, file.absolute().parent
     searched = [f"hydra.searchpath=[file://{home}]"] if home and home != folder else []
+    # An override counts although this release has no such key, which would stop the run there.
+    forced = [f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word for word in words]
     gc.disable()  # a configuration is thousands of small objects: a third of the time
     try:
         with warnings.catch_warnings(), initialize_config_dir(str(folder), version_base=None):
             warnings.simplefilter("ignore")
-            return compose(app.file.stem, [*searched, *map(_forced, words)])
+            return compose(file.stem, [*searched, *forced])
     except Exception as error:  # whatever YAML and resolvers of others raise is an answer
-        first = re.sub(rf"{_UNKNOWN}\d+", "…", str(error).strip().partition("\n")[0])
+        first = str(error).strip().partition("\n")[0].replace(_UNKNOWN, "…")
         return f"Hydra cannot compose it: {first}"[:300]
     finally:
         gc.enable()
 
 
-def _forced(word: str) -> str:
-    """An override that counts although this release has no such key, which would stop the run there."""
-    return f"++{word.lstrip('+')}" if re.match(r"[^~=/@]*\.[^=/@]*=", word) else word
+def _judged(switches: Sequence[ConfigSwitch], start: Start, config: Any, launch: Launch) -> GuardResult:
+    """The severest answer of the switches of one profiler to what a start composes."""
+    switch = max(switches, key=lambda one: _state(one, config).severity)
+    state, where, reason, values = _state(switch, config), start.where, "", _values(switch, config)
+    named = [key.name for key in switch.keys if values[key.name] not in (None, False, [], key.values[0])]
+    seen = " ".join(f"{name}={_typed(values[name])}" for name in named)[:300]
+    if state is State.OFF:
+        return GuardResult(switch.profiler, state, where, seen, "nothing to do", switch.why)
+    typed = [word.lstrip("+~").partition("=")[0] for word in start.words]
+    change = _change(switches, config, typed)
+    key = change.partition("=")[0] or (*named, "?")[0]
+    written = launch.place(f" {key.rpartition('.')[2]}:", "") if key not in typed else ""
+    where = written or launch.place(f"{key}=", where)
+    override = " as an override, or" if written else ""
+    off = f"{change}{override} at {where.replace('command after', 'the command after')}" if change else ""
+    if state is State.UNKNOWN:
+        reason = "a value is only known when it runs"
+    elif not (start.sure and start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    why = (state is State.ARMED and switch.armed) or switch.why
+    return GuardResult(switch.profiler, state, where, seen, off, why, reason)
 
 
-def _values(switches: Sequence[ConfigSwitch], config: Any) -> dict[str, object]:
-    """What the keys of some switches are in a configuration, None for one that is not there."""
+def _values(switch: ConfigSwitch, config: Any) -> dict[str, object]:
+    """What the keys of a switch are in a configuration, None for one that is not there."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     values: dict[str, object] = {}
-    for key in (key.name for switch in switches for key in switch.keys if key.name not in values):
+    for key in switch.keys:
         try:
-            value = OmegaConf.select(config, key)
-            values[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+            value = OmegaConf.select(config, key.name)
+            values[key.name] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except OmegaConfBaseException:
-            values[key] = _UNKNOWN
+            values[key.name] = _UNKNOWN
     return values
 
 
-def _state(switch: ConfigSwitch, values: Mapping[str, object]) -> State:
-    """The state that the values mean; UNKNOWN where it hangs on one that is not known."""
-    mine = {key.name: values[key.name] for key in switch.keys}
-    # Keys with the same unknown text follow from each other, so they change together.
-    texts = {str(value): key.values for key in switch.keys if _UNKNOWN in str(value := mine[key.name])}
-    ways = [dict(zip(texts, way, strict=True)) for way in itertools.product(*texts.values())]
-    states = {switch.state({name: way.get(str(value), value) for name, value in mine.items()}) for way in ways}
-    return states.pop() if len(states) == 1 else State.UNKNOWN
+def _state(switch: ConfigSwitch, config: Any) -> State:
+    values = _values(switch, config)
+    return State.UNKNOWN if _UNKNOWN in str(values) else switch.state(values)
 
 
-def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Iterable[str]) -> str:
+def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Sequence[str]) -> str:
     """The override that switches all of them off, tried in the configuration itself; empty if there is none."""
     from omegaconf import OmegaConf
 
-    offs = {key.name: key.values[0] for switch in switches for key in switch.keys}
-    leaves = {name.rpartition(".")[2]: value for name, value in offs.items()}
-    # A key may follow from another one that was typed.
-    offs.update({name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves})
-    for name, value in offs.items():
+    keys = {key.name: key.values[0] for switch in switches for key in switch.keys}
+    leaves = {name.rpartition(".")[2]: value for name, value in keys.items()}
+    # What is typed comes first: other keys may follow from it.
+    offs = {name: leaves[leaf] for name in typed if (leaf := name.rpartition(".")[2]) in leaves}
+    for name, value in {**offs, **keys}.items():
         parent, _, leaf = name.rpartition(".")
         holder: Any = OmegaConf.select(config, parent)
-        siblings: Any = OmegaConf.to_container(holder) if OmegaConf.is_dict(holder) else {}
+        before: Any = OmegaConf.to_container(holder) if OmegaConf.is_dict(holder) else {}
         OmegaConf.update(config, name, value, force_add=True)
-        off = all(_state(switch, _values(switches, config)) is State.OFF for switch in switches)
-        OmegaConf.update(config, name, siblings.get(leaf), force_add=True)
+        off = all(_state(switch, config) is State.OFF for switch in switches)
+        OmegaConf.update(config, name, before.get(leaf), force_add=True)
         if off:
             return f"{name}={_typed(value)}"
     return ""
@@ -333,5 +253,4 @@ def _change(switches: Sequence[ConfigSwitch], config: Any, typed: Iterable[str])
 
 def _typed(value: object) -> str:
     """A value as one types it in an override, with … for what is not known."""
-    text = "null" if value is None else str(value).replace(", ", ",") if isinstance(value, list) else str(value)
-    return re.sub(rf"{_UNKNOWN}\d*", "…", text)
+    return "null" if value is None else str(value).replace(", ", ",").replace(_UNKNOWN, "…")

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from patcher.guards.configured import configured
-from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, name_of, read, shown
+from patcher.guards.launch import COMMAND, ENVIRONMENT, OUTSIDE, Launch, Start, is_known, read, shown
 from patcher.guards.result import NOT_PLAIN, GuardResult, unknown
 from patcher.switches import Application, Form, Release, State, Switch
 
@@ -80,7 +80,14 @@ def _results(switch: Switch, launch: Launch) -> list[GuardResult]:
     """What a launch says of a switch: of several places the severest, the last one that is as severe."""
     judge = {Form.VARIABLE: _variable, Form.OPTION: _option}.get(switch.form, _started)
     found = sorted(judge(switch, launch), key=lambda one: one.state.severity)[-1:]
-    return [_if_requested(switch, one, launch.starts) for one in found]
+    requests = _requests(switch, launch)
+    if not requests or not found or found[0].state is not State.ARMED:
+        return found
+    call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
+    armed = found[0]._replace(found=f"{found[0].found}; {call}")
+    if requests[0].sure:
+        return [armed._replace(state=State.ON, off=f"{armed.off}; or leave out {call}")]
+    return [armed._replace(state=State.UNKNOWN, reason="whether this call is reached is not known")]
 
 
 def _judged(switch: Switch, state: State, where: str, found: str, reason: str = "") -> GuardResult:
@@ -95,26 +102,31 @@ def _judged(switch: Switch, state: State, where: str, found: str, reason: str = 
 def _unclear(switch: Switch, launch: Launch) -> list[GuardResult]:
     """The first text that names a switch and is not plain; of a variable, plain is what sets it."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
-    named = re.compile(rf"\b{name}\b" if switch.form is Form.VARIABLE else rf"(?<![\w-])(--)?{name}(?![\w-])")
+    variable = switch.form is Form.VARIABLE
+    named = re.compile(rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])")
     for one in launch.texts:
-        plain = {Form.VARIABLE: one.sets == switch.name, Form.OPTION: one.plain}.get(switch.form, False)
+        plain = one.plain and (re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION)
         if not plain and named.search(one.text):
-            return [_judged(switch, State.UNKNOWN, one.where, one.text.partition("\n")[0], NOT_PLAIN)]
+            return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
     return []
 
 
 def _variable(switch: Switch, launch: Launch) -> list[GuardResult]:
-    found = _unclear(switch, launch)
+    found, name = _unclear(switch, launch), switch.name
     for start in launch.starts if not found else ():
-        variable = start.variables.get(switch.name)
-        if variable is None or variable.value is None:
+        value = start.variables.get(name)
+        if value is None:
             continue
-        state, reason = switch.state(variable.value if is_known(variable.value) else None), ""
+        state, reason = switch.state(value if is_known(value) else None), ""
         if state is State.UNKNOWN:
             reason = _VALUE
-        elif state is not State.OFF and not (start.sure and start.program is not None):
-            state, reason = State.UNKNOWN, NOT_PLAIN if start.program is not None else _UNSEEN
-        found.append(_judged(switch, state, variable.where, variable.found, reason))
+        elif state is not State.OFF and not (start.sure and start.program):
+            state, reason = State.UNKNOWN, NOT_PLAIN if start.program else _UNSEEN
+        found.append(_judged(switch, state, launch.place(f"{name}={value}", ENVIRONMENT), f"{name}={value}", reason))
+    values = [start.variables.get(name) for start in launch.starts]
+    for one in launch.texts if not found or found[0].reason != NOT_PLAIN else ():
+        if one.text.startswith(f"{name}=") and one.text.partition("=")[2] not in values:  # a word of a program
+            found.append(_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN))
     return [one for one in found if one.state in (State.ON, State.ARMED)] or found
 
 
@@ -122,36 +134,30 @@ def _option(switch: Switch, launch: Launch) -> list[GuardResult]:
     """The option among the words in all of vLLM's spellings; later words override."""
     decides = any(re.search("|".join((*switch.keys, "[\0\1]")), one.text) for one in launch.texts)
     found = _unclear(switch, launch) if decides else []
-    return found or [one for start in launch.starts for one in _options(switch, start)]
+    return found or [one for start in launch.starts for one in _options(switch, start, launch)]
 
 
-def _options(switch: Switch, start: Start) -> list[GuardResult]:
-    if _may_be_among(switch, start.words):
-        return [_judged(switch, State.UNKNOWN, start.where, " ".join(start.words), _WORDS)]
-    values, seen, where = _typed(switch, start)
-    states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
-    # A key that is known to arm decides, whatever the others may turn out to be.
-    state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
-    reason = _VALUE if state is State.UNKNOWN else ""
-    if state is State.ARMED and not (start.sure and start.program is not None):
-        state, reason = State.UNKNOWN, NOT_PLAIN
-    return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
-
-
-def _typed(switch: Switch, start: Start) -> tuple[dict[str, str], list[str], str]:
-    """The values of the keys of an option, the words that give them, and where the last one stands."""
-    values, seen, where = dict[str, str](), list[str](), start.where
-    for at, word in enumerate(start.words):
+def _options(switch: Switch, start: Start, launch: Launch) -> list[GuardResult]:
+    values, seen, reason = dict[str, str](), list[str](), ""
+    for word, following in pairwise((*start.words, OUTSIDE)):
         head, equals, value = word.partition("=")
         option, _, key = head.partition(".")
         # vLLM's parser takes underscores for dashes in the option, not in the key behind the dot.
         if option.replace("_", "-") == switch.name:
-            taken = start.words[at : at + (1 if equals else 2)]
-            text = value if equals else (*taken[1:], OUTSIDE)[0]
-            seen += taken
-            where = start.places[at + len(taken) - 1]
+            seen += [word] if equals else [word, following]
+            text = value if equals else following
             values.update({key: text} if key else _object(switch, text))
-    return values, seen, where
+    states = [switch.state(text if is_known(text) else None) for key, text in values.items() if key in switch.keys]
+    # A key that is known to arm decides, whatever the others may turn out to be.
+    state = State.ARMED if State.ARMED in states else max(states, key=lambda one: one.severity, default=State.OFF)
+    if _may_be_among(switch, start.words):
+        state, reason, seen = State.UNKNOWN, _WORDS, [*start.words]
+    elif state is State.ARMED and not (start.sure and start.program):
+        state, reason = State.UNKNOWN, NOT_PLAIN
+    elif state is State.UNKNOWN:
+        reason = _VALUE
+    where = launch.place(seen[-1], start.where) if seen else start.where
+    return [_judged(switch, state, where, " ".join(seen), reason)] if seen else []
 
 
 def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
@@ -164,41 +170,27 @@ def _may_be_among(switch: Switch, words: Sequence[str]) -> bool:
 def _object(switch: Switch, text: str) -> dict[str, str]:
     """The keys of a JSON object as words; a text that is none leaves the deciding keys unknown."""
     try:
-        loaded = json.loads(text.strip() or "null") or {}
-    except (ValueError, RecursionError):
-        loaded = None
-    if isinstance(loaded, dict):
-        return {key: value if isinstance(value, str) else json.dumps(value) for key, value in loaded.items()}
-    return dict.fromkeys(switch.keys, OUTSIDE)
+        keys = (json.loads(text.strip() or "null") or {}).items()
+    except (ValueError, RecursionError, AttributeError):
+        return dict.fromkeys(switch.keys, OUTSIDE)
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in keys}
 
 
 def _started(switch: Switch, launch: Launch) -> list[GuardResult]:
     """A program or a request that starts it; one that surely runs before one that may."""
-    starts = _requests(switch, launch.starts)
+    starts = _requests(switch, launch)
     if switch.form is Form.PROGRAM:
-        programs = [one for one in launch.starts if one.program is not None]
-        starts = [one for one in programs if name_of(one.words[one.program or 0]) == switch.name]
+        starts = [one for one in launch.starts if one.program == switch.name]
     for one in sorted(starts, key=lambda one: not one.sure)[:1]:
         state, reason = (switch.otherwise, "") if one.sure else (State.UNKNOWN, NOT_PLAIN)
         return [_judged(switch, state, one.where, " ".join(one.words), reason)]
     return _unclear(switch, launch)
 
 
-def _requests(switch: Switch, starts: Sequence[Start]) -> list[Start]:
+def _requests(switch: Switch, launch: Launch) -> list[Start]:
     """The starts that make an armed profiler record, those that surely run first."""
 
-    def asks(words: Sequence[str]) -> bool:
-        return any(all(any(re.fullmatch(one, word) for word in words) for one in row) for row in switch.asked_by)
+    def asks(start: Start) -> bool:
+        return any(all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.asked_by)
 
-    return sorted((start for start in starts if asks(start.words)), key=lambda one: not one.sure)
-
-
-def _if_requested(switch: Switch, result: GuardResult, starts: Sequence[Start]) -> GuardResult:
-    requests = _requests(switch, starts) if result.state is State.ARMED else []
-    if not requests:
-        return result
-    call = f"{' '.join(requests[0].words)[:200]} at {requests[0].where}"
-    found = f"{result.found}; {call}"
-    if requests[0].sure:
-        return result._replace(state=State.ON, found=found, off=f"{result.off}; or leave out {call}")
-    return result._replace(state=State.UNKNOWN, found=found, reason="whether this call is reached is not known")
+    return sorted(filter(asks, launch.starts), key=lambda one: not one.sure)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from patcher.guards.launch import ENVIRONMENT, INSIDE, Start, name_of, read, shown
+from patcher.guards.launch import INSIDE, Launch, Start, name_of, read, shown
 
 _OURS = "/rlpatch-run"
 """Stands for the folder of the run, which is not there yet."""
@@ -20,7 +20,7 @@ _LOST = {
         "a container has neither our environment nor our folder",
         "start rlpatch run within it",
     ),
-    r"(ssh|pdsh|kubectl)( .*)?": (
+    r"(ssh|pdsh|kubectl) .*": (
         "another machine has neither our environment nor our folder",
         "start rlpatch run over there",
     ),
@@ -42,10 +42,7 @@ _LOST = {
 
 
 class HookGap(NamedTuple):
-    """A place where processes begin without the hook: what stands there, why that is one, and what to write instead.
-
-    It is ``sure`` where the launch certainly comes by.
-    """
+    """A place where processes begin without the hook, and what to write instead; ``sure`` if a launch surely passes."""
 
     where: str
     found: str
@@ -68,9 +65,9 @@ def hook_gaps(
     """
     before = environ.get("PYTHONPATH")
     ours = {"PYTHONPATH": f"{_OURS}:{before}" if before else _OURS, variable: f"{_OURS}/sitecustomize"}
-    found: dict[str, HookGap] = {}
-    for start in read({**environ, **ours}, script, command).starts:
-        for gap in (*_elsewhere(start, variable), *_set_anew(start)):
+    launch, found = read({**environ, **ours}, script, command), dict[str, HookGap]()
+    for start in launch.starts:
+        for gap in (*_elsewhere(start, variable), *_set_anew(start, launch)):
             found.setdefault(gap.where, gap)
     return tuple(found.values())
 
@@ -85,13 +82,12 @@ def _elsewhere(start: Start, variable: str) -> Iterator[HookGap]:
             yield HookGap(start.where, found, why.format(**words), instead.format(**words), sure)
 
 
-def _set_anew(start: Start) -> Iterator[HookGap]:
+def _set_anew(start: Start, launch: Launch) -> Iterator[HookGap]:
     """PYTHONPATH set to what does not contain the folder of the run, or unset."""
-    variable = start.variables.get("PYTHONPATH")
-    if variable is None or variable.where == ENVIRONMENT or _OURS in (variable.value or ""):
-        return
+    value = start.variables.get("PYTHONPATH", _OURS)
     why, instead = "PYTHONPATH is set anew", "export PYTHONPATH=…:$PYTHONPATH keeps what was there"
-    if variable.value is None:
+    if value is None:
         why, instead = "PYTHONPATH was unset", "leave it in the environment"
-    if "PYTHONPATH" not in variable.found.partition("=")[2]:
-        yield HookGap(variable.where, variable.found, why, instead, start.sure and variable.value != INSIDE)
+    if value is None or _OURS not in value:
+        found = "PYTHONPATH" if value is None else f"PYTHONPATH={value}"
+        yield HookGap(launch.place(found, start.where), shown(found), why, instead, start.sure and INSIDE not in found)

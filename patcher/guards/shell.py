@@ -29,8 +29,8 @@ class SimpleCommand(NamedTuple):
     here: bool = True
 
 
-_TOKEN = re.compile(  # a command goes on in the next line behind && || and |
-    r"""(?P<blank>(?:[ \t\r]|\\\n|\#[^\n]*)+)
+_TOKEN = re.compile(  # a command goes on in the next line behind && || and |; what a scheduler reads is no comment
+    r"""(?P<blank>(?:[ \t\r]|\\\n|\#(?!(?:SBATCH|PBS|BSUB|\$)\s)[^\n]*)+)
     |(?P<define>function[ \t]+[\w:.-]+(?:[ \t]*\([ \t]*\))?|[\w:.-]+[ \t]*\([ \t]*\))
     |(?P<redirect>(?:\d+|\{\w+\})?(?:<<<|<<-?|<&|>&|&>>?|>>|>\||<>|<(?!\()|>(?!\())[ \t]*)
     |(?P<operator>;;&|;&|;;|(?:&&|\|\||\|&?)(?:\s|\\\n|\#[^\n]*\n)*|[;&()\n])
@@ -38,20 +38,49 @@ _TOKEN = re.compile(  # a command goes on in the next line behind && || and |
     re.VERBOSE,
 )
 _PLAIN = re.compile(r"[^ \t\r\n;&|()<>'\"\\`$]+")
+_QUOTED = re.compile(r"[^\"\\`$]+")
 _SIMPLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?", re.ASCII | re.DOTALL)
-_CLOSED_BY = {"if": "fi", "case": "esac", "for": "done", "while": "done", "until": "done", "select": "done", "{": "}"}
-_SKIPPED = {"then", "do", "else", "elif", "!", "time", "-p"}
+_CLOSED_BY = {"if": "fi", "case": "esac", "{": "}", "(": ")"}
+_CLOSED_BY.update(dict.fromkeys(("for", "select", "while", "until"), "done"))
 
 
-def commands(text: str, line: int = 1) -> list[SimpleCommand]:
+def commands(text: str, line: int = 1) -> Iterator[SimpleCommand]:
     """The commands of a script that begins at a line, as they stand. Raises ValueError where it cannot be split."""
-    parser = _Parser()
-    for token in tokens(text, line):
-        parser.take(token)
-    parser.end()
-    if parser.blocks:
-        raise ValueError(f"{parser.blocks[-1]} is missing")
-    return parser.found
+    words, redirects, blocks = list[Token](), list[Token](), list[str]()  # of a block the word that closes it
+    conditional = piped = False
+    for token in (*tokens(text, line), Token("\n", line, "operator")):
+        if token.kind == "operator":
+            operator = token.text[: 2 if token.text[:2] in ("&&", "||") else 1]
+            is_pattern = operator == ")" and blocks[-1:] == ["esac"]
+            if (words or redirects) and not is_pattern:
+                outer, here = not conditional and not blocks, not piped and operator not in ("|", "&")
+                yield SimpleCommand((*words,), (*redirects,), outer, here)
+            _nest(blocks, "" if is_pattern else operator)
+            conditional = operator in ("&&", "||") or (operator == "|" and conditional)
+            words, redirects, piped = [], [], operator == "|"
+        elif token.kind == "define":
+            yield SimpleCommand((token,), outer=False)
+        elif token.kind != "word":
+            redirects.append(token)
+        elif words or not _nest(blocks, token.text) or token.text in ("for", "select", "case"):
+            words.append(token)
+        elif token.text in ("while", "until"):
+            yield SimpleCommand((token,), outer=False)
+    if blocks:
+        raise ValueError(f"{blocks[-1]} is missing")
+
+
+def _nest(blocks: list[str], word: str) -> bool:
+    """Whether a word that begins a command, or a bracket, is a keyword; it may open or close a block."""
+    if blocks[-1:] == [word]:
+        blocks.pop()
+    elif word in _CLOSED_BY:
+        blocks.append(_CLOSED_BY[word])
+    elif word == ")":
+        raise ValueError("a bracket is closed that is not open")
+    else:
+        return word in ("then", "do", "else", "elif", "!", "time", "-p")
+    return True
 
 
 def tokens(text: str, line: int = 1) -> Iterator[Token]:
@@ -76,21 +105,35 @@ def tokens(text: str, line: int = 1) -> Iterator[Token]:
         line += text.count("\n", start, at)
 
 
-def _word_end(text: str, at: int) -> int:
+def pieces(text: str, at: int = 0) -> Iterator[tuple[str, bool]]:
+    """The pieces of the word that begins at a place: quotes, expansions, and whether each is in double quotes.
+
+    Raises ValueError where a quote or an expansion has no end.
+    """
+    quoted = False
     while at < len(text):
-        if found := _PLAIN.match(text, at):
-            at = found.end()
-        elif text[at] in "'\"\\`$" or text.startswith(("<(", ">("), at):
-            at = skipped(text, at)
-        elif text[at] == "(" and text[at - 1] in "=@?*+!":
+        start, char, plain = at, text[at], (_QUOTED if quoted else _PLAIN).match(text, at)
+        if plain:
+            at = plain.end()
+        elif char == '"':
+            at, quoted = at + 1, not quoted
+        elif char == "(" and at and text[at - 1] in "=@?*+!":
             at = _closing(text, at + 1, ")")  # an array, or a pattern
+        elif char in "'\\`$" or text.startswith(("<(", ">("), at):
+            at = _skipped(text, at)
         else:
             break
-    return at
+        yield text[start:at], quoted
+    if quoted:
+        raise ValueError("a quote is not closed")
 
 
-def skipped(text: str, at: int) -> int:
-    """Where the quote or the expansion ends that begins at ``at``. Raises ValueError where it does not."""
+def _word_end(text: str, at: int) -> int:
+    return at + sum(len(piece) for piece, _ in pieces(text, at))
+
+
+def _skipped(text: str, at: int) -> int:
+    """Where the quote or the expansion ends that begins at a place."""
     if text[at] in '"`':
         return _closing(text, at + 1, text[at])
     if text.startswith(("$(", "<(", ">(", "${"), at):
@@ -106,7 +149,7 @@ def _closing(text: str, at: int, closed_by: str) -> int:
         if char == closed_by:
             return at + 1
         if char in "\\`$" or (char in "'\"" and closed_by in ")}") or (char == '"' and closed_by == "`"):
-            at = skipped(text, at)
+            at = _skipped(text, at)
         elif char == "(" and closed_by == ")":
             at = _closing(text, at + 1, ")")
         elif char == "#" and closed_by == ")" and text[at - 1] in " \t\n(;":
@@ -114,64 +157,3 @@ def _closing(text: str, at: int, closed_by: str) -> int:
         else:
             at += 1
     raise ValueError(f"{closed_by} is missing")
-
-
-class _Parser:
-    def __init__(self) -> None:
-        self.found: list[SimpleCommand] = []
-        self.blocks: list[str] = []  # what closes each
-        self.words: list[Token] = []
-        self.redirects: list[Token] = []
-        self.conditional = self.piped = False
-        self.pattern = False  # of a branch of `case`
-
-    def take(self, token: Token) -> None:
-        if self.pattern and token.text not in (")", "esac"):
-            return
-        if token.kind == "operator":
-            self.operator(token.text)
-        elif token.kind == "define":
-            self.found.append(SimpleCommand((token,), outer=False))
-        elif token.kind == "word":
-            self.word(token)
-        else:
-            self.redirects.append(token)
-
-    def word(self, token: Token) -> None:
-        word = token.text
-        if self.words:
-            self.words.append(token)
-            if word == "in" and self.words[0].text == "case" and len(self.words) > 2:
-                self.end()
-                self.pattern = True
-        elif self.blocks[-1:] == [word]:
-            self.blocks.pop()
-            self.pattern = False
-        elif word in _CLOSED_BY:
-            self.blocks.append(_CLOSED_BY[word])
-            self.words += [token] if word in ("for", "select", "case") else []
-            self.found += [SimpleCommand((token,), outer=False)] if word in ("while", "until") else []
-        elif word not in _SKIPPED:
-            self.words.append(token)
-
-    def operator(self, text: str) -> None:
-        if self.pattern:
-            self.pattern = False
-            return
-        pipe = text[0] == "|" and text[:2] != "||"
-        self.end(away=pipe or text == "&")
-        if text == "(":
-            self.blocks.append(text)
-        elif text == ")" and (not self.blocks or self.blocks.pop() != "("):
-            raise ValueError("a bracket is closed that is not open")
-        self.conditional = text[:2] in ("&&", "||") or (pipe and self.conditional)
-        self.piped = pipe
-        self.pattern = text[:2] in (";;", ";&")
-
-    def end(self, *, away: bool = False) -> None:
-        """The words up to here are a command; ``away`` in a pipeline or in the background."""
-        if self.words or self.redirects:
-            outer, here = not self.conditional and not self.blocks, not self.piped and not away
-            self.found.append(SimpleCommand((*self.words,), (*self.redirects,), outer, here))
-        self.words.clear()
-        self.redirects.clear()

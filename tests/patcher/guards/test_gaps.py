@@ -44,6 +44,7 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "sudo": ("sudo python -m x", ("(perhaps) sudo lets through",)),
     "docker": ("docker run -e A=1 image python -m x", ("a container has neither",)),
     "ssh": ("ssh host python -m x", ("another machine has neither",)),
+    "a pattern": ("case $1 in\n  ssh|docker) A=1;;\n  srun) A=2;;\nesac\npython -m x", ()),
     "ray job submit": ("ray job submit -- python -m x", ("the job runs with the environment of the cluster",)),
     "ray job submit with ours": (f"ray job submit {SUBMITTED} -- python -m x", ()),
     "ray job submit with what only the run tells": ("ray job submit --runtime-env-json $(cat env) -- python -m x", ()),
