@@ -43,6 +43,8 @@ files: "dict[str, File]" = {}
 names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
+kept: "list[int]" = []
+"""The open plans: by them the command finds who needs its folder, also who has written a title over its environment."""
 receipts: "set[tuple[str, int, str]]" = set()
 """Of this process: the package, the number of a file in it, and the state."""
 
@@ -52,8 +54,10 @@ def add(package: str) -> None:
 
     Raises OSError where it cannot be read.
     """
-    with open(os.path.join(package, "plan"), "rb") as plan:
-        run, require, *pairs = [os.fsdecode(field) for field in plan.read().split(b"\0")[:-1]]
+    plan = os.open(os.path.join(package, "plan"), os.O_RDONLY | os.O_CLOEXEC)
+    kept.append(plan)
+    with open(plan, "rb", closefd=False) as file:
+        run, require, *pairs = [os.fsdecode(field) for field in file.read().split(b"\0")[:-1]]
     packages.append(package)
     for number, (root, path) in enumerate(zip(pairs[::2], pairs[1::2])):
         files.setdefault(os.path.join(root, path), File(path, number, package, run, bool(require)))
