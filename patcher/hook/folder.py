@@ -29,7 +29,9 @@ _FOLDERS = re.compile(f"{_PACKAGE}|{_RECEIPTS}|__pycache__")
 _FILES = re.compile(
     rf"{_ALIVE}(\.new)?|started|ray|plan|\d+\.(before|after)|__init__\.(py|\S+\.pyc[.\d]*)|{_RECEIPT.pattern}"
 )
-_PAUSE_S = 0.1
+_BEGUN = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
+"""As `tempfile` names it."""
+_NEW_S, _PAUSE_S = 60.0, 0.1
 _STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -163,10 +165,16 @@ def sweep() -> tuple[Path, ...]:
 
 def _dead(path: Path) -> bool:
     """Whether it is the folder of a run whose command has ended: what another program made has no such marker."""
-    with contextlib.suppress(OSError), opened(path) as folder, folder.reading(_ALIVE) as alive:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_ours = {folder.status().st_uid, os.fstat(alive.fileno()).st_uid} == {os.geteuid()}
-        return is_ours and alive.read(len(_MARKER) + 1) == _MARKER and not _users(path / _PACKAGE)
+    with contextlib.suppress(OSError), opened(path) as folder:
+        status = folder.status()
+        if status.st_uid != os.geteuid():
+            return False
+        if _BEGUN.fullmatch(path.name) and {*folder.names()} <= {f"{_ALIVE}.new"}:  # its maker was killed, or is at it
+            return time.time() - status.st_mtime > _NEW_S
+        with folder.reading(_ALIVE) as alive:
+            fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = os.fstat(alive.fileno()).st_uid == status.st_uid and alive.read(len(_MARKER) + 1) == _MARKER
+            return is_ours and not _users(path / _PACKAGE)
     return False
 
 

@@ -22,7 +22,8 @@ from patcher.store.filesystem.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
-_OWNERS, _TIMES = 2**32 - 2, 2**63 - 1
+_OWNERS = 2**32 - 2
+LATEST_S = 2**63 - 1
 _LONGEST, _LONGEST_PART = 4095, 255
 T = TypeVar("T")
 
@@ -251,5 +252,5 @@ def _whole(value: Any, most: int, least: int = 0) -> int:
 
 
 def _time(value: Any) -> int:
-    """Nanoseconds; files may be older than 1970."""
-    return _whole(value, _TIMES, -_TIMES)
+    """Nanoseconds of a time whose seconds have 64 bits: files may be older than 1970, and younger than 2262."""
+    return _whole(value, (LATEST_S + 1) * 10**9 - 1, -(LATEST_S + 1) * 10**9)

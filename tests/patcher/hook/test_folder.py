@@ -143,6 +143,9 @@ def test_what_is_no_folder_of_ours_stays(hooked: Hooked) -> None:
     (elsewhere / "alive").write_bytes(folder._MARKER)
     (scratch / "rlpatch-run-1" / ".rlpatch").mkdir(parents=True)  # --save-path
     (scratch / "rlpatch-run-1" / "trace.json").write_text("{}")
+    (scratch / "rlpatch-run-2").mkdir()
+    (scratch / "rlpatch-run-abcdefgh").mkdir()
+    (scratch / "rlpatch-run-abcdefgh" / "trace.json").write_text("{}")
     (scratch / "rlpatch-run-file").write_text("")
     (scratch / "rlpatch-run-link").symlink_to(elsewhere)
     (scratch / "rlpatch-run-other").mkdir()
@@ -156,6 +159,17 @@ def test_what_is_no_folder_of_ours_stays(hooked: Hooked) -> None:
     before = everything(hooked.folder)
     assert sweep() == ()
     assert everything(hooked.folder) == before
+
+
+@pytest.mark.parametrize("names", [(), ("alive.new",)])
+def test_one_that_was_begun_is_removed_a_minute_later(hooked: Hooked, names: tuple[str, ...]) -> None:
+    begun = Path(tempfile.mkdtemp(prefix=folder.PREFIX))
+    for name in names:
+        (begun / name).write_text("")
+    assert sweep() == ()
+    os.utime(begun, (1, 1))
+    assert sweep() == (begun,)
+    assert not begun.exists()
 
 
 def test_of_a_folder_of_ours_only_what_a_run_makes_is_removed(hooked: Hooked) -> None:
