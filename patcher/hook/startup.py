@@ -67,8 +67,9 @@ def add(package: str) -> None:
 
 def _note(run: str, name: str, text: str) -> None:
     """Leave a word for the command that started the run; on another machine there is nobody to read it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe waits
     try:
-        with open(os.path.join(run, name), "ab", 0) as file:
+        with open(os.open(os.path.join(run, name), flags, 0o666), "ab", 0) as file:
             file.write(os.fsencode(text))
     except OSError:
         pass
