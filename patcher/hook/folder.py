@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.changes.change import Edit
+from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem.opened import Opened, opened
 
 PREFIX = "rlpatch-run-"
@@ -51,10 +52,16 @@ class RunFolder:
     """
 
     def __init__(self, edits: Iterable[Edit], *, require: bool = False) -> None:
-        """Make it. Raises OSError where the temporary directory cannot be written to."""
+        """Make it. Raises OSError where it cannot be written, Problem (ENVIRONMENT) where PYTHONPATH cannot hold it."""
+        scratch = Path(tempfile.gettempdir()).resolve()
+        if os.pathsep in str(scratch):
+            cause = f"the temporary directory has a {os.pathsep} in its name, which parts the entries of PYTHONPATH"
+            raise Problem(
+                Kind.ENVIRONMENT, cause, str(scratch), "TMPDIR=DIR rlpatch run …, with another folder of yours"
+            )
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
         try:
             self._lock = _locked(self.path / _ALIVE)
             self.package.mkdir()

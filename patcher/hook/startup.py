@@ -88,7 +88,7 @@ def install() -> None:
         planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
         if planned is None:
             return read(self, path)
-        _cache_lines(path, planned)
+        _show_lines(path, planned)
         return planned
 
     def path_stats(self: "SourceFileLoader", path: str) -> "Any":
@@ -122,8 +122,7 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     if read(loader, path) != before:
         _report_unpatched(file, "changed", path, "it is not as it was when the run was planned")
         return None
-    if _leave_receipt(file, "patched", path):
-        _tracebacks()
+    _leave_receipt(file, "patched", path)
     return after
 
 
@@ -144,6 +143,14 @@ def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
         print(message, file=sys.stderr)
     if file.require:
         raise ImportError(message)
+
+
+def _show_lines(path: str, data: bytes) -> None:
+    try:
+        _cache_lines(path, data)
+        _tracebacks()
+    except Exception:  # noqa: S110  (a file of the user's has the name of one of Python's modules: shown is the disk)
+        pass
 
 
 def _cache_lines(path: str, data: bytes) -> None:

@@ -16,6 +16,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.hook import folder
 from patcher.hook.folder import RunFolder, sweep
+from patcher.messages.errors import Kind, Problem
 from tests.patcher.hook.conftest import AFTER, BEFORE, Hooked
 
 
@@ -202,6 +203,17 @@ def test_what_is_no_receipt_is_passed_over(hooked: Hooked, name: str) -> None:
     os.mkfifo(run.path / "receipts" / name)
     os.mkfifo(run.path / "started")
     assert (run.receipts(), run.prefixes()) == ((), ())
+
+
+def test_a_name_that_pythonpath_cannot_hold_is_refused(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = hooked.folder / "a:b"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with pytest.raises(Problem) as caught:
+        hooked.plan()
+    assert caught.value.kind is Kind.ENVIRONMENT
+    assert "TMPDIR" in caught.value.hint
+    assert list(scratch.iterdir()) == []
 
 
 def test_one_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
