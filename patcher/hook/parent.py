@@ -13,9 +13,13 @@ from typing import NoReturn
 
 from patcher.messages.errors import Kind, Problem
 
-_OURS = frozenset(
-    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+_OTHERS = frozenset(
+    {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGWINCH}
+    | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
+    | {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGURG}
 )
+"""What cannot be waited for, what the terminal stops by, faults of this process, and what Python or nobody minds."""
+_OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on, and a command does not expect to be ignored."""
 
