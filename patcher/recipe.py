@@ -109,7 +109,7 @@ class Call(NamedTuple):
 class Structure(NamedTuple):
     """Releases whose target function has the same shape; ``name`` tells it from others of the recipe.
 
-    ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.editing.anchors.fingerprint`` of the
+    ``file`` is relative to the root of the target. ``fingerprints`` are ``patcher.editing.fingerprint`` of the
     recipe's ``method`` in the published files; another fingerprint means a fork, a dev build or a local edit.
     """
 

@@ -22,15 +22,14 @@ ENGINE_VARIABLE = Switch(
     name="VLLM_TORCH_PROFILER_DIR",
     otherwise=State.ARMED,
     why="the worker builds a profiler for this directory when it starts, and records from /start_profile or "
-    "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so "
-    "unset it",
+    "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so unset it",
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
     asked_by=START_PROFILE,
 )
 ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
-    why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with "
-    "/start_profile or LLM.start_profile()",
+    why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with /start_profile "
+    "or LLM.start_profile()",
     source="vllm/config/profiler.py, vLLM pull requests 29912 (0.13.0) and 33536 (gone from 0.16.0)",
 )
 _VLLM = r"(.*/)?vllm|vllm\.entrypoints\..+|.*vllm-openai(:.*)?"
@@ -62,16 +61,14 @@ DAEMON = Switch(
     name="MSMONITOR_USE_DAEMON",
     values=_DAEMON_VALUES,
     otherwise=State.UNKNOWN,
-    why="torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno "
-    "nputrace` "
+    why="torch_npu waits for the dynolog daemon and steps at each optimizer step; it records when `dyno nputrace` "
     "asks. Only 1 is understood, other numbers are not",
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
     asked_by=_DAEMON_ASKED,
 )
 DAEMON_STEPPED = DAEMON._replace(
-    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
-    "nputrace` asks; "
+    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
     "other numbers than 1 step a profiler that torch_npu never set up, and words stop the worker",
     source="vllm_ascend/envs.py, 0.11.0rc0 to 0.26.0rc1; torch_npu/profiler/_non_intrusive_profile.py",
 )
@@ -91,8 +88,7 @@ DAEMON_OPTION = Switch(
         ("1", State.ARMED), ("true", State.ARMED),
     ),
     otherwise=State.UNKNOWN,
-    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno "
-    "nputrace` asks; "
+    why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
     "it overrides the variable",
     source="vllm_ascend/ascend_config.py and worker/worker.py, from 0.20.2rc1",
     off="leave msmonitor_use_daemon out of --additional-config",
@@ -109,9 +105,8 @@ _DYNAMIC = Switch(
     form=Form.VARIABLE,
     name="PROF_CONFIG_PATH",
     otherwise=State.ARMED,
-    why="torch_npu watches profiler_config.json in this folder and records when the file changes during "
-    "the run; "
-    "a file that is already there does not start it",
+    why="torch_npu watches profiler_config.json in this folder and records when the file changes during the run; a "
+    "file that is already there does not start it",
     source="torch_npu/profiler/_non_intrusive_profile.py and _dynamic_profiler/, 2.1.0.post8 to 2.14.0",
     off="unset PROF_CONFIG_PATH",
 )
@@ -122,19 +117,16 @@ _MSPROF_MODE = Switch(
     name="PROFILING_MODE",
     values=(("", State.OFF), ("0", State.UNKNOWN), ("false", State.UNKNOWN)),
     otherwise=State.ON,
-    why="CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise "
-    "nothing; they "
+    why="CANN owns the device's profiling, and newer torch_npu profilers then record nothing and raise nothing; they "
     "do so for every non-empty value, `false` and `0` among them, so unset it",
-    source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; "
-    "CANN, dynamic "
+    source="torch_npu/profiler/analysis/prof_common_func/_utils.py check_msprof_env, 2.13.0 and 2.14.0; CANN, dynamic "
     "profiling in attach mode",
     off="unset PROFILING_MODE",
 )
 _MSPROF_SAMPLE = _MSPROF_MODE._replace(
     name="PROFILER_SAMPLECONFIG",
     values=(("", State.OFF), ("0", State.UNKNOWN)),
-    why="msprof hands its settings to the program in this variable and records from the start; newer "
-    "torch_npu "
+    why="msprof hands its settings to the program in this variable and records from the start; newer torch_npu "
     "profilers then record nothing and raise nothing",
     off="unset PROFILER_SAMPLECONFIG",
 )

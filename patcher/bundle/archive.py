@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import stat
 import zipfile
 from collections.abc import Iterator
@@ -13,6 +11,9 @@ from pathlib import Path
 import patcher
 from patcher.bundle.plans import NAME, Bundle, text_of
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.files import put
+from patcher.store.filesystem.opened import resolved
+from patcher.store.filesystem.rights import Node
 
 _HERE = ("start", "archive", "originals", "tables")
 """Modules of the rooms below that a machine without rlpatch has no use for; the first one is what begins there."""
@@ -58,13 +59,8 @@ def write(path: Path, content: bytes) -> None:
     if path.is_dir() or (path.exists() and not _is_bundle(path)):
         what = "a folder" if path.is_dir() else "a file that is no bundle"
         raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
-    adjacent = path.with_name(f".{path.name}-{os.urandom(6).hex()}")
     try:
-        adjacent.write_bytes(content)
-        adjacent.chmod(0o755)
-        adjacent.replace(path)
+        put(resolved(path.parent) / path.name, Node("", None, 0o755, -1, -1), content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            adjacent.unlink()
         cause = f"the bundle cannot be written: {error.strerror}"
         raise Problem(Kind.ENVIRONMENT, cause, str(path), "name a file in a folder of yours: -o FILE") from None

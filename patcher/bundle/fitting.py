@@ -11,8 +11,8 @@ from patcher.bundle.plans import Bundle, BundledPlan, FilePlan
 from patcher.changes import edits, markers
 from patcher.changes.change import Change, Edit, PatchId, Record
 from patcher.messages.errors import Kind, Problem
-from patcher.store import transaction as store
 from patcher.store.filesystem.files import digest
+from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
 
 
@@ -65,7 +65,7 @@ def _planned(plan: BundledPlan, target: Target, changes: Sequence[Change], tool:
     files = tuple(file.path for file in plan.files)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     record = Record(plan.patch, target.version or plan.version, plan.options, files, now, tool)
-    before = next((one for one in store.records(target.root) if one.patch == plan.patch), None)
+    before = next((one for one in StoreFolder(target.root).records() if one.patch == plan.patch), None)
     gone: tuple[Change, ...] = ()
     if before:  # an earlier capture may have needed more files
         left = before._replace(files=tuple(path for path in before.files if path not in files))
@@ -82,29 +82,23 @@ def _read(target: Target, path: PurePosixPath) -> bytes | None:
 
 def _unfit(same: Sequence[BundledPlan], plans: Sequence[BundledPlan], target: Target) -> Problem:
     name, made_for = target.project.name, " and ".join(plan.version for plan in plans)
-    for plan in same or plans:
-        for file in plan.files:
-            if _change(file, plan.patch, target):
-                continue
-            data = _read(target, PurePosixPath(file.path))
-            where = str(target.root / file.path)
-            if data is not None and digest(markers.strip(data, where=where)) == file.before:
-                others = ", ".join(str(one.patch) for one in markers.marked(data) if one.patch != plan.patch)
-                cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
-                hint = "take that out first, or use rlpatch itself here: it adds one patch to another"
-                return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
+    unfit = [(plan, file) for plan in same or plans for file in plan.files if not _change(file, plan.patch, target)]
+    for plan, file in unfit:
+        data, where = _read(target, PurePosixPath(file.path)), str(target.root / file.path)
+        if data is not None and digest(markers.strip(data, where=where)) == file.before:
+            others = ", ".join(str(one.patch) for one in markers.marked(data) if one.patch != plan.patch)
+            cause = f"the file carries the lines of another patch, which this bundle does not know ({others})"
+            hint = "take that out first, or use rlpatch itself here: it adds one patch to another"
+            return Problem(Kind.FOREIGN_EDIT, cause, where, hint)
     if not same:
         here = f"{target.version} here" if target.version else "a release here that nothing tells"
         hint = f"make one for it, where it is installed: rlpatch bundle {name}=={target.version or 'VERSION'}"
         cause = f"{name} is {here}, and this bundle was made for {made_for}"
         return Problem(Kind.VERSION, cause, str(target.root), hint)
-    plan = same[0]
-    other = next(PurePosixPath(file.path) for file in plan.files if not _change(file, plan.patch, target))
-    return Problem(
-        Kind.FOREIGN_EDIT,
-        f"{other.name} is not {'' if target.exists(other) else 'there, nor '}the one of {name} {plan.version} that this"
-        " bundle was made for",
-        str(target.root / other),
-        f"put that back (pip install --force-reinstall --no-deps {name}=={plan.version}), or make a bundle here: it"
-        " takes files as they are",
-    )
+    plan, file = unfit[0]
+    other = PurePosixPath(file.path)
+    there = "" if target.exists(other) else "there, nor "
+    cause = f"{other.name} is not {there}the one of {name} {plan.version} that this bundle was made for"
+    again = f"pip install --force-reinstall --no-deps {name}=={plan.version}"
+    hint = f"put that back ({again}), or make a bundle here: it takes files as they are"
+    return Problem(Kind.FOREIGN_EDIT, cause, str(target.root / other), hint)

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NoReturn, Sequence
 
@@ -50,17 +51,11 @@ def main(words: Sequence[str] | None = None) -> int:
         _parser(bundle).parse_args(typed, options)
         with command_line.started_as(_words()):
             report = _run(bundle, options)
-    except Problem as problem:
-        report = CommandResult(options.command, problems=[problem])
-    except KeyboardInterrupt:
-        report = CommandResult(options.command, problems=[Problem(Kind.INTERRUPTED, "stopped by the keyboard")])
-    except OSError as error:
-        report = CommandResult(options.command, problems=[failed(error)])
-    except Exception as error:
-        if options.verbose:
+    except (Exception, KeyboardInterrupt) as error:
+        problem = failed(error)
+        if problem.kind is Kind.UNEXPECTED and options.verbose:
             raise
-        cause, hint = f"{type(error).__name__}: {error}", "the same with -v shows where; please report it"
-        report = CommandResult(options.command, problems=[Problem(Kind.UNEXPECTED, cause, hint=hint)])
+        report = CommandResult(options.command, problems=[problem])
     return _show(report, options)
 
 
@@ -68,7 +63,7 @@ def _run(bundle: plans.Bundle, options: argparse.Namespace) -> CommandResult:
     python = options.python or (None if options.path else sys.executable)
     typed = {"--path": options.path, "--python": options.python}
     words = tuple(word for name, value in typed.items() if value for word in (name, str(value)))
-    machine = Machine(bundle, options.path, python, _wait, words)
+    machine = Machine(bundle, options.path, python, partial(print, file=sys.stderr), words)
     own = {name: value for name, value in vars(options).items() if name in ("dry_run", "transaction", "planned")}
     report: CommandResult = getattr(steps, options.command)(machine, **own)
     return report
@@ -106,10 +101,6 @@ def _words() -> str:
     """How this file was started, to be typed again."""
     name = Path(sys.executable).name
     return shlex.join([name if shutil.which(name) == sys.executable else sys.executable, sys.argv[0]])
-
-
-def _wait(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
 
 
 def _show(report: CommandResult, options: argparse.Namespace) -> int:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
-from operator import add
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +17,11 @@ from patcher.bundle.plans import Bundle
 from patcher.changes import edits
 from patcher.changes.change import Edit
 from patcher.messages.command_line import CommandLine
-from patcher.messages.errors import Kind, Problem, refused
+from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.store import outcomes
 from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from patcher.store.registry import Journal
 from patcher.targets import applied
 from patcher.targets import find as targets
@@ -67,10 +66,8 @@ class Machine(NamedTuple):
                     plans.append(fit(self.bundle, target))
                 elif not found.problems:
                     problems.append(_absent(project, found))
-            except Problem as problem:
-                problems.append(problem)
-            except PermissionError as error:
-                problems.append(refused(error))
+            except (Problem, PermissionError) as error:
+                problems.append(failed(error))
         return plans, tuple(problems)
 
 
@@ -202,32 +199,30 @@ def status(machine: Machine) -> CommandResult:
     step = StepResult.noted([problem.note for problem in found.problems], "warning")
     states = []
     for target in found.targets:
-        state, detail = _state(machine, found, target)
+        state, detail = _state(machine, target)
         line = f"{target.project.name} {target.version or '(unknown version)'} in {target.root}: {state}"
         step += StepResult((line, *([f"  {detail}"] if detail else [])))
         states.append(TargetState(target.project.name, target.version, str(target.root), state, detail))
     roots = [applied.status(root) for root in machine.patched(found)]
     if not states and not roots:
         step += StepResult((f"no target of this bundle; looked in: {'; '.join(found.searched)}",))
-    step = reduce(add, (below for below, _ in roots), step)
-    return CommandResult(
-        "status", step, data=BundleStatus(tuple(states), tuple(one for _, below in roots for one in below))
-    )
+    step = sum((below for below, _ in roots), step)
+    patches = tuple(one for _, below in roots for one in below)
+    return CommandResult("status", step, data=BundleStatus(tuple(states), patches))
 
 
-def _state(machine: Machine, found: Discovery, target: Target) -> tuple[str, str]:
+def _state(machine: Machine, target: Target) -> tuple[str, str]:
     """The state of a target, and what is to be known of it."""
-    journal = store.standing(target.root)
+    journal = StoreFolder(target.root).journal()
     if journal is not None:
         return ("prepared", journal.transaction) if journal.hint else ("interrupted", machine.command("recover"))
-    alone = machine._replace(bundle=machine.bundle._replace(projects=(target.project,)))
-    plans, problems = alone.plan(found._replace(targets=(target,), problems=()))
-    if problems:
-        return "other", str(problems[0].cause)
-    if not any(plan.changed for plan in plans):
+    try:
+        plan = fit(machine.bundle, target)
+    except (Problem, PermissionError) as error:
+        return "other", failed(error).cause
+    if not plan.changed:
         return "patched", ""
-    other = next((plan.replaces for plan in plans if plan.replaces), None)
-    return ("patched otherwise", " ".join(other.options)) if other else ("as released", "")
+    return ("patched otherwise", " ".join(plan.replaces.options)) if plan.replaces else ("as released", "")
 
 
 def diff(machine: Machine, *, planned: bool) -> CommandResult:
@@ -340,7 +335,7 @@ def abort(machine: Machine, transaction: str) -> CommandResult:
 def _prepared(transaction: str, found: Discovery) -> dict[Path, Journal]:
     """The roots that hold a part of ``transaction``, and how far it is there."""
     roots = dict.fromkeys([*found.stores, *(target.root for target in found.targets)])
-    journals = ((root, store.standing(root)) for root in roots)
+    journals = ((root, StoreFolder(root).journal()) for root in roots)
     return {root: journal for root, journal in journals if journal and journal.transaction == transaction}
 
 

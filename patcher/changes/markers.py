@@ -19,7 +19,7 @@ from patcher.changes.change import PatchId
 from patcher.messages.errors import Kind, Problem
 
 _ID = rb"(?P<id>[\w.-]+ [\w.-]+(?: [\w.-]+)?)"
-_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s (?P<tool>\d\S*) (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
+_BEGIN = re.compile(rb"[ \t]*# >>> rlpatch %s \d\S* (?P<digest>[0-9a-f]{16})[ \t]*\r?\n?" % _ID)
 _END = re.compile(rb"[ \t]*# <<< rlpatch %s[ \t]*\r?\n?" % _ID)
 _LINE = re.compile(rb".*  # rlpatch: %s[ \t]*\r?\n?" % _ID, re.DOTALL)
 _WAS = re.compile(rb"(?P<indent>[ \t\f]*)# was: (?P<line>.*)  # rlpatch: %s[ \t]*(?P<end>\r?\n?)" % _ID, re.DOTALL)
@@ -77,7 +77,6 @@ class Marked(NamedTuple):
     """
 
     patch: PatchId
-    tool: str
     lines: tuple[int, ...]
     replaced: tuple[int, ...]
     digest: str
@@ -100,7 +99,6 @@ class _Block(NamedTuple):
     patch: PatchId
     first: int
     last: int
-    tool: str
     digest: str
 
 
@@ -138,7 +136,7 @@ def _paired(
         if start := _BEGIN.fullmatch(line):
             if opened or _name(start) in blocks:
                 raise _unpaired(index, "begins inside another block or a second time")
-            opened = _Block(_name(start), index, index, start["tool"].decode(), start["digest"].decode())
+            opened = _Block(_name(start), index, index, start["digest"].decode())
         elif stop := _END.fullmatch(line):
             patch = _name(stop)
             if opened and opened.patch == patch:
@@ -156,13 +154,13 @@ def _paired(
 
 def _marked(block: _Block, lines: Sequence[bytes], outside: Sequence[int], shared: Iterable[PatchId]) -> Marked:
     """The patch of a block, with its lines ``outside``; ``shared`` are the shared blocks of the file."""
-    patch, first, last, tool, digest = block
+    patch, first, last, digest = block
     replaced = tuple(index for index in outside if _WAS.fullmatch(lines[index]))
     added = [lines[index] for index in outside if index not in replaced]
     inner = lines[first + 1 : last + 1]
     actual, text = _digest(inner, added, [lines[index] for index in replaced]), b"".join(inner)
     uses = (one for one in shared if one != patch and one.rename("(_RlpatchStage):").encode() in text)
-    return Marked(patch, tool, (*range(first, last + 1), *outside), replaced, digest, actual, frozenset(uses))
+    return Marked(patch, (*range(first, last + 1), *outside), replaced, digest, actual, frozenset(uses))
 
 
 def _named(text: bytes, patch: PatchId) -> bool:
@@ -206,18 +204,13 @@ def strip(data: bytes, patches: Iterable[PatchId] | None = None, *, where: str =
     try:
         found = marked(data, wanted or ())
     except Problem as problem:
-        problem.where = f"{where}:{problem.where}"
-        raise
+        raise problem.replace(where=f"{where}:{problem.where}") from None
     ours = _ours(found, wanted)
     for patch in ours:
         if not patch.intact:
-            raise Problem(
-                Kind.FOREIGN_EDIT,
-                f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them",
-                f"{where}:{patch.lines[0] + 1}",
-                "undo the edit inside the marked lines, or remove by hand the block between the marks and every"
-                f" line that ends with “{tag(patch.patch)}”",
-            )
+            cause = f"the lines of the patch “{patch.patch}” are not as rlpatch wrote them"
+            hint = f"undo the edit, or remove by hand the marked block and all lines that end with “{tag(patch.patch)}”"
+            raise Problem(Kind.FOREIGN_EDIT, cause, f"{where}:{patch.lines[0] + 1}", hint)
     return _without(data, ours) if ours else data
 
 
@@ -243,10 +236,5 @@ def _without(data: bytes, ours: Sequence[Marked]) -> bytes:
 
 
 def _unpaired(index: int, what: str) -> Problem:
-    return Problem(
-        Kind.FOREIGN_EDIT,
-        f"a mark of rlpatch {what}",
-        str(index + 1),
-        "restore the file from the package (pip install --force-reinstall --no-deps, git checkout) or remove the"
-        " marked lines by hand",
-    )
+    hint = "restore the file (pip install --force-reinstall --no-deps, git checkout) or remove the marked lines by hand"
+    return Problem(Kind.FOREIGN_EDIT, f"a mark of rlpatch {what}", str(index + 1), hint)

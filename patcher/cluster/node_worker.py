@@ -77,10 +77,10 @@ class NodeWorker:
             files |= _digests(target.root, (*target.project.files, *beside))
         for root in roots:
             if state := _digests(root, [f"{STORE}/{STATE}"]):
-                records[str(root)] = store.records(root)
+                records[str(root)] = StoreFolder(root).records()
                 patched = {file for record in records[str(root)] for file in record.files}
                 files |= state | _digests(root, patched)
-        unfinished = tuple(root for root in roots if store.pending(root))
+        unfinished = tuple(root for root in roots if StoreFolder(root).unfinished())
         return found._replace(roots=roots, files=files, records=records, unfinished=unfinished)
 
     def contents(self, paths: Iterable[str]) -> dict[str, bytes]:
@@ -92,7 +92,7 @@ class NodeWorker:
         report = self._here.status(words)
         targets, stores = self._search.discover()[:2]
         roots = tuple(dict.fromkeys([*(target.root for target in targets), *stores]))
-        unfinished, patches = tuple(str(root) for root in roots if store.pending(root)), report.data.patches
+        unfinished, patches = tuple(str(root) for root in roots if StoreFolder(root).unfinished()), report.data.patches
         known = [engines[target.project.name] for target in targets]
         report.data = NodeStatus(
             self.ping(),
@@ -166,7 +166,7 @@ class NodeWorker:
 
     def recover(self) -> list[Recovered]:
         """End what this machine began by itself, and remove what was left before a transaction counted."""
-        journals = {root: store.standing(root) for root in self._search.discover().stores}
+        journals = {root: StoreFolder(root).journal() for root in self._search.discover().stores}
         ours = [root for root, one in journals.items() if one is None or one.participants[0].startswith("/")]
         return store.recover(ours, wait=self._wait)
 
@@ -221,12 +221,12 @@ def _state(patches: Sequence[PatchPayload], targets: Sequence[Target]) -> str:
     """One word for a node without an interrupted run."""
     if not patches:
         return "as released" if targets else "no target"
-    states = dict.fromkeys(file["state"] for patch in patches for file in patch.files)
+    states = dict.fromkeys(file.state for patch in patches for file in patch.files)
     return "patched" if list(states) == ["intact"] else ", ".join(state for state in states if state != "intact")
 
 
 def _pending(roots: Iterable[Path]) -> tuple[PendingTransaction, ...]:
-    journals = {root: store.standing(root) for root in roots}
+    journals = {root: StoreFolder(root).journal() for root in roots}
     return tuple(
         PendingTransaction(str(root), *one[:3], one.committed, one.hint) for root, one in journals.items() if one
     )

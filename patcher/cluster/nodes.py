@@ -151,7 +151,7 @@ class Nodes(Where):
     def recover(self) -> CommandResult:
         """See `Where`."""
         step, result = self._recover()
-        roots = [{"node": node, **outcomes.as_json(one)} for node, one in result.roots]
+        roots = [{"node": node, **one._asdict()} for node, one in result.roots]
         reached = [name for name in self.group.names if name not in result.unreached]
         if not reached:
             hint = "see `ray status`; the same command again when they are there"

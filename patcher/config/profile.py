@@ -13,7 +13,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.options import changed, option, words_of
 from patcher.options.headings import OUTPUT, WHOSE
-from patcher.options.notations import Flag, NewFolder, Number, NumberList, NumberListOrAll
+from patcher.options.notations import Flag, NewFolder, Number, NumberListOrAll
 
 LONG_WINDOW = 128
 """Units: a decode step of a large model is some MB per rank, and no viewer opens more than a few GB."""
@@ -26,12 +26,7 @@ class ProfileConfig(Generic[StageT_co]):
 
     stage: StageT_co
     profiler: TorchNpuSettings | TorchSettings
-    ranks: tuple[int, ...] | None = option(
-        NumberListOrAll(NumberList(0, "a list of ranks", "--ranks 0,8 or --ranks all")),
-        WHOSE,
-        "Global ranks, such as 0,8, or all.",
-        default=(0,),
-    )
+    ranks: tuple[int, ...] | None = option(NumberListOrAll(), WHOSE, "Global ranks, such as 0,8, or all.", default=(0,))
     save_path: str = option(
         NewFolder(), OUTPUT, "Where the traces go.", default="", shown="rlpatch_traces in the working directory"
     )

@@ -21,12 +21,8 @@ def _repeat() -> int:
 
 
 def _replicas() -> tuple[int, ...] | None:
-    return option(
-        NumberListOrAll(NumberList(0, "a list of replicas", "--replicas 0,3 or --replicas all")),
-        WHOSE,
-        "Replicas of the rollout's engine in verl, such as 0,3, or all.",
-        default=(0,),
-    )
+    about = "Replicas of the rollout's engine in verl, such as 0,3, or all."
+    return option(NumberListOrAll(), WHOSE, about, default=(0,))
 
 
 class Stage:
@@ -122,14 +118,7 @@ class TrainingStage(WindowedStage):
         default="",
     )
     training_steps: tuple[int, ...] = option(
-        NumberList(
-            1,
-            "a list of training steps, which are counted from 1",
-            "--training-steps 1 or --training-steps 2,5",
-        ),
-        WHOSE,
-        "Which training steps, counted from 1 in each process, such as 2,5.",
-        default=(1,),
+        NumberList(1), WHOSE, "Which training steps, counted from 1 in each process, such as 2,5.", default=(1,)
     )
 
     @property

@@ -74,9 +74,8 @@ class _Source(NamedTuple):
 
     @property
     def members(self) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-        """Nested classes, and methods but for those that only raise NotImplementedError: others define them."""
-        functions = (node for node in self.node.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
-        return (node for node in functions if not isinstance(node.body[0], ast.Raise))
+        """Methods and nested classes."""
+        return (node for node in self.node.body if isinstance(node, ast.FunctionDef | ast.ClassDef))
 
     def assigned(self) -> Iterator[tuple[str, ast.stmt, bool]]:
         """Each attribute that has a value: its name, the statement, and whether it is a compile-time constant."""

@@ -8,9 +8,7 @@ arguments changed and nothing else, and the marks have to give the file before, 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -18,8 +16,9 @@ from typing import NamedTuple
 
 from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
-from patcher.editing import anchors
 from patcher.editing import source as sources
+from patcher.editing.anchors import AnchorSearch
+from patcher.editing.source import Piece, SourceFile
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Call, Recipe
 
@@ -52,10 +51,10 @@ class Replaced(NamedTuple):
 
 def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]:
     """The arguments that the recipe's calls have in ``source``; Problem as from ``replace``."""
-    tree, search = _read(source, where)[0], anchors.AnchorSearch(recipe, source, where)
+    search = AnchorSearch(recipe, sources.read(source, where))
     return tuple(
-        Setting(call.name, keyword, _code(node), _code(node), node.lineno)
-        for call, found in _calls(tree, search)
+        Setting(call.name, keyword, ast.unparse(node), ast.unparse(node), node.lineno)
+        for call, found in _calls(search)
         for keyword, node in _given(call, found, search).items()
     )
 
@@ -66,63 +65,43 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     Raises :class:`Problem` (STRUCTURE) where the file is not what the recipe describes, and where the lines of an
     argument cannot be kept as comments.
     """
-    tree, text, encoding = _read(source, where)
-    search = anchors.AnchorSearch(recipe, source, where)
-    calls = _calls(tree, search)
-    file, edits, before = _Text(text), [], {}
+    file = sources.read(source, where)._replace(tree=ast.parse(source))  # of its own: it becomes the one that is wanted
+    search = AnchorSearch(recipe, file)
+    calls = _calls(search)
+    text, edits, before = _Text(file), list[_Edit](), {}
     for call, found in calls:
         given = _given(call, found, search)
         for keyword, code in ((key[1], code) for key, code in arguments.items() if key[0] == call.name):
             old = given.get(keyword)
-            before[call.name, keyword] = stands = _code(old) if old else call.defaults.get(keyword, "")
-            if stands != _code(_value(code)):
-                edits.append(file.value(old, code) if old else file.added(found, keyword, code))
+            before[call.name, keyword] = stands = ast.unparse(old) if old else call.defaults.get(keyword, "")
+            if stands != ast.unparse(_value(code)):
+                edits.append(text.value(old, code) if old else text.added(found, keyword, code))
                 _assign(found, old, keyword, code)
     after = source
     if edits:
-        target = search.only_class(sources.classes(tree))
-        after = markers.seal(file.written(edits, target, patch, tool, where).decode().encode(encoding), patch)
-        _verify(source, after, tree, patch, f"{where}:{calls[0][1].lineno}")
+        note = f"# rlpatch changed arguments above; `rlpatch revert {patch.target}` puts back what `# was` there."
+        block = (markers.begin(patch, tool), note, markers.end(patch))
+        after = markers.seal(file.written(text.pieces(edits, patch), search.only_class(), block), patch)
+        _verify(file, after, patch, f"{where}:{calls[0][1].lineno}")
     now = {(one.function, one.keyword): one for one in present(after, recipe, where=where)}
     settings = (
-        Setting(*key, stands, _code(_value(arguments[key])), now[key].line if key in now else 0)
+        Setting(*key, stands, ast.unparse(_value(arguments[key])), now[key].line if key in now else 0)
         for key, stands in before.items()
     )
     return Replaced(after, tuple(settings), {key: one.after for key, one in now.items()})
-
-
-def _read(source: bytes, where: str) -> tuple[ast.Module, bytes, str]:
-    """The tree, the text in the encoding in which the tree counts columns, and the file's own encoding."""
-    sources.readable(source, where)
-    sources.parse(source, where)
-    encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
-    text = source.decode(encoding)
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        cause = f"the Python that runs rlpatch cannot read the file: {error.msg}"
-        raise Problem(Kind.STRUCTURE, cause, f"{where}:{error.lineno}", "run rlpatch with a newer Python") from None
-    if text.encode(encoding) != source:
-        cause = f"its encoding, {encoding}, does not give the file back to the byte"
-        raise Problem(Kind.STRUCTURE, cause, where, "reinstall the package")
-    return tree, text.encode(), encoding
-
-
-def _code(node: ast.expr) -> str:
-    return ast.unparse(node)
 
 
 def _value(code: str) -> ast.expr:
     return ast.parse(code, mode="eval").body
 
 
-def _calls(tree: ast.Module, search: anchors.AnchorSearch) -> list[tuple[Call, ast.Call]]:
+def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
     """Each of the recipe's calls, which stands in its method exactly once."""
-    method = search.only_method(search.recipe.method, sources.methods(search.only_class(sources.classes(tree))))
+    method = search.only_method(search.recipe.method)
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _given(call: Call, found: ast.Call, search: anchors.AnchorSearch) -> dict[str, ast.expr]:
+def _given(call: Call, found: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):
@@ -149,16 +128,17 @@ def _first(found: ast.Call) -> ast.keyword | None:
     return next((keyword for keyword in found.keywords if hasattr(keyword, "lineno")), None)
 
 
-def _verify(source: bytes, after: bytes, wanted: ast.Module, patch: PatchId, where: str) -> None:
-    try:
-        same = ast.dump(ast.parse(after)) == ast.dump(wanted)
-    except SyntaxError:
-        same = False
+def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
+    """Raise :class:`Problem` (STRUCTURE) unless ``after`` has the tree of ``file``, and its marks give it back."""
     cause = "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
     hint = "nothing was written; put the arguments on lines of their own, or reinstall the package"
+    try:
+        same = ast.dump(ast.parse(after)) == ast.dump(file.tree)
+    except SyntaxError:
+        same = False
     if not same:
         raise Problem(Kind.STRUCTURE, cause, where, hint)
-    sources.prove(source, after, [patch], where, cause, hint)
+    sources.prove(file.source, after, [patch], where, cause, hint)
 
 
 class _Edit(NamedTuple):
@@ -170,86 +150,68 @@ class _Edit(NamedTuple):
     line: bool = False
 
 
-class _Piece(NamedTuple):
-    """``lines`` for the lines from ``first`` on, ``end`` not among them; those are kept as comments."""
-
-    first: int
-    end: int
-    lines: list[bytes]
-
-
 class _Text:
-    """A file in UTF-8, whose places are given as ``ast`` has them."""
+    """The text of a file, whose places are given as ``ast`` has them."""
 
-    def __init__(self, text: bytes) -> None:
-        self.lines = lines.split(text)
+    def __init__(self, file: SourceFile) -> None:
+        self.file, self.lines = file, file.lines
         self.starts = [0, *accumulate(map(len, self.lines))]
-        self.text = text
+        self.text = b"".join(self.lines)
 
-    def _at(self, line: int | None, column: int | None) -> int:
-        return self.starts[(line or 1) - 1] + (column or 0)
+    def _start(self, node: ast.expr | ast.keyword) -> int:
+        return self.starts[node.lineno - 1] + node.col_offset
+
+    def _end(self, node: ast.expr) -> int:
+        return self.starts[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
 
     def value(self, old: ast.expr, code: str) -> _Edit:
         """``code`` for the expression ``old``."""
-        start, end = self._at(old.lineno, old.col_offset), self._at(old.end_lineno, old.end_col_offset)
-        return _Edit(start, end, code.encode())
+        return _Edit(self._start(old), self._end(old), code.encode())
 
     def added(self, found: ast.Call, keyword: str, code: str) -> _Edit:
         """One more argument: before the first that is given by name, else behind the others."""
         text = f"{keyword}={code}".encode()
         if first := _first(found):
-            start = self._at(first.lineno, first.col_offset)
+            start = self._start(first)
             above = self.lines[first.lineno - 2].rstrip()
             alone = not self.lines[first.lineno - 1][: first.col_offset].strip() and not above.endswith(b"\\")
             return _Edit(start, start, text + (b"," if alone else b", "), alone)
-        closing = self._at(found.end_lineno, found.end_col_offset) - 1
+        closing = self._end(found) - 1
         if not found.args:
             return _Edit(closing, closing, text if not found.keywords else b", " + text)
-        last = found.args[-1]
-        behind = self._at(last.end_lineno, last.end_col_offset)
+        behind = self._end(found.args[-1])
         # Parentheses around the argument itself; white space, comments and continued lines may stand between.
         while (match := _CLOSES.match(self.text, behind)) and match.end() <= closing:
             behind = match.end()
         return _Edit(behind, behind, b", " + text)
 
-    def written(self, edits: Sequence[_Edit], target: ast.ClassDef, patch: PatchId, tool: str, where: str) -> bytes:
-        """The file with ``edits``, every line of ours tagged, and the block of ``patch`` at the end of ``target``."""
+    def pieces(self, edits: Sequence[_Edit], patch: PatchId) -> list[Piece]:
+        """The lines of ``edits``, every one of ours tagged, below what was there as comments."""
         mark = f"  {markers.tag(patch)}".encode()
-        pieces = sorted([*self._alone(edits), *self._replaced(edits)], key=lambda piece: piece[:2])
-        tagged = [piece._replace(lines=[_tagged(line, mark) for line in piece.lines]) for piece in pieces]
-        after: list[bytes] = []
-        at = 0
-        for first, end, ours in [*tagged, self._block(target, patch, tool)]:
-            after += [*self.lines[at:first], *self._comments(first, end, patch, where), *ours]
-            at = end
-        after += self.lines[at:]
-        line_end = self._end_of(0)
-        whole = [line if line.endswith(b"\n") else line + line_end for line in after]
-        if not self.lines[-1].endswith(b"\n"):
-            whole[-1] = whole[-1].rstrip(b"\r\n")
-        return b"".join(whole)
+        return [
+            Piece(first, end, [*self._comments(first, end, patch), *(_tagged(line, mark) for line in ours)])
+            for first, end, ours in (*self._alone(edits), *self._replaced(edits))
+        ]
 
-    def _end_of(self, index: int) -> bytes:
-        return b"\r\n" if self.lines[index].endswith(b"\r\n") else b"\n"
-
-    def _comments(self, first: int, end: int, patch: PatchId, where: str) -> Iterator[bytes]:
+    def _comments(self, first: int, end: int, patch: PatchId) -> Iterator[bytes]:
         for index in range(first, end):
             try:
                 yield markers.was(self.lines[index], patch)
             except ValueError:
                 cause = "a line that would be replaced carries the mark of another patch"
                 hint = "revert that patch first (rlpatch status), or word the comment otherwise if it is your own"
-                raise Problem(Kind.STRUCTURE, cause, f"{where}:{index + 1}", hint) from None
+                raise Problem(Kind.STRUCTURE, cause, f"{self.file.where}:{index + 1}", hint) from None
 
     def _line(self, at: int) -> int:
         return bisect_right(self.starts, at) - 1
 
-    def _alone(self, edits: Sequence[_Edit]) -> Iterator[_Piece]:
+    def _alone(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
         for edit in (edit for edit in edits if edit.line):
             index = self._line(edit.start)
-            yield _Piece(index, index, [self.text[self.starts[index] : edit.start] + edit.text + self._end_of(index)])
+            text = self.text[self.starts[index] : edit.start] + edit.text + self.file.line_end(index)
+            yield Piece(index, index, [text])
 
-    def _replaced(self, edits: Sequence[_Edit]) -> Iterator[_Piece]:
+    def _replaced(self, edits: Sequence[_Edit]) -> Iterator[Piece]:
         """The lines that are edited, those that a backslash joins to them along with them."""
         inline = sorted((edit for edit in edits if not edit.line), key=lambda edit: edit.start)
         spans: list[tuple[int, int]] = []
@@ -267,25 +229,10 @@ class _Text:
             for edit in (e for e in inline if self.starts[first] <= e.start < self.starts[end]):
                 text, at = text + self.text[at : edit.start] + edit.text, edit.end
             text += self.text[at : self.starts[end]]
-            yield _Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
+            yield Piece(first, end, lines.split(_JOINED.sub(b" ", text)))
 
     def _joined(self, index: int) -> bool:
         return self.lines[index].rstrip(b"\r\n").endswith(b"\\")
-
-    def _block(self, target: ast.ClassDef, patch: PatchId, tool: str) -> _Piece:
-        """The block at the end of ``target``, behind those of earlier patches."""
-        at = target.end_lineno or 0
-        for index in range(at, len(self.lines)):
-            comment = self.lines[index].strip()
-            if comment and not comment.startswith(b"#"):
-                break
-            if markers.closes(comment.decode()):
-                at = index + 1
-        first = self.lines[target.body[0].lineno - 1]
-        indent, end = first[: len(first) - len(first.lstrip())], self._end_of(at - 1)
-        note = f"# rlpatch changed arguments above; `rlpatch revert {patch.target}` puts back what `# was` there."
-        texts = (markers.begin(patch, tool), note, markers.end(patch))
-        return _Piece(at, at, [indent + text.encode() + end for text in texts])
 
 
 _CLOSES = re.compile(rb"(?:\s|\\\r?\n|#[^\n]*)*\)")

@@ -1,119 +1,112 @@
-"""What a file is to those who edit it: its syntax tree, the names in it, and whether it can be read at all."""
+"""What a file is to those who edit it: its syntax tree and its lines, whether it can be read, and how lines go in."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import io
 import symtable
+import tokenize
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import TypeVar
+from typing import NamedTuple
 
-import libcst as cst
-
-from patcher.changes import markers
+from patcher.changes import lines, markers
 from patcher.changes.change import PatchId
 from patcher.messages.errors import Kind, Problem
 
-T = TypeVar("T")
-Named = Sequence[tuple[str, T]]
-"""Definitions with their names, in the order of the file."""
+
+class Piece(NamedTuple):
+    """``lines`` in the place of those from the index ``first`` up to ``end``, which stays."""
+
+    first: int
+    end: int
+    lines: Sequence[bytes]
 
 
-def readable(source: bytes, where: str) -> None:
-    """Raise :class:`Problem` (STRUCTURE) where ``source`` has odd line ends, or is nested too deeply for a parser."""
-    if b"\0" in source:
-        raise Problem(Kind.STRUCTURE, "the file holds a NUL byte", where, "reinstall the package")
+class SourceFile(NamedTuple):
+    """A file of a target, which ``where`` names in messages: its tree, and its lines in UTF-8, as ``ast`` counts them.
+
+    The tree is shared with others: nobody changes it.
+    """
+
+    source: bytes
+    where: str
+    encoding: str
+    lines: Sequence[bytes]
+    tree: ast.Module
+
+    def line_end(self, index: int) -> bytes:
+        """What ends that line."""
+        return b"\r\n" if self.lines[index].endswith(b"\r\n") else b"\n"
+
+    def written(self, pieces: Sequence[Piece], target: ast.ClassDef, block: Sequence[str]) -> bytes:
+        """The bytes with ``pieces`` in their places, and ``block`` at the end of ``target``, behind earlier patches.
+
+        ``block`` is indented by four spaces a step; it goes in with the margin of the class as step.
+        """
+        at, inner = self._end(target), self.lines[target.body[0].lineno - 1]
+        step = inner[: len(inner) - len(inner.lstrip())]
+        ours = [_indented(line, step) + self.line_end(at - 1) for line in block]
+        after: list[bytes] = []
+        start = 0
+        for first, end, text in [*sorted(pieces, key=lambda piece: piece[:2]), Piece(at, at, ours)]:
+            after += [*self.lines[start:first], *text]
+            start = end
+        after += self.lines[start:]
+        whole = [line if line.endswith(b"\n") else line + self.line_end(0) for line in after]
+        if not self.lines[-1].endswith(b"\n"):
+            whole[-1] = whole[-1].rstrip(b"\r\n")
+        return b"".join(whole).decode().encode(self.encoding)
+
+    def _end(self, target: ast.ClassDef) -> int:
+        """The index behind the last line of a class and behind the blocks of earlier patches."""
+        at = target.end_lineno or 0
+        for index in range(at, len(self.lines)):
+            comment = self.lines[index].strip()
+            if comment and not comment.startswith(b"#"):
+                break
+            if markers.closes(comment.decode()):
+                at = index + 1
+        return at
+
+
+def _indented(line: str, step: bytes) -> bytes:
+    bare = line.lstrip(" ")
+    return step * (1 + (len(line) - len(bare)) // 4) + bare.encode() if bare else b""
+
+
+def read(source: bytes, where: str) -> SourceFile:
+    """The file of that content; :class:`Problem` (STRUCTURE) where it cannot be read, or not given back to the byte."""
     if b"\r" in source.replace(b"\r\n", b""):
         cause = "a carriage return without a line feed, which Python and diff take for different things"
         raise Problem(Kind.STRUCTURE, cause, where, "convert the file's line ends, or reinstall the package")
-    if too_deep(source):  # LibCST would take the whole process down, or not come back
-        raise nested_too_deeply(where)
-
-
-def parse(source: bytes, where: str) -> cst.Module:
-    """The module of ``source``, which is :func:`readable`; :class:`Problem` (STRUCTURE) where it is not Python."""
+    tree = _parsed(source)
+    if not isinstance(tree, ast.Module):
+        raise _unreadable(tree, where)
     try:
-        module = _module(source)
-    except cst.ParserSyntaxError as error:
-        raise Problem(
-            Kind.STRUCTURE,
-            f"not valid Python: {error.message}",
-            f"{where}:{error.raw_line}",
-            "repair or reinstall the file",
-        ) from None
-    except (SyntaxError, UnicodeError, LookupError, ValueError) as error:
-        raise Problem(
-            Kind.STRUCTURE, f"cannot be read as Python: {error}", where, "repair or reinstall the file"
-        ) from None
-    return module
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+    except SyntaxError as error:  # in a comment, of which ast reads no byte
+        raise _unreadable(error, where) from None
+    text = source.decode(encoding, "replace")
+    if text.encode(encoding, "replace") != source:
+        cause = f"its encoding, {encoding}, does not give the file back to the byte"
+        raise Problem(Kind.STRUCTURE, cause, where, "reinstall the package")
+    return SourceFile(source, where, encoding, lines.split(text.encode()), tree)
 
 
-@functools.lru_cache(maxsize=8)
-def _module(source: bytes) -> cst.Module:
-    # Half of what a plan costs: stages and roles that stand in one file read the same bytes. Nothing changes a tree.
-    return cst.parse_module(source)
+def _unreadable(error: Exception, where: str) -> Problem:
+    if isinstance(error, RecursionError | MemoryError) or "too many" in str(error):
+        return nested_too_deeply(where)
+    message, line = (error.msg, error.lineno) if isinstance(error, SyntaxError) else (str(error), None)
+    hint = "repair or reinstall the file, or run rlpatch with a newer Python"
+    return Problem(Kind.STRUCTURE, f"not valid Python: {message}", f"{where}:{line}" if line else where, hint)
 
 
 def nested_too_deeply(where: str) -> Problem:
-    """A file that is nested deeper than Python or LibCST can follow."""
+    """A file that is nested deeper than Python can follow."""
     return Problem(Kind.STRUCTURE, "its code is nested too deeply to be read", where, "write the expression in steps")
-
-
-def defined(module: ast.Module | None, class_name: str, method: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
-    """The class of that name in ``module``, then its method, as far as they are there."""
-    found = next((node for name, node in classes(module) if name == class_name), None)
-    if found:
-        yield found
-        yield from (node for name, node in methods(found) if name == method)
-
-
-def classes(module: ast.Module | None) -> Named[ast.ClassDef]:
-    """The classes at the top level of ``module``."""
-    return [(node.name, node) for node in (module.body if module else ()) if isinstance(node, ast.ClassDef)]
-
-
-def methods(node: ast.ClassDef) -> Named[ast.FunctionDef]:
-    """The methods of a class."""
-    return [(inner.name, inner) for inner in node.body if isinstance(inner, ast.FunctionDef)]
-
-
-def tree(source: bytes) -> ast.Module | None:
-    """The tree of ``source``, which nobody changes; None where the Python that runs rlpatch cannot read it."""
-    found = _parsed(source)
-    return found if isinstance(found, ast.Module) else None
-
-
-def scopes(source: bytes) -> symtable.SymbolTable | None:
-    """The names of ``source``, scope by scope; most of what :func:`tree` takes is to make a tree.
-
-    None where the Python that runs rlpatch cannot compile it. That is more than :func:`tree` asks: what has a
-    ``global`` behind the first use of its name, say, has a tree.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            return symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
-
-
-def unbound(module: symtable.SymbolTable, class_name: str, names: Iterable[str]) -> set[str]:
-    """Those of ``names`` that no class of that name outside of functions and classes binds."""
-    left = {*names}
-    for scope in module.get_children():
-        if scope.get_name() == class_name and scope.get_type() == "class":
-            left -= {name for name in left.intersection(scope.get_identifiers()) if scope.lookup(name).is_assigned()}
-    return left
-
-
-def too_deep(source: bytes) -> bool:
-    """Whether Python itself gives up on the depth of ``source``: a parser without such a limit runs out of stack."""
-    found = _parsed(source)
-    if isinstance(found, SyntaxError):
-        return "too many" in str(found.msg)  # nested parentheses, levels of indentation, statically nested blocks
-    return isinstance(found, RecursionError | MemoryError)
 
 
 @functools.lru_cache(maxsize=2)
@@ -127,6 +120,53 @@ def _parsed(source: bytes) -> ast.Module | Exception:
             return error.with_traceback(None)
 
 
+def first_line(node: ast.stmt) -> int:
+    """The line on which a statement begins, its decorators included."""
+    line: int = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+    return line
+
+
+def classes(tree: ast.Module) -> list[ast.ClassDef]:
+    """The classes at the top level."""
+    return [node for node in tree.body if isinstance(node, ast.ClassDef)]
+
+
+def methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
+    """The methods of a class."""
+    return [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+
+
+def defined(tree: ast.Module, class_name: str, method: str) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+    """The first class of that name, then its methods of that name, as far as they are there."""
+    for node in [node for node in classes(tree) if node.name == class_name][:1]:
+        yield node
+        yield from (inner for inner in methods(node) if inner.name == method)
+
+
+def names(node: ast.ClassDef) -> Iterator[str]:
+    """What the statements of a class define."""
+    for inner in node.body:
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield inner.name
+        elif isinstance(inner, ast.Assign):
+            yield from (target.id for target in inner.targets if isinstance(target, ast.Name))
+
+
+def bound(source: bytes, class_name: str) -> set[str]:
+    """The names in the class of that name outside of functions and classes; none where ``source`` does not compile.
+
+    To make a tree, as :func:`read` does, would take twice as long.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            module = symtable.symtable(source, "", "exec")  # type: ignore[arg-type]  # bytes may declare their encoding
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return set()
+    scopes = [one for one in module.get_children() if (one.get_type(), one.get_name()) == ("class", class_name)]
+    return {one.get_name() for scope in scopes for one in scope.get_symbols() if one.is_assigned()}
+
+
 def fingerprint(source: bytes, class_name: str, method: str) -> str:
     """A hash of ``class_name.method`` in ``source`` that ignores comments and layout.
 
@@ -135,7 +175,8 @@ def fingerprint(source: bytes, class_name: str, method: str) -> str:
     It is the same under every Python that runs rlpatch: fields that are empty are left out, because each release
     of ``ast`` adds new ones.
     """
-    function = [*defined(tree(source), class_name, method)][1:]
+    tree = _parsed(source)
+    function = [*defined(tree, class_name, method)][1:] if isinstance(tree, ast.Module) else []
     return sha256(_canonical(function[0]).encode()).hexdigest()[:12] if function else ""
 
 

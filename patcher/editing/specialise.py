@@ -114,13 +114,16 @@ class Specialiser(ast.NodeVisitor):
     # --- statements ---
 
     def _block(self, statements: Sequence[ast.stmt]) -> _Outcome:
-        outcome, left = _Outcome(left=False), False
+        """Rewrite a block; where nothing of it is left, whoever has it removes it as a whole."""
+        before, outcome, left = len(self.edits), _Outcome(left=False), False
         for node in statements:
             if outcome.goes_on:
                 outcome = self._statement(node)
                 left = left or outcome.left
             else:
                 self._remove(self._above(node), node.end_lineno or 0)
+        if not left:
+            del self.edits[before:]
         return _Outcome(left, outcome.goes_on)
 
     def _statement(self, node: ast.stmt) -> _Outcome:
@@ -134,10 +137,8 @@ class Specialiser(ast.NodeVisitor):
 
     def _decided(self, node: ast.If, branch: Sequence[ast.stmt]) -> _Outcome:
         """Leave only ``branch``, moved to where ``node`` begins."""
-        before = len(self.edits)
         outcome = self._block(branch)
         if not outcome.left:
-            del self.edits[before:]
             self._remove(self._above(node), node.end_lineno or 0)
             return outcome
         first, last = self._above(branch[0]), branch[-1].end_lineno or 0
@@ -151,9 +152,7 @@ class Specialiser(ast.NodeVisitor):
 
     def _body(self, statements: Sequence[ast.stmt]) -> None:
         """Rewrite a block that needs at least one statement."""
-        before = len(self.edits)
         if not self._block(statements).left:
-            del self.edits[before:]
             start = self.starts[self._above(statements[0]) - 1] + statements[0].col_offset
             self._edit(start, self._end(statements[-1]), "pass")
 
@@ -169,9 +168,7 @@ class Specialiser(ast.NodeVisitor):
     def _or_else(self, statements: Sequence[ast.stmt], head: int) -> None:
         """Rewrite what stands behind a body that is not decided; ``head`` is the line of its ``else``."""
         if not self._is_elif(statements):
-            before = len(self.edits)
             if statements and not self._block(statements).left:
-                del self.edits[before:]
                 self._remove(head, statements[-1].end_lineno or 0)
             return
         node = statements[0]

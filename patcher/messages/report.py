@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from patcher import __version__
@@ -195,9 +196,16 @@ class CommandResult:
 
 
 def json_of(value: Any) -> Any:
-    """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words."""
+    """``value`` as JSON has it: dataclasses and named tuples become objects of their fields, states their words.
+
+    What has a method ``as_json`` says itself which values it becomes.
+    """
+    if hasattr(value, "as_json"):
+        value = value.as_json()
     if isinstance(value, enum.Enum):
         return value.value
+    if isinstance(value, Path):
+        return str(value)
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if dataclasses.is_dataclass(value):

@@ -64,19 +64,20 @@ class Number(Notation[int]):
 
 
 class NumberList(Notation[tuple[int, ...]]):
-    """Whole numbers, at least ``lowest``, with commas between them; ``name`` and ``example`` are for messages."""
+    """Whole numbers, at least ``lowest``, with commas between them; a hint names the ``other`` word that is taken."""
 
     metavar = "LIST"
 
-    def __init__(self, lowest: int, name: str, example: str) -> None:
-        self.lowest, self.name, self.example = lowest, name, example
+    def __init__(self, lowest: int, other: str = "") -> None:
+        self.lowest, self.example = lowest, " or ".join(filter(None, (f"{lowest},{lowest + 1}", other)))
 
     def read(self, option: str, text: str) -> tuple[int, ...]:
         """The numbers, each once and in order."""
         numbers = {whole_number(item) for item in text.split(",")}
         found = tuple(sorted(number for number in numbers if number is not None and number >= self.lowest))
         if len(found) < len(numbers):
-            raise Problem(Kind.USAGE, f"{option} {shortened(text)}: not {self.name}", hint=self.example)
+            cause = f"{option} {shortened(text)}: not a list of whole numbers from {self.lowest} to {MOST}"
+            raise Problem(Kind.USAGE, cause, hint=f"{option} {self.example}")
         return found
 
     def text(self, value: tuple[int, ...]) -> str:
@@ -84,12 +85,9 @@ class NumberList(Notation[tuple[int, ...]]):
 
 
 class NumberListOrAll(Notation["tuple[int, ...] | None"]):
-    """As :class:`NumberList`, or ``all``, which is None."""
+    """Whole numbers from 0 with commas between them, or ``all``, which is None."""
 
-    metavar = "LIST"
-
-    def __init__(self, numbers: NumberList) -> None:
-        self.numbers = numbers
+    metavar, numbers = "LIST", NumberList(0, "all")
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
         return None if text.strip().lower() == "all" else self.numbers.read(option, text)
@@ -169,11 +167,10 @@ class AnyText(Notation[str]):
         return text
 
 
-class NewFolder(AnyText):
+class NewFolder(Notation[str]):
     """The path of a folder that need not exist."""
 
-    def __init__(self) -> None:
-        super().__init__("DIR")
+    metavar = "DIR"
 
     def read(self, option: str, text: str) -> str:
         """The absolute path without links, because torch_npu refuses those; :class:`Problem` (USAGE) for no name."""

@@ -35,8 +35,3 @@ def ended(runs: Iterable[Recovered], node: str = "") -> StepResult:
         text = "{} was changed by someone else since: left alone"
         warnings += [Message("warning", text.format(left), where) for left in one.left]
     return StepResult(tuple(lines), tuple(warnings), done=tuple(lines))
-
-
-def as_json(one: Recovered) -> dict[str, object]:
-    """The same for programs."""
-    return {"root": str(one.root), "forward": one.forward, "left": list(one.left)}

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple
 
 from patcher import interrupts
-from patcher.changes.change import Edit, Record
+from patcher.changes.change import Edit
 from patcher.messages.command_line import CommandLine
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
@@ -140,11 +140,6 @@ def abort(roots: Sequence[Path], transaction: str, *, wait: float = 60) -> list[
     return recover(roots, wait=wait, elsewhere=Elsewhere(decided={transaction: False}))
 
 
-def standing(root: Path) -> Journal | None:
-    """The transaction that is on its way below ``root``, which tells how far it is. Raises Problem(ENVIRONMENT)."""
-    return StoreFolder(root).journal()
-
-
 def _carry_out(
     edits: Sequence[Edit], membership: TransactionMembership | None, wait: float, on_wait: OnWait
 ) -> Outcome:
@@ -186,14 +181,6 @@ def _failure(error: BaseException) -> Problem:
     return Problem(Kind.ROLLED_BACK, cause, where, "remove the cause and try again")
 
 
-def records(root: Path) -> tuple[Record, ...]:
-    """The patches applied below ``root`` in their order; () without a store. Reads one file and writes none.
-
-    Raises Problem(ENVIRONMENT) when the registry is damaged.
-    """
-    return StoreFolder(root).records()
-
-
 @contextlib.contextmanager
 def locked(roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent) -> Iterator[None]:
     """Keep all other processes out of ``roots`` from step to step; they are let in when this one ends, too.
@@ -216,11 +203,6 @@ def withdraw(root: Path, transaction: str) -> None:
             pass
 
 
-def pending(root: Path) -> bool:
-    """Whether an interrupted run, or one that is still on its way, has left something below ``root``."""
-    return StoreFolder(root).unfinished()
-
-
 def recover(
     roots: Sequence[Path], *, wait: float = 60, on_wait: OnWait = lock.silent, elsewhere: Elsewhere = NOTHING
 ) -> list[Recovered]:
@@ -241,7 +223,7 @@ def recover(
 
 def _recover(roots: Sequence[Path], wait: float, on_wait: OnWait, elsewhere: Elsewhere) -> list[Recovered]:
     stores = list({store.root: store for store in map(StoreFolder, roots)}.values())
-    while any(pending(store.root) for store in stores):
+    while any(store.unfinished() for store in stores):
         present = [store for store in stores if store.exists()]
         try:
             # Where the lock's owner has ended it and removed the store, the loop looks again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Tuple
 
 from patcher import interrupts
 from patcher.changes import edits, markers
@@ -18,6 +18,7 @@ from patcher.store import transaction as store
 if TYPE_CHECKING:
     from patcher.changes.change import Edit, PatchId, Record
     from patcher.changes.state import FileState
+    from patcher.store.transaction import Recovered
     from patcher.targets.patched import PatchedRoot
     from patcher.targets.target import Discovery
 
@@ -37,7 +38,7 @@ class PatchPayload:
     installed: str | None
     since: str
     options: tuple[str, ...]
-    files: tuple[dict[str, Any], ...]
+    files: tuple[FileState, ...]
 
 
 def status(
@@ -49,12 +50,11 @@ def status(
     """
     step, patches = StepResult(), []
     for record in root.records:
-        states, installed = root.states(record), _installed(root, record)
+        states, installed = tuple(root.states(record)), _installed(root, record)
         step += StepResult(tuple(_status_lines(root, record, states, installed, apply_command(record))))
-        files = tuple(state._asdict() for state in states)
         patches.append(
             PatchPayload(
-                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, files
+                *record.patch, str(root.path), record.version, installed, record.applied_at, record.options, states
             )
         )
     return step, tuple(patches)
@@ -169,9 +169,9 @@ def removal(root: PatchedRoot, wanted: Collection[PatchId]) -> Removal | None:
 
 @dataclass(frozen=True)
 class RecoveredRoots:
-    """``roots`` are those whose interrupted runs were ended (`patcher.store.outcomes.as_json`)."""
+    """``roots`` are those whose interrupted runs were ended."""
 
-    roots: tuple[dict[str, object], ...]
+    roots: tuple[Recovered, ...]
 
 
 def settle(found: Discovery, on_wait: store.OnWait) -> StepResult:
@@ -192,8 +192,7 @@ def recover(found: Discovery, on_wait: store.OnWait) -> CommandResult:
         if ended:
             interrupts.ignore()
     nothing = () if ended else (f"nothing to recover; looked in: {'; '.join(found.searched)}",)
-    roots = tuple(outcomes.as_json(one) for one in ended)
-    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(roots))
+    return CommandResult("recover", outcomes.ended(ended) + StepResult(nothing), data=RecoveredRoots(tuple(ended)))
 
 
 def next_lines(*words: str) -> list[str]:

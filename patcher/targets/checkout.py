@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 from patcher.messages.errors import Kind, Problem
-from patcher.messages.notes import Note
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -29,11 +28,6 @@ class Checkout(NamedTuple):
     tag: str
     near: str
     version: str
-
-    @property
-    def note(self) -> Note:
-        """One line for people: ``git: a1b2c3d``."""
-        return Note(f"git: {self.head[:7] or 'no commit yet'}")
 
 
 def top_of(root: Path) -> Path | None:

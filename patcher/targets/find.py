@@ -99,14 +99,12 @@ def discover(
     for place in _places(projects, path, python, environment, searched, git=git):
         searched.append(place.name)
         folders += _roots(projects, place.folders)
-        missing = [project for project in projects if all(target.project != project for target in targets)]
-        for project in missing:
+        there = {target.project for target in targets}
+        for project in (project for project in projects if project not in there):
             try:
-                target = place.search(project)
+                targets += filter(None, [place.search(project)])
             except Problem as problem:
                 problems.append(problem)
-            else:
-                targets += [target] if target else []
     folders += [target.root for target in targets]
     stores = dict.fromkeys(Path(os.path.realpath(candidate)) for candidate in folders if (candidate / STORE).is_dir())
     return Discovery(tuple(targets), tuple(stores), tuple(problems), tuple(searched))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import binascii
+import base64
 import hashlib
 from pathlib import PurePosixPath
 
@@ -15,7 +15,8 @@ def differs(target: Target, path: PurePosixPath, pristine: bytes) -> Note | None
     """What contradicts that ``pristine`` are the original bytes of ``path``; None if nothing does, or nothing knows."""
     if target.version_from.endswith(".dist-info"):
         recorded = _recorded(target, path)
-        if recorded and recorded != _hash(pristine):
+        code = base64.urlsafe_b64encode(hashlib.sha256(pristine).digest()).rstrip(b"=").decode()
+        if recorded and recorded != f"sha256={code}":
             detail = f"{target.version_from}/RECORD has another hash for {path}"
             return Note(f"{path.name} is not the file that was released", detail)
     if target.installed_as in ("checkout", "editable"):
@@ -29,8 +30,3 @@ def _recorded(target: Target, path: PurePosixPath) -> str:
     text = sources.text(target.folder / target.version_from / "RECORD") or ""
     fields = (line.split(",") for line in text.splitlines() if line.startswith(f"{path},"))
     return next((found[1] for found in fields), "")
-
-
-def _hash(content: bytes) -> str:
-    code = binascii.b2a_base64(hashlib.sha256(content).digest(), newline=False).rstrip(b"=")
-    return f"sha256={code.decode().replace('+', '-').replace('/', '_')}"

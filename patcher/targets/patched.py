@@ -9,7 +9,7 @@ from typing import NamedTuple
 from patcher.changes import markers
 from patcher.changes.change import PatchId, Record
 from patcher.changes.state import FileState, file_state
-from patcher.messages.errors import Kind, Problem
+from patcher.messages.errors import Problem, failed
 from patcher.store.filesystem import files as store_files
 from patcher.store.folder import StoreFolder
 from patcher.targets.target import Discovery, Target, within
@@ -42,8 +42,7 @@ class PatchedRoot(NamedTuple):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            cause, hint = f"cannot be read: {error.strerror}", "run rlpatch as the owner of the file"
-            raise Problem(Kind.ENVIRONMENT, cause, str(self.path / path), hint) from None
+            raise failed(error) from None
 
     def marked(self) -> dict[str, bytes]:
         """The files in which something of ours stands, and their bytes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -38,8 +37,8 @@ def target(project: Project, package: Path, found_by: str, search: Sequence[str]
     root, notes = _root(project, package)
     literal = versions.from_files(root, project.package, project.version_files)
     claims = distributions(project, dict.fromkeys([root, *(Path(entry).resolve() for entry in search)]))
-    beside = [*filter(partial(_beside, root), claims)]
-    editable = [*filter(partial(_stands_for, root), claims)]
+    beside = [found for found in claims if found.folder.parent == root and found.checkout is None]
+    editable = [found for found in claims if _stands_for(root, found)]
     installed, ambiguous = versions.choose(beside or editable, literal)
     tree = _WorkTree() if beside else _work_tree(project, root, git)
     recorded = (installed and installed.source, versions.from_pkg_info(root, project.distributions), literal)
@@ -62,10 +61,6 @@ def distributions(project: Project, folders: Iterable[Path]) -> list[Distributio
     """The dist-info folders of the project in ``folders``."""
     names, package = project.distributions, project.package
     return [found for folder in folders for found in versions.distributions(folder, names, package)]
-
-
-def _beside(root: Path, found: Distribution) -> bool:
-    return found.folder.parent == root and found.checkout is None
 
 
 def _stands_for(root: Path, found: Distribution) -> bool:
@@ -118,4 +113,4 @@ def _work_tree(project: Project, root: Path, git: bool) -> _WorkTree:
         state = checkout.describe(root, PurePosixPath(project.package, "__init__.py"))
     except Problem as problem:
         return _WorkTree(own=True, notes=(Note(problem.cause, problem.hint),))
-    return _WorkTree(True, state, (state.note,)) if state else _WorkTree()
+    return _WorkTree(True, state, (Note(f"git: {state.head[:7] or 'no commit yet'}"),)) if state else _WorkTree()

@@ -37,22 +37,17 @@ class Source(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """A ``*.dist-info`` folder: its version; whether RECORD lists the package (None: there is no RECORD).
+    """A ``*.dist-info`` folder: what it says; whether RECORD lists the package (None: there is no RECORD).
 
     ``checkout`` is the folder that an editable install stands for; ``installed`` is False for a wheel that
     was only unpacked.
     """
 
     folder: Path
-    version: str
+    source: Source
     lists_package: bool | None
     checkout: Path | None
     installed: bool
-
-    @property
-    def source(self) -> Source:
-        """The version with the folder's name."""
-        return Source(self.version, self.folder.name)
 
 
 def normalise(name: str) -> str:
@@ -125,7 +120,7 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
 
     def trust(one: Distribution) -> tuple[int, bool, int]:
         listed = {True: 2, None: 1, False: 0}[one.lists_package]
-        agrees = literal is not None and holds(literal.version, one.version)
+        agrees = literal is not None and holds(literal.version, one.source.version)
         return listed, agrees, one.folder.stat().st_mtime_ns
 
     best = max(found, key=trust)
@@ -133,7 +128,7 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
         return best, ()
     others = ", ".join(d.folder.name for d in found if d is not best)
     took = f"took {best.folder.name}, not {others}"
-    return best, (Note(f"several distributions claim this package: took {best.version}", took),)
+    return best, (Note(f"several distributions claim this package: took {best.source.version}", took),)
 
 
 def from_pkg_info(root: Path, names: Iterable[str]) -> Source | None:
@@ -168,7 +163,7 @@ def decide(
     doubts = (
         Note(f"took version {best.version or 'unknown'}, not {one.version}", f"{one.says} says {one.version}; {why}")
         for one in known
-        if not _agree(one.version, best.version)
+        if not holds(one.version, best.version) and not holds(best.version, one.version)
     )
     return best, tuple(doubts)
 
@@ -194,10 +189,10 @@ def _headers(path: Path) -> dict[str, str]:
 
 
 def _distribution(folder: Path, package: str) -> Distribution:
-    version = _headers(folder / "METADATA").get("version", "")
+    version = _headers(folder / "METADATA").get("version") or folder.name[: -len(".dist-info")].rpartition("-")[2]
     return Distribution(
         folder=folder,
-        version=version or folder.name[: -len(".dist-info")].rpartition("-")[2],
+        source=Source(version, folder.name),
         lists_package=_lists(folder / "RECORD", package),
         checkout=_editable(folder / "direct_url.json"),
         installed=(folder / "INSTALLER").is_file(),
@@ -213,14 +208,10 @@ def _lists(record: Path, package: str) -> bool | None:
 def _editable(direct_url: Path) -> Path | None:
     """The folder that the installer's direct_url.json (PEP 610) names, if the install is editable."""
     try:
-        text = direct_url.read_bytes()
-    except OSError:
-        return None
-    try:
-        origin = json.loads(text)
+        origin = json.loads(direct_url.read_bytes())
         editable = origin["dir_info"].get("editable", False)
         parts = urlsplit(origin["url"])
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return Path(unquote(parts.path)) if editable and parts.scheme == "file" else None
 
@@ -234,10 +225,6 @@ def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
         text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:
             yield Source(text, file)
-
-
-def _agree(one: str, other: str) -> bool:
-    return one == other or holds(one, other) or holds(other, one)
 
 
 def _older(version: str, tag: str) -> bool:

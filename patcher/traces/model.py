@@ -8,12 +8,12 @@ meaning. What a page needs beside them (lanes, titles, hints) is in fields that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from patcher.traces import names
-from patcher.traces.sidecar import Metadata
+from patcher.traces.sidecar import Metadata, UnitMetadata
 
 SCHEMA = 1
 """Of the JSON of a report and of a comparison."""
@@ -52,38 +52,25 @@ Value = TypeVar("Value")
 
 
 class Payload:
-    """A dataclass with a JSON form: the attributes in ``KEYS`` in that order, or all fields where it is empty."""
+    """A value of which ``--json`` promises the attributes in ``KEYS``, in that order; of any other all its fields."""
 
     __slots__ = ()
-    KEYS: ClassVar[tuple[str, ...]] = ()
+    KEYS: ClassVar[tuple[str, ...]]
 
     def as_json(self) -> dict[str, Any]:
-        """The value as ``--json`` promises it."""
-        keys = self.KEYS or tuple(one.name for one in fields(self))  # type: ignore[arg-type]
-        return {key: _plain(getattr(self, key)) for key in keys}
+        """For `json_of`: the promised keys with their values."""
+        return {key: getattr(self, key) for key in self.KEYS}
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Payload):
-        return value.as_json()
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedUnit(Payload):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedUnit(UnitMetadata, Payload):
     """One recorded step, micro-batch or iteration: its time on the device in seven parts that add up to it.
 
     On the device it reaches from ``begin_ns`` (its first kernel on the busiest compute stream, on the trace's clock)
     to the first kernel of the next unit; the last one ends with its last kernel. ``host_ns`` is how long its mark is
     on the host, up to uncounted iterations within it. ``kernels`` counts the tasks that it launched, wherever they
     ran. ``phases`` is the time of these in forward, backward and optimizer, if it trains. ``requests``, ``tokens`` and
-    ``context`` are None where neither its mark nor the metadata beside the trace has them; ``drafts``, ``longest`` (the
-    longest context), ``sequences`` and their ``padded`` shape where the metadata has not. ``uncounted`` iterations lie
-    between the unit before and this one.
+    ``context`` may be from its mark, where there is no metadata beside the trace.
     """
 
     KEYS = (
@@ -102,14 +89,6 @@ class RecordedUnit(Payload):
     free_waiting_ns: int = 0
     free_unknown_ns: int = 0
     phases: Mapping[str, int] = field(default_factory=dict)
-    requests: int | None = None
-    tokens: int | None = None
-    context: int | None = None
-    drafts: int | None = None
-    longest: int | None = None
-    sequences: int | None = None
-    padded: tuple[int, ...] | None = None
-    uncounted: int | None = None
     name: str = ""
     begin_ns: int = 0
 
@@ -153,31 +132,18 @@ class Kernel(Payload):
 
 
 @dataclass(frozen=True, slots=True)
-class CallSums(Payload):
-    """All calls of one name on the host within the units: the ``kernels`` that they launched, and both times."""
+class CallSums:
+    """All calls of one operator of the framework, or of the modules of one class, within the units.
+
+    ``ns`` is the time of the ``kernels`` that they launched, ``host_ns`` their time on the host: of an operator
+    without the operators that it called, of a module with all that it called.
+    """
 
     name: str
     calls: int
     kernels: int
     ns: int
     host_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Operator(CallSums):
-    """All calls of one operator of the framework.
-
-    ``ns`` is the time of the ``kernels`` that it launched itself, not through an operator that it called;
-    ``host_ns`` its own time on the host, without that of the operators within.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class Module(CallSums):
-    """All calls of the modules of one class, with all that they called.
-
-    ``ns`` is the time of the ``kernels`` that were launched within, ``host_ns`` the time on the host.
-    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +219,8 @@ class RankProfile(Payload):
     device: str
     units: tuple[RecordedUnit, ...]
     kernels: tuple[Kernel, ...] = ()
-    operators: tuple[Operator, ...] = ()
-    modules: tuple[Module, ...] = ()
+    operators: tuple[CallSums, ...] = ()
+    modules: tuple[CallSums, ...] = ()
     checks: tuple[Check, ...] = ()
     metadata: Metadata | None = None
     vendor: Mapping[str, Mapping[str, int]] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ Extent = tuple[int, "int | None"]
 class UnitWindow(NamedTuple):
     """A window as it was requested: its ``extent`` or, where only that is known, what was ``typed``.
 
-    Behind ``conditions`` (name and value) the extent differs between replicas, so it is not part of the request.
+    With ``conditions`` (name and value) the units are numbered from where these hold, which differs between replicas.
     """
 
     extent: Extent | None = None
@@ -50,9 +50,20 @@ class UnitWindow(NamedTuple):
         conditions = ", ".join(f"{name} {value}" for name, value in self.conditions)
         return f"{shown} at {conditions}".strip() if conditions else shown
 
+    @property
+    def length(self) -> int | None:
+        """How many units were requested; None where nobody knows, or it has no end."""
+        begin, end = self.extent or (0, None)
+        return None if end is None else end - begin
 
-class UnitMetadata(NamedTuple):
-    """The metadata of one unit; ``uncounted`` iterations lie between the unit before and this one."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitMetadata:
+    """The metadata of one unit, None where there is none.
+
+    ``longest`` is its longest context, ``context`` their sum, ``padded`` the shape of its ``sequences``; ``uncounted``
+    iterations lie between the unit before and this one.
+    """
 
     requests: int | None = None
     tokens: int | None = None
@@ -66,10 +77,7 @@ class UnitMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOrigin:
-    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does.
-
-    ``window`` is what was requested, ``extent`` where that came to lie.
-    """
+    """What recorded a trace, as its name, its metadata or its profiler has it; "" and None where none of them does."""
 
     target: str = ""
     release: str = ""
@@ -84,7 +92,6 @@ class TraceOrigin:
     world: int | None = None
     replica: int | None = None
     window: UnitWindow | None = None
-    extent: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +113,6 @@ class Metadata(TraceOrigin):
         return {number: unit.uncounted for number, unit in self.units.items() if unit.uncounted}
 
     @property
-    def contents(self) -> dict[str, list[int]]:
-        """The values of the units for each of ``CONTENTS`` of which some are not 0."""
-        columns = {name: [getattr(unit, name) for unit in self.units.values()] for name in CONTENTS}
-        return {
-            name: [value for value in values if value is not None] for name, values in columns.items() if any(values)
-        }
-
-    @property
     def identity(self) -> Iterator[str]:
         """What tells one profile from another, in words: of which target, stage, window, rollout or step, and host."""
         window = self.window.text if self.window else ""
@@ -122,6 +121,12 @@ class Metadata(TraceOrigin):
         numbers = {"rollout": self.rollout, "step": self.step}
         yield from (f"{name} {value}" for name, value in numbers.items() if value is not None)
         yield self.host
+
+
+def unit_contents(units: Collection[UnitMetadata]) -> dict[str, list[int]]:
+    """The known values of ``units`` for each of ``CONTENTS`` of which some are not 0."""
+    columns = {name: [value for one in units if (value := getattr(one, name)) is not None] for name in CONTENTS}
+    return {name: values for name, values in columns.items() if any(values)}
 
 
 _TEXTS = ("target", "release", "stage", "role", "host", "ranks", "unit", "backend")
@@ -134,15 +139,14 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
     conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
-    extent = _extent(raw, [] if conditions else _WINDOW.findall(typed), min(units, default=None))
-    window = UnitWindow(extent) if extent and not conditions else UnitWindow(None, typed, conditions)
-    # In ``why`` the reason stands before what was recorded.
-    closed = _text(raw.get("closed")) or _text(raw.get("why")).partition(", recorded")[0]
+    extent = _extent(typed, min(units, default=None))
+    window = UnitWindow(extent, "" if extent else typed, conditions)
+    closed = _text(raw.get("why")).partition(", recorded")[0]  # behind the reason stands what was recorded
     replica = raw.get("replica")
     own = isinstance(replica, str) and replica.isdecimal() and len(replica) < 10  # else the place in a parallel group
     return Metadata(
         raw, **texts, **numbers, replica=int(replica) if own else _number(raw.get("dp")), closed=closed,  # type: ignore[arg-type]
-        extent=extent, window=window if any(window) else None, units=units,
+        window=window if any(window) else None, units=units,
     )  # fmt: skip
 
 
@@ -165,48 +169,30 @@ def _shape(value: object) -> tuple[int, ...] | None:
     return tuple(sizes) if sizes and len(sizes) == len(value) <= 8 else None
 
 
-def _extent(raw: Mapping[str, Any], typed: Sequence[tuple[str, str]], recorded: int | None) -> Extent | None:
-    """Where the window lies: what was typed, where nothing else is written; of several windows that of the units."""
-    first, end = _number(raw.get("first")), _number(raw.get("end"))
-    if first is not None and end is not None:
-        return first, None if end >= NEVER else end
-    windows = [(int(begin), int(end) if end else None) for begin, end in typed]
+def _extent(typed: str, recorded: int | None) -> Extent | None:
+    """The extent of the window that was ``typed``; of several windows, the one that has the unit ``recorded``."""
+    windows = [(int(begin), int(end) if end else None) for begin, end in _WINDOW.findall(typed)]
     if len(windows) > 1:
         windows = [one for one in windows if recorded is not None and one[0] <= recorded < (one[1] or NEVER)]
     return windows[0] if windows else None
 
 
 def _units(raw: Mapping[str, Any]) -> dict[int, UnitMetadata]:
-    """The metadata of each unit, by its number.
-
-    A probe writes the uncounted iterations between two units, or all since the window was opened. The two differ in
-    their sum, which stands beside the units; where it does not, it is the second.
-    """
+    """The metadata of each unit, by its number. A probe writes the uncounted iterations since the window was opened."""
     listed = raw.get("units")
     known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
     found = {number: one for one in known if (number := _number(one.get("number"))) is not None}
-    found = dict(sorted(found.items()))
-    written = [_number(one.get("uncounted")) for one in found.values()]
-    counts = [count or 0 for count in written]
-    if sum(counts) != _number(raw.get("uncounted")):
-        counts = [max(count - before, 0) for count, before in zip(counts, [0, *counts], strict=False)]
-    return {
-        number: UnitMetadata(
-            **{name: _number(one.get(name)) for name in CONTENTS},
-            padded=_shape(one.get("padded")), uncounted=None if known is None else count,
-        )
-        for (number, one), known, count in zip(found.items(), written, counts, strict=True)
-    }  # fmt: skip
+    units, before = dict[int, UnitMetadata](), 0
+    for number, one in sorted(found.items()):
+        contents = {name: _number(one.get(name)) for name in CONTENTS}
+        total = _number(one.get("uncounted"))
+        uncounted = None if total is None else max(total - before, 0)
+        units[number] = UnitMetadata(**contents, padded=_shape(one.get("padded")), uncounted=uncounted)
+        before = total or 0
+    return units
 
 
 # ---------------------------------------------------------------- on disk
-
-
-class Sidecar(NamedTuple):
-    """The metadata in one file; ``error`` says why it is not understood, if so."""
-
-    metadata: Metadata
-    error: str = ""
 
 
 def trace_of(path: Path) -> Path:
@@ -215,42 +201,43 @@ def trace_of(path: Path) -> Path:
     return trace if path.name != trace.name and trace.exists() else path
 
 
-def read(file: Path) -> Sidecar:
-    """The metadata in a file; empty, and with the reason, where it is not understood."""
+def read(file: Path) -> Metadata:
+    """The metadata in a file; ValueError, which says why, where it is not understood."""
     content = None
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = json.loads(file.read_bytes()) if file.stat().st_size <= _LARGEST else None
     if not isinstance(content, dict):
-        return Sidecar(Metadata({}), "the facts beside it are no JSON object, or not all of it")
+        raise ValueError("the facts beside it are no JSON object, or not all of it")  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:
         shown = version if isinstance(version, int | float) else "none"
-        return Sidecar(Metadata({}), f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
-    return Sidecar(parsed(content))
+        raise ValueError(f"the format of the facts beside it is {shown}, and this rlpatch reads {FORMAT}")
+    return parsed(content)
 
 
-def beside(trace: Path) -> Sidecar | None:
-    """The metadata of a trace: the file of its name, else one that names it and is of no other; None without one."""
-    own = trace.with_name(f"{trace.name}{SUFFIX}")
-    if own.is_file():
-        return read(own)
-    for file in sorted(trace.parent.glob(f"*{SUFFIX}")):
-        if trace_of(file) == file:
-            found = read(file)
-            named = found.metadata.raw.get("trace")
-            packed = file.name.removesuffix(SUFFIX).removesuffix(".gz") == trace.name.removesuffix(".gz")
-            if packed or (isinstance(named, str) and Path(named).name == trace.name):
-                return found
+def beside(trace: Path) -> Metadata | None:
+    """The metadata of a trace: the file of its name, also where it was packed or unpacked since; None without."""
+    name = trace.name.removesuffix(".gz")
+    for own in (trace.name, name, f"{name}.gz"):
+        file = trace.with_name(f"{own}{SUFFIX}")
+        if file.is_file() and (own == trace.name or trace_of(file) == file):
+            return read(file)
     return None
 
 
-# ---------------------------------------------------------------- contradictions
+def checked(trace: Path, form: str, steps: Sequence[int] | None) -> tuple[Metadata | None, tuple[str, ...]]:
+    """The metadata of a trace, None without any that is understood, and what is wrong with it.
+
+    ``form`` is npu, torch or other, ``steps`` are the numbers of the units in the trace, None where they are not known.
+    """
+    try:
+        found = beside(trace)
+    except ValueError as error:
+        return None, (str(error),)
+    return found, tuple(contradictions(found, trace, form, steps)) if found else ()
 
 
 def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[int] | None) -> Iterator[str]:
     """In what the metadata contradicts the name of its trace, and the ``steps`` in it (None: not known)."""
-    named = metadata.raw.get("trace")
-    if isinstance(named, str) and Path(named).name.removesuffix(".gz") != trace.name.removesuffix(".gz"):
-        yield "its facts name another trace"
     own = names.of(trace).fields
     for name in _IDENTITY if own["ours"] else ():
         value, expected = getattr(metadata, name), own.get(name)
@@ -261,9 +248,9 @@ def contradictions(metadata: Metadata, trace: Path, form: str, steps: Sequence[i
     recorded = sorted(metadata.units)
     if steps is not None and recorded and recorded != sorted(steps):
         yield f"its facts tell of {_range(recorded)}, and it holds {_range(sorted(steps))}"
-    begin, end = metadata.extent or (0, None)
-    if metadata.closed == "complete" and "units" in metadata.raw and end is not None and len(recorded) < end - begin:
-        yield f"its facts call it complete, with {len(recorded)} of {end - begin} units"
+    count = (metadata.window.length if metadata.window else None) or 0
+    if metadata.closed == "complete" and "units" in metadata.raw and len(recorded) < count:
+        yield f"its facts call it complete, with {len(recorded)} of {count} units"
 
 
 def _range(units: Sequence[int]) -> str:

@@ -12,7 +12,6 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -101,13 +100,11 @@ class StringTable(dict[str, int]):
         return self[text]
 
 
-@dataclass(slots=True)
 class RangeColumns:
-    """Nested ranges of one thread: begin, end, and the number of the name, in the order of their begin."""
+    """Nested ranges of one thread: begin, end, and the number of the name."""
 
-    begin: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    name: array[int] = field(default_factory=lambda: array("i"))
+    def __init__(self) -> None:
+        self.begin, self.end, self.name = array("q"), array("q"), array("i")
 
     def add(self, begin: int, end: int, name: int) -> None:
         """One more range; the order of the calls does not matter."""
@@ -151,31 +148,66 @@ class Tasks:
 
     ``kind`` is an index into ``KINDS``, ``name`` and ``stream`` are numbers of names. ``enqueued`` is when an operator
     of the framework called for it on the host, which decides its unit, ``launched`` when it was handed to the device,
-    which decides how late the host was; ``thread`` is the number of the calling thread. UNKNOWN where no link exists.
+    which decides how late the host was; ``thread`` is the number of the calling thread. ``key`` is what the call that
+    launched a task carries, too. UNKNOWN where no link exists.
     """
 
     def __init__(self) -> None:
         self.begin, self.end, self.enqueued, self.launched = array("q"), array("q"), array("q"), array("q")
         self.kind, self.name, self.stream, self.thread = array("b"), array("i"), array("i"), array("i")
+        self.key = array("q")
 
     def __len__(self) -> int:
         return len(self.begin)
 
-    def add(self, begin: int, end: int, kind: str, name: int, stream: int) -> None:
-        """One more task, without a link."""
+    def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
+        """One more task, not linked yet."""
         self.begin.append(begin)
         self.end.append(max(end, begin))
         self.kind.append(KINDS.index(kind))
         self.name.append(name)
         self.stream.append(stream)
+        self.key.append(UNKNOWN if key is None else key)
         for unknown in (self.enqueued, self.launched, self.thread):
             unknown.append(UNKNOWN)
+
+    def link(self, calls: Calls, keys: array[int]) -> None:
+        """Take the call whose key a task has in ``keys`` for what enqueued it; and launched it, if nothing did yet."""
+        for task, time, thread in calls.earliest(keys):
+            self.enqueued[task], self.thread[task] = time, thread
+            if self.launched[task] == UNKNOWN:
+                self.launched[task] = time
+
+
+class Calls:
+    """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
+
+    def __init__(self) -> None:
+        self.key, self.time, self.thread = array("q"), array("q"), array("i")
+
+    def add(self, key: int, time: int, thread: int) -> None:
+        """One more call."""
+        self.key.append(key)
+        self.time.append(time)
+        self.thread.append(thread)
+
+    def earliest(self, wanted: array[int]) -> Iterator[tuple[int, int, int]]:
+        """The places of ``wanted`` with the time and the thread of the call of this key: of several the earliest."""
+        order = in_order(array("i", range(len(self.key))), self.key)
+        ordered = array("q", map(self.key.__getitem__, order))
+        for at, key in enumerate(wanted):
+            first = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
+            last = bisect_right(ordered, key, first, min(first + MANY, len(ordered)))
+            if first < last:
+                call = min(order[first:last], key=self.time.__getitem__)
+                yield at, self.time[call], self.thread[call]
 
 
 class Timeline:
     """One recorded rank, as its reader fills it.
 
-    ``operators`` and ``modules`` hold the ranges of each thread, ``backward`` the threads on which autograd runs, and
+    ``threads`` are numbered as they come. ``operators`` and ``modules`` hold the ranges of each, by its number,
+    ``backward`` the threads on which autograd runs, and
     ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
     that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
     ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no table of ours. ``doubts``
@@ -188,7 +220,7 @@ class Timeline:
         self.device = ""
         self.names = StringTable()
         self.tasks = Tasks()
-        self.threads: list[Thread] = []
+        self.threads: dict[Thread, int] = {}
         self.operators: list[RangeColumns] = []
         self.modules: list[RangeColumns] = []
         self.backward: set[int] = set()
@@ -201,18 +233,18 @@ class Timeline:
         self.cut = ""
         self.lost = 0
         self.unknown: set[str] = set()
-        self._threads: dict[Thread, int] = {}
 
     def thread(self, process: object, thread: object) -> int:
         """The number of a thread of the host."""
-        key = (process, thread)
-        number = self._threads.get(key)
-        if number is None:
-            number = self._threads[key] = len(self.threads)
-            self.threads.append(key)
+        number = self.threads.setdefault((process, thread), len(self.threads))
+        if number == len(self.operators):
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number
+
+    def add_task(self, begin: int, end: int, kind: str, name: str, stream: str, key: int | None) -> None:
+        """One more task, with the texts of its name and its stream."""
+        self.tasks.add(begin, end, kind, self.names[name], self.names[stream], key)
 
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""
@@ -261,17 +293,6 @@ def in_order(places: array[int], times: array[int]) -> array[int]:
         return places
     stretches = (places[at : at + STRETCH] for at in range(0, len(places), STRETCH))
     return array("i", heapq.merge(*(array("i", sorted(stretch, key=time)) for stretch in stretches), key=time))
-
-
-def joined(wanted: array[int], keys: array[int], times: array[int]) -> Iterator[tuple[int, int]]:
-    """The places of ``wanted`` with the place of the same key in ``keys``: of several that with the earliest time."""
-    order = in_order(array("i", range(len(keys))), keys)
-    ordered = array("q", map(keys.__getitem__, order))
-    for at, key in enumerate(wanted):
-        first = bisect_left(ordered, key) if key != UNKNOWN else len(ordered)
-        last = bisect_right(ordered, key, first, min(first + MANY, len(ordered)))
-        if first < last:
-            yield at, min(order[first:last], key=times.__getitem__)
 
 
 def nests(begin: int, end: int, following: int, following_end: int) -> bool:

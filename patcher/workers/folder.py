@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,17 +105,13 @@ class StateFolder:
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
         """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
         file = self.file(stage)
-        adjacent = file.with_name(f".{file.name}.{os.urandom(6).hex()}")
-        try:
-            with open(os.open(adjacent, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as stream:  # noqa: PTH123
+        with tempfile.TemporaryDirectory(prefix=".", dir=self.path) as adjacent:  # goes, whatever fails
+            new = Path(adjacent, file.name)
+            with new.open("wb") as stream:
                 stream.write(request.text)
                 stream.flush()
                 os.fsync(stream.fileno())
-            adjacent.replace(file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                adjacent.unlink()
-            raise
+            new.replace(file)
         return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
 
 

@@ -74,7 +74,7 @@ def _number(file: Path) -> int | None:
 
 def duration(seconds: float) -> str:
     """A time as people say it: 12 s, 5 min, 3 h, 2 days."""
-    for limit, unit in ((120, "s"), (7200, "min"), (172_800, "h")):
-        if seconds < limit:
-            return f"{seconds / {'s': 1, 'min': 60, 'h': 3600}[unit]:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} days"
+    for size, unit in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

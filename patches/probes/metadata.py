@@ -41,6 +41,10 @@ class StepMetadata:
     unit: int
     uncounted: int
 
+    contents: Callable[[Any], Mapping[str, object]]
+    is_over: Callable[[], bool]
+    say: Callable[..., None]
+
     def show(self) -> None:
         import contextlib
         import mmap
@@ -80,12 +84,3 @@ class StepMetadata:
     def begin(self, batch: Any) -> None:
         held = self.contents(batch)
         self.units.append({"number": self.unit, "begin": self.clock(), "uncounted": self.uncounted, **held})
-
-    def contents(self, batch: Any) -> Mapping[str, object]:
-        raise NotImplementedError
-
-    def is_over(self) -> bool:
-        raise NotImplementedError
-
-    def say(self, text: str, *failure: Any) -> None:
-        raise NotImplementedError

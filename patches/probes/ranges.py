@@ -6,6 +6,7 @@ not have a line more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from patches.probes.recorder import CountedUnits
@@ -18,6 +19,10 @@ class Recorded(CountedUnits):
 
     Nothing is marked during the warm-up: torch_npu takes marks only while it records.
     """
+
+    begin_range: Callable[..., Any]
+    end_range: Callable[..., None]
+    without_domains: Callable[[], str]
 
     def open(self, at: int, batch: Any = None) -> None:
         super().open(at, batch)
@@ -40,15 +45,6 @@ class Recorded(CountedUnits):
 
     def end_recorded(self) -> None:
         pass
-
-    def begin_range(self, name: str, *domain: str) -> Any:
-        raise NotImplementedError
-
-    def end_range(self, handle: Any, *domain: str) -> None:
-        raise NotImplementedError
-
-    def without_domains(self) -> str:
-        raise NotImplementedError
 
 
 class NpuRanges(Recorded):
@@ -174,6 +170,7 @@ class Markers(Recorded):
 
     ranges: list[tuple[str, str, Any]]
     marking = False
+    subject: Callable[[], str]
 
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
@@ -199,9 +196,6 @@ class Markers(Recorded):
             handle = self.ranges.pop()[2]
             if handle is not None:
                 self.end_range(handle)
-
-    def subject(self) -> str:
-        raise NotImplementedError
 
 
 class RolloutMarkers(Markers, RolloutUnits):

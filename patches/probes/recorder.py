@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
@@ -47,6 +47,18 @@ class Recorder(StepMetadata):
     origin: int
     current_window: str
     is_addressed: bool
+
+    # A counting class gives these,
+    schedule_window: Callable[[int], None]
+    between: Callable[[], str]
+    is_finished: Callable[[], bool]
+    framework: Callable[[], str]
+
+    # and the class of a backend these; ``beginning`` is a class and its method in which each profiler begins.
+    build: Callable[[int, int, int], Any]
+    synchronize: Callable[[], None]
+    occupied: Callable[[], str]
+    beginning: Callable[[], tuple[Any, str, Any]]
 
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
@@ -229,34 +241,12 @@ class Recorder(StepMetadata):
         found = glob.glob(glob.escape("%s/%s" % (self.save_path, self.name)) + self.TRACES)
         return {path.partition("/profiler_info")[0] for path in found}
 
-    def schedule_window(self, origin: int) -> None:
-        raise NotImplementedError
-
-    def between(self) -> str:
-        raise NotImplementedError
-
-    def is_finished(self) -> bool:
-        raise NotImplementedError
-
-    def framework(self) -> str:
-        raise NotImplementedError
-
-    def build(self, wait: int, warmup: int, active: int) -> Any:
-        raise NotImplementedError
-
-    def synchronize(self) -> None:
-        raise NotImplementedError
-
-    def occupied(self) -> str:
-        raise NotImplementedError
-
-    def beginning(self) -> tuple[Any, str, Any]:
-        # a class, and the method without arguments in which each profiler of the backend begins
-        raise NotImplementedError
-
 
 class CountedUnits(Recorder):
     """A recorder of a window of units that are counted."""
+
+    lowest: Callable[[], int]
+    last: Callable[[], int]
 
     def read_settings(self) -> None:
         super().read_settings()
@@ -339,12 +329,6 @@ class CountedUnits(Recorder):
         self.uncounted_range.close()
         self.uncounted += 1
         self.uncounted_range.enter_context(record_function("rlpatch:uncounted"))
-
-    def lowest(self) -> int:
-        raise NotImplementedError
-
-    def last(self) -> int:
-        raise NotImplementedError
 
 
 class ReplicaRecorder(Recorder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
@@ -26,6 +26,12 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     awaited: bool
     live: Any  # false between two rollouts
+
+    forget: Callable[[], None]
+    observe: Callable[[Any], str | None]
+    # The tokens of the longest context where that may decide, else a bound; ``reach`` is what none has passed;
+    # it is 10**9 more than what is known as long as requests from before the rollout may be longer.
+    longest_context: Callable[[Any, int, bool], int]
 
     def __init__(self, worker: Any) -> None:
         super().__init__(worker)
@@ -145,17 +151,6 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     def last(self) -> int:
         return self.chosen_rollout
-
-    def forget(self) -> None:
-        raise NotImplementedError
-
-    def longest_context(self, batch: Any, load: int, decisive: bool) -> int:
-        # The tokens of the longest context where that may decide, else a bound; ``reach`` is what none has passed;
-        # it is 10**9 more than what is known as long as requests from before the rollout may be longer.
-        raise NotImplementedError
-
-    def observe(self, batch: Any) -> str | None:
-        raise NotImplementedError
 
 
 class SchedulerOutputs(RolloutUnits):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from patches.probes.constants import CompileTime
@@ -28,6 +28,7 @@ class TrainingSteps(CountedUnits):
 
     role: str
     step: int
+    whose: Callable[..., str]
 
     def __init__(self, worker: Any) -> None:
         import os
@@ -179,9 +180,6 @@ class TrainingSteps(CountedUnits):
 
     def lowest(self) -> int:
         return 0
-
-    def whose(self, *call: Any) -> str:
-        raise NotImplementedError
 
 
 class OneRole(TrainingSteps):

@@ -139,11 +139,8 @@ def _old_megatron(values: _Values) -> State:
 
 def _megatron(values: _Values) -> State:
     torch = values[f"{_ACTOR}.profiler.enable"] and values[f"{_ACTOR}.profiler.tool"] == "torch"
-    return State.ON if torch and values[_STRATEGY.name] == "megatron" else State.OFF
-
-
-def _megatron_or_engine(values: _Values) -> State:
-    return State.OFF if values[_LEGACY.name] == "disable" else _megatron(values)
+    legacy = values[_STRATEGY.name] == "megatron" and values.get(_LEGACY.name) != "disable"
+    return State.ON if torch and legacy else State.OFF
 
 
 _MEGATRON = ConfigSwitch(
@@ -177,7 +174,6 @@ _MEGATRON_SWITCHES = (
     _MEGATRON,
     _MEGATRON._replace(
         keys=(*_MEGATRON.keys, _LEGACY),
-        state=_megatron_or_engine,
         releases=">=0.7.0.dev0,<0.7.1.dev0",
         code=("use_torch_profiler", "self.use_legacy_worker_impl"),
     ),

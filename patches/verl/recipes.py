@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from patcher.messages.notes import Note
@@ -100,47 +101,51 @@ def _enter(method: str) -> Insertion:
     return Insertion(method, where=Head(), line='self._rlpatch_stage("enter")', why=_COUNTED)
 
 
+class _Worker(NamedTuple):
+    """A class of workers that has the loops itself."""
+
+    name: str
+    strategy: str
+    file: str
+    class_name: str
+
+
+_FSDP_ACTOR = _Worker("FSDP worker", "fsdp", "verl/workers/actor/dp_actor.py", "DataParallelPPOActor")
+_FSDP_CRITIC = _Worker("FSDP worker", "fsdp", "verl/workers/critic/dp_critic.py", "DataParallelPPOCritic")
+_MEGATRON_ACTOR = _Worker("Megatron worker", "megatron", "verl/workers/actor/megatron_actor.py", "MegatronPPOActor")
+_MEGATRON_CRITIC = _Worker("Megatron worker", "megatron", "verl/workers/critic/megatron_critic.py", "MegatronPPOCritic")
+
+
 def _in_loops(
-    name: str,
-    *,
-    stage: str,
-    strategy: str,
-    file: str,
-    class_name: str,
-    method: str,
-    loops: _Loops,
-    role: type,
-    fingerprints: tuple[str, ...],
+    worker: _Worker, stage: str, loops_of: Callable[[str], _Loops], *, role: type, fingerprints: tuple[str, ...]
 ) -> Recipe:
-    """A stage of a class that has the loops itself; ``role`` is the part of the probe that knows whose call it is."""
+    """A stage of ``worker`` in the method of its name; ``role`` is the part of the probe that tells its role."""
+    method = stage.replace("-", "_")
+    loops = loops_of(method)
     return Recipe(
-        name=name,
+        name=worker.name,
         stage=stage,
-        class_name=class_name,
+        class_name=worker.class_name,
         method=method,
         windows=loops.windows,
         probe=training.probe(role, roles=ROLES[stage], logger=_LOGGER),
         insertions=loops.insertions,
-        structures=(Structure("", _LEGACY, file, fingerprints, loops.shape),),
+        structures=(Structure("", _LEGACY, worker.file, fingerprints, loops.shape),),
         why=_WHY,
         how="the loops run over their units wrapped: the wrapper starts, steps and saves the profiler between two"
         " turns, and saves it also where the loop raises",
-        upstream=f"{file}, {_LEGACY[0]} to {_LEGACY[-1]}",
+        upstream=f"{worker.file}, {_LEGACY[0]} to {_LEGACY[-1]}",
         remove_when="nobody runs releases below 0.8.0 any more",
-        strategies=(strategy,),
+        strategies=(worker.strategy,),
         roles=ROLES[stage],
         notes=(_DYNAMIC,) if MICRO in loops.windows else (),
     )
 
 
 _FSDP_UPDATE_POLICY = _in_loops(
-    "FSDP worker",
-    stage="update-policy",
-    strategy="fsdp",
-    file="verl/workers/actor/dp_actor.py",
-    class_name="DataParallelPPOActor",
-    method="update_policy",
-    loops=_nested("update_policy"),
+    _FSDP_ACTOR,
+    "update-policy",
+    _nested,
     role=OneRole,
     fingerprints=(
         "38fada88526e", "f8c334a3f269", "7d3f4edbad65", "47f168a73526", "2a25d198b74f", "094a963ce4d8",
@@ -148,13 +153,9 @@ _FSDP_UPDATE_POLICY = _in_loops(
     ),
 )  # fmt: skip
 _MEGATRON_UPDATE_POLICY = _in_loops(
-    "Megatron worker",
-    stage="update-policy",
-    strategy="megatron",
-    file="verl/workers/actor/megatron_actor.py",
-    class_name="MegatronPPOActor",
-    method="update_policy",
-    loops=_scheduled("update_policy"),
+    _MEGATRON_ACTOR,
+    "update-policy",
+    _scheduled,
     role=MegatronActor,
     fingerprints=(
         "1c5d0579d370", "68c43c3f800f", "852adec64a57", "02fca28a8380", "0c66a6163710", "fbe909dc904f",
@@ -162,13 +163,9 @@ _MEGATRON_UPDATE_POLICY = _in_loops(
     ),
 )  # fmt: skip
 _FSDP_LOG_PROB = _in_loops(
-    "FSDP worker",
-    stage="compute-log-prob",
-    strategy="fsdp",
-    file="verl/workers/actor/dp_actor.py",
-    class_name="DataParallelPPOActor",
-    method="compute_log_prob",
-    loops=_once("compute_log_prob"),
+    _FSDP_ACTOR,
+    "compute-log-prob",
+    _once,
     role=DataParallelActor,
     fingerprints=(
         "b247e88ebe38", "3690a88279fc", "87782a30aa03", "747994be98da", "d463407c4619", "cd8c049a7d88",
@@ -176,13 +173,9 @@ _FSDP_LOG_PROB = _in_loops(
     ),
 )  # fmt: skip
 _FSDP_UPDATE_CRITIC = _in_loops(
-    "FSDP worker",
-    stage="update-critic",
-    strategy="fsdp",
-    file="verl/workers/critic/dp_critic.py",
-    class_name="DataParallelPPOCritic",
-    method="update_critic",
-    loops=_nested("update_critic"),
+    _FSDP_CRITIC,
+    "update-critic",
+    _nested,
     role=OneRole,
     fingerprints=(
         "833cc3e1aca3", "fd510348cdb1", "a13a7a592d4c", "b63adfcf9f36", "72ef82fdd291", "a8934e955a51",
@@ -190,24 +183,16 @@ _FSDP_UPDATE_CRITIC = _in_loops(
     ),
 )  # fmt: skip
 _MEGATRON_UPDATE_CRITIC = _in_loops(
-    "Megatron worker",
-    stage="update-critic",
-    strategy="megatron",
-    file="verl/workers/critic/megatron_critic.py",
-    class_name="MegatronPPOCritic",
-    method="update_critic",
-    loops=_scheduled("update_critic"),
+    _MEGATRON_CRITIC,
+    "update-critic",
+    _scheduled,
     role=OneRole,
     fingerprints=("fea37f92c35d", "b683456591af", "42d1286fd19a", "a212d84a329c"),
 )
 _FSDP_VALUES = _in_loops(
-    "FSDP worker",
-    stage="compute-values",
-    strategy="fsdp",
-    file="verl/workers/critic/dp_critic.py",
-    class_name="DataParallelPPOCritic",
-    method="compute_values",
-    loops=_once("compute_values"),
+    _FSDP_CRITIC,
+    "compute-values",
+    _once,
     role=OneRole,
     fingerprints=("fcc5484c4e2f", "f32e8d1f8dc7", "60cb36a6818d", "59e7dd531cf1", "684aec9f22f1"),
 )
@@ -215,13 +200,34 @@ _FSDP_VALUES = _in_loops(
 # --- the engine workers, from 0.7.0 on ---
 
 _WORKER = "verl/workers/engine_workers.py"
-_ENGINE_CLASSES = ("FSDPEngine", "VeOmniEngine", "TorchTitanEngine", "AutomodelEngine")
-_WITH_LOOPS = {
-    "update-policy": ("fsdp", "veomni", "torchtitan", "automodel"),
-    "compute-log-prob": ("fsdp", "veomni", "torchtitan", "automodel"),
-    "update-critic": ("fsdp", "veomni"),
-    "compute-values": ("fsdp", "veomni"),
-}
+
+
+class _Engine(NamedTuple):
+    """A class of engines that has the loop over the micro-batches, which its worker counts."""
+
+    class_name: str
+    strategy: str
+    releases: Releases
+    fingerprints: tuple[str, ...]
+
+
+_FSDP = _Engine("FSDPEngine", "fsdp", _ENGINES, ("8bd8dc758504", "aa62165bf021", "2091ebdc61d3", "51a0a420b903"))
+_VEOMNI = _Engine("VeOmniEngine", "veomni", _ENGINES, ("e6e04cfc8922", "05e7236601a2", "99f9035ff903", "232cd9bffd09"))
+_WITH_LOOPS = (
+    _FSDP,
+    _VEOMNI,
+    _Engine(
+        "TorchTitanEngine",
+        "torchtitan",
+        RELEASES.since("0.7.1"),
+        ("008d8c133e64", "992e273d8ffb", "ec20d04f3027"),
+    ),
+    _Engine("AutomodelEngine", "automodel", RELEASES.since("0.8.0"), ("4df3d433a26a",)),
+)
+_WITH_VALUE_HEADS = (
+    _FSDP,
+    _VEOMNI._replace(releases=RELEASES.since("0.8.0"), fingerprints=_VEOMNI.fingerprints[1:]),
+)
 _TRAIN = ("27b6701f21f1", "b0b628eadb55", "90bc921b6175", "0f6d507a10b2", "3dfa3f454c44")
 _INFER = ("44b14b46f947", "202d7480d619", "b550dda0ff6b")
 
@@ -248,6 +254,10 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         parameters=("data",),
     )
     minis = (_loop(method, MINI, "dataloader", last=True),) if stage in UPDATES else ()
+    if unit == MICRO:
+        strategies = tuple(engine.strategy for engine in _engines(stage))
+    else:
+        strategies = (*(engine.strategy for engine in _WITH_LOOPS), "megatron", "mindspeed")
     return Recipe(
         name=_worker_name(unit),
         stage=stage,
@@ -269,94 +279,55 @@ def _worker(*, stage: str, unit: str) -> Recipe:
         how="one line at the head tells whose call it is; the probe is one nested class at the end of TrainingWorker",
         upstream=f"{_WORKER}, from {_ENGINES[0]} on",
         remove_when=_REMOVE,
-        strategies=_WITH_LOOPS[stage] if unit == MICRO else (*_WITH_LOOPS["update-policy"], "megatron", "mindspeed"),
+        strategies=strategies,
         roles=ROLES[stage],
-        needs=_ENGINE_CLASSES if unit == MICRO else (),
+        needs=tuple(engine.class_name for engine in _WITH_LOOPS) if unit == MICRO else (),
     )
 
 
-def _engine(class_name: str, *, stage: str, strategy: str, releases: Releases, fingerprints: tuple[str, ...]) -> Recipe:
+def _engines(stage: str) -> tuple[_Engine, ...]:
+    """Every engine that has a model for the roles of the stage, and a loop over the micro-batches."""
+    return _WITH_VALUE_HEADS if ROLES[stage] == ("critic",) else _WITH_LOOPS
+
+
+def _in_engine(engine: _Engine, stage: str) -> Recipe:
     """The loop of an engine over the micro-batches, which its worker counts."""
-    method, file = "forward_backward_batch", f"verl/workers/engine/{strategy}/transformer_impl.py"
+    method, file = "forward_backward_batch", f"verl/workers/engine/{engine.strategy}/transformer_impl.py"
     return Recipe(
-        name=class_name,
+        name=engine.class_name,
         stage=stage,
-        class_name=class_name,
+        class_name=engine.class_name,
         method=method,
         windows=(MICRO,),
         marks=(MINI,) if stage in UPDATES else (),
         probe=training.FOREIGN_LOOPS,
         insertions=(_loop(method, MICRO, "micro_batches", last=stage not in UPDATES),),
-        structures=(Structure("", releases, file, fingerprints, "one loop over the micro-batches"),),
+        structures=(Structure("", engine.releases, file, engine.fingerprints, "one loop over the micro-batches"),),
         why=_WHY,
         how="the loop runs over its micro-batches wrapped by the worker that drives this engine",
-        upstream=f"{file}, from {releases[0]} on",
+        upstream=f"{file}, from {engine.releases[0]} on",
         remove_when=_REMOVE,
-        strategies=(strategy,),
+        strategies=(engine.strategy,),
         roles=ROLES[stage],
         notes=(_DYNAMIC,),
         needs=(_worker_name(MICRO), _worker_name(MINI)),
     )
 
 
-def _engines(stage: str) -> tuple[Recipe, ...]:
-    """Every engine that has a model for the roles of the stage, and a loop over the micro-batches."""
-    fsdp = _engine(
-        "FSDPEngine",
-        stage=stage,
-        strategy="fsdp",
-        releases=_ENGINES,
-        fingerprints=("8bd8dc758504", "aa62165bf021", "2091ebdc61d3", "51a0a420b903"),
-    )
-    value_head = ROLES[stage] == ("critic",)
-    veomni = _engine(
-        "VeOmniEngine",
-        stage=stage,
-        strategy="veomni",
-        releases=RELEASES.since("0.8.0") if value_head else _ENGINES,  # with a value head from 0.8.0 on
-        fingerprints=("e6e04cfc8922", "05e7236601a2", "99f9035ff903", "232cd9bffd09")[value_head:],
-    )
-    if value_head:
-        return (fsdp, veomni)
-    torchtitan = _engine(
-        "TorchTitanEngine",
-        stage=stage,
-        strategy="torchtitan",
-        releases=RELEASES.since("0.7.1"),
-        fingerprints=("008d8c133e64", "992e273d8ffb", "ec20d04f3027"),
-    )
-    automodel = _engine(
-        "AutomodelEngine",
-        stage=stage,
-        strategy="automodel",
-        releases=RELEASES.since("0.8.0"),
-        fingerprints=("4df3d433a26a",),
-    )
-    return (fsdp, veomni, torchtitan, automodel)
+def _recipes(stage: str, *in_loops: Recipe) -> tuple[Recipe, ...]:
+    """The recipes of a stage: of the workers that have the loops themselves, of the engine workers, of the engines."""
+    workers = (_worker(stage=stage, unit=unit) for unit in ((MINI, MICRO) if stage in UPDATES else (MICRO,)))
+    return (*in_loops, *workers, *(_in_engine(engine, stage) for engine in _engines(stage)))
 
-
-_RECIPES = (
-    _FSDP_UPDATE_POLICY,
-    _MEGATRON_UPDATE_POLICY,
-    _worker(stage="update-policy", unit=MINI),
-    _worker(stage="update-policy", unit=MICRO),
-    *_engines("update-policy"),
-    _FSDP_LOG_PROB,
-    _worker(stage="compute-log-prob", unit=MICRO),
-    *_engines("compute-log-prob"),
-    _FSDP_UPDATE_CRITIC,
-    _MEGATRON_UPDATE_CRITIC,
-    _worker(stage="update-critic", unit=MINI),
-    _worker(stage="update-critic", unit=MICRO),
-    *_engines("update-critic"),
-    _FSDP_VALUES,
-    _worker(stage="compute-values", unit=MICRO),
-    *_engines("compute-values"),
-)
 
 UPSTREAM = Upstream(
     PROJECT,
-    recipes=_RECIPES,
+    recipes=(
+        *_recipes("update-policy", _FSDP_UPDATE_POLICY, _MEGATRON_UPDATE_POLICY),
+        *_recipes("compute-log-prob", _FSDP_LOG_PROB),
+        *_recipes("update-critic", _FSDP_UPDATE_CRITIC, _MEGATRON_UPDATE_CRITIC),
+        *_recipes("compute-values", _FSDP_VALUES),
+    ),
     switches=SWITCHES,
     backend="npu",
     application=PROFILING,

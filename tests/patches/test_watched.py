@@ -53,7 +53,7 @@ def test_each_transition_is_read(tmp_path: Path, survey: Callable[[], RunProgres
         ("saved", "done", 5),
     ]
     assert survey().complete
-    (facts,) = [sidecar.read(file).metadata for file in tmp_path.glob("*.rlpatch.json")]
+    (facts,) = [sidecar.read(file) for file in tmp_path.glob("*.rlpatch.json")]
     assert (facts.window and facts.window.text, facts.closed) == ("2:4", "complete")
 
 

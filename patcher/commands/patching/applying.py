@@ -14,7 +14,7 @@ from patcher.commands.patching.planning import Attempted, Candidate, Planned, fa
 from patcher.commands.where import Committed, Where
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
 from patcher.request import ProfileRequest
-from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from patcher.targets import applied
 
 
@@ -36,7 +36,7 @@ def apply(
     found = [find(words, search, request, "apply") for search in searches]
     for tried in found:
         # Until an interrupted run has ended a file is not what it will be.
-        if not dry_run and any(store.pending(one.target.folder) for one in tried.values):
+        if not dry_run and any(StoreFolder(one.target.folder).unfinished() for one in tried.values):
             step += where.settle(tried.search)
     step += _guarded(found, where, launch, force=force)
     if not step.problems:

@@ -17,7 +17,7 @@ from patcher.plan import Plan
 from patcher.recipe import Upstream
 from patcher.request import ProfileRequest, no_stage, resolve
 from patcher.store import STORE
-from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from patcher.targets.target import Target
 from patches import projects
 
@@ -75,7 +75,7 @@ def find(words: Sequence[str], search: Search, request: ProfileRequest, command:
 
 def plan(one: Candidate) -> Planned:
     """The plan for a target. Raises Problem."""
-    records = store.records(one.target.folder)
+    records = StoreFolder(one.target.folder).records()
     return Planned(one.search, one.upstream, planning.apply(one.upstream, one.target, one.config, records))
 
 

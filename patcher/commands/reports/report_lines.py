@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from patcher.messages.notes import WIDTH, wrapped
 from patcher.messages.report import Detail
 from patcher.traces import model
-from patcher.traces.sidecar import CONTENTS
+from patcher.traces.sidecar import CONTENTS, unit_contents
 from patcher.traces.words import in_ms, millis, percent, short, spread, uncounted_between
 
 SHOWN = 10
@@ -107,9 +107,8 @@ def _metadata(profile: model.RankProfile) -> Iterator[str]:
     if not profile.metadata:
         return
     yield " · ".join(filter(None, profile.metadata.identity))
-    columns = {name: [getattr(unit, name) for unit in profile.units] for name in CONTENTS}
-    known = {name: [value for value in values if value is not None] for name, values in columns.items()}
-    ranges = [f"{name} {spread(min(values), max(values))}" for name, values in known.items() if any(values)]
+    known = unit_contents(profile.units)
+    ranges = [f"{name} {spread(min(values), max(values))}" for name, values in known.items()]
     if ranges:
         yield f"its units held {', '.join(ranges)}"
     if profile.uncounted:

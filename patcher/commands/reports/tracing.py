@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from patcher.config import EXPORT_TYPES
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import wrapped
-from patcher.messages.report import CommandResult, Detail
+from patcher.messages.report import CommandResult, Detail, json_of
 from patcher.options import option
 from patcher.options.headings import PARSED
 from patcher.options.notations import AnyText, ChoiceList, Flag, Number
 from patcher.targets import interpreters
 from patcher.traces import folders
 from patcher.traces.folders import RecordedTrace, TraceGroup, states
-from patcher.traces.model import Payload
+from patcher.traces.sidecar import unit_contents
 from patcher.traces.tools import parsing, recipes
 from patcher.traces.tools.parsing import ParseResult
 from patcher.traces.tools.recipes import RecipeResult
@@ -32,7 +32,7 @@ from patcher.traces.words import spread, uncounted_between
 
 
 @dataclass(frozen=True, slots=True)
-class TraceListing(Payload):
+class TraceListing:
     """The result of ``traces``."""
 
     folder: str
@@ -46,7 +46,7 @@ def traces(folder: Path) -> CommandResult:
     """
     report = CommandResult("traces")
     found = _recorded(report, folder)
-    report.data = TraceListing(str(folder), tuple(found)).as_json()
+    report.data = json_of(TraceListing(str(folder), tuple(found)))
     for number, group in enumerate(found, 1):
         for trace in group.traces:
             _warn_of_doubts(report, trace)
@@ -120,7 +120,7 @@ Shown = Callable[[str, int], AbstractContextManager[WorkDisplay]]
 
 
 @dataclass(frozen=True, slots=True)
-class UnitContents(Payload):
+class UnitContents:
     """The contents of the units of one trace that can be read now: the least and the most of each."""
 
     path: Path
@@ -130,14 +130,13 @@ class UnitContents(Payload):
     doubts: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """As promised, with a key for each of the contents."""
-        contents = {name: list(ends) for name, ends in self.contents.items()}
-        rest = {"uncounted": dict(self.uncounted), "doubts": list(self.doubts)}
-        return {"path": str(self.path), "asked": self.asked, **contents, **rest}
+        """For `json_of`: with a key for each of the contents."""
+        own = {"path": self.path, "asked": self.asked}
+        return {**own, **self.contents, "uncounted": self.uncounted, "doubts": self.doubts}
 
 
 @dataclass(frozen=True, slots=True)
-class Analysed(Payload):
+class Analysed:
     """The result of ``analyse``."""
 
     folder: Path
@@ -165,7 +164,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
     for viewer in opened:
         report.lines += _viewer_lines(viewer)
     contents = tuple(_contents(report, trace) for trace in ready)
-    report.data = Analysed(folder.resolve(), tuple(parsed), tuple(left), opened, contents).as_json()
+    report.data = json_of(Analysed(folder.resolve(), tuple(parsed), tuple(left), opened, contents))
     if ready:
         report.lines.append(f"next: rlpatch report {shlex.quote(str(folders.common(trace.path for trace in ready)))}")
     return report
@@ -174,7 +173,7 @@ def analyse(folder: Path, options: ParseOptions, shown: Shown) -> CommandResult:
 def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     """The contents of the units of a trace by its metadata, reported, as is in what this contradicts it."""
     _warn_of_doubts(report, trace)
-    found = trace.metadata.contents if trace.metadata else {}
+    found = unit_contents(trace.metadata.units.values()) if trace.metadata else {}
     contents = {name: (min(values), max(values)) for name, values in found.items()}
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:

@@ -40,7 +40,8 @@ class Environment(NamedTuple):
 def running(packages: Sequence[str]) -> Environment:
     """The interpreter that runs rlpatch, read in this process, because a second one costs 40 ms."""
     path = [entry for entry in sys.path if entry]
-    if path and getattr(sys.modules.get("__main__"), "__spec__", None) and _same(path[0], Path.cwd()):
+    as_module = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if as_module and path and os.path.realpath(path[0]) == os.path.realpath(Path.cwd()):
         # `python -m patcher` puts the working directory first, which is no environment.
         del path[0]
     return Environment(
@@ -62,25 +63,19 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     code, out, err = _run(program, packages, timeout)
     head, marker, tail = out.rpartition(locate.MARKER.encode())
     if not marker:
-        raise _no_answer(program, code, head + tail, err)
+        raise _no_answer(program, code, (err.strip() or (head + tail).strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
     return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
 
 
 def environments(packages: Sequence[str], searched: list[str]) -> Iterator[Environment]:
-    """The running interpreter and the `others`, each environment once; what does not answer goes to ``searched``."""
-    environment = running(packages)
-    yield environment
-    seen = {os.path.realpath(environment.prefix)}
+    """The running interpreter and the `others`; what does not answer goes to ``searched``."""
+    yield running(packages)
     for name, exe in others():
         try:
-            environment = ask(exe, packages, name)
+            yield ask(exe, packages, name)
         except Problem as problem:
             searched.append(f"{name}: {problem.cause}")
-            continue
-        if os.path.realpath(environment.prefix) not in seen:
-            seen.add(os.path.realpath(environment.prefix))
-            yield environment
 
 
 def others() -> Iterator[tuple[str, str]]:
@@ -101,10 +96,6 @@ def _packages(found: dict[str, dict[str, Any]]) -> dict[str, Package]:
     return {name: Package(spec["origin"], tuple(spec["locations"])) for name, spec in found.items()}
 
 
-def _same(one: str, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
-
-
 def executable(exe: str) -> str:
     """The path of an interpreter that was named by its path, its environment's folder, or as it is called on PATH.
 
@@ -113,11 +104,8 @@ def executable(exe: str) -> str:
     program = Path(exe).expanduser()
     if program.is_dir():
         program = program / "bin" / "python"
-    if program.is_file() and os.access(program, os.X_OK):
-        return str(program.absolute())
-    on_path = None if program.is_file() else shutil.which(exe)
-    if on_path:
-        return on_path
+    if found := shutil.which(str(program.absolute()) if program.is_file() else exe):
+        return found
     cause = f"{exe} cannot be executed" if program.exists() else f"there is no interpreter {program}"
     hint = f"for a folder of packages it is --path {exe}" if Path(exe).is_dir() else _HINT
     raise Problem(Kind.USAGE, cause, str(program), hint)
@@ -138,21 +126,19 @@ def _run(program: str, packages: Sequence[str], timeout: float) -> tuple[int, by
                 command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
             )
         out, err = process.communicate(timeout=timeout)
-    except BaseException as error:
-        if process is not None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        elif isinstance(error, OSError):
-            raise _not_python(program, error.strerror or str(error)) from None
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
+    except subprocess.TimeoutExpired:
         cause = f"the interpreter did not answer in {timeout:g} s"
         raise Problem(Kind.ENVIRONMENT, cause, program, f"see whether this returns: {program} -c pass") from None
+    except OSError as error:
+        raise _not_python(program, error.strerror or str(error)) from None
+    finally:
+        if process is not None and process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
     return process.returncode, out, err
 
 
-def _no_answer(program: str, code: int, out: bytes, err: bytes) -> Problem:
-    text = (err.strip() or out.strip()).decode(errors="replace")
+def _no_answer(program: str, code: int, text: str) -> Problem:
     last = text.splitlines()[-1].strip() if text else "it printed nothing"
     if last.startswith("SyntaxError"):
         cause = "the interpreter is older than Python 3.7"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from typing import NamedTuple
 
@@ -119,7 +120,7 @@ def _unit(
     mark = segment.mark
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
-    fields = known.get(number, UnitMetadata())._asdict()
+    fields = asdict(known.get(number, UnitMetadata()))
     marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
     fields |= {name: value for name, value in marked.items() if fields[name] is None}
     fields |= zip(model.PARTS, parts, strict=True)

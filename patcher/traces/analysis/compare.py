@@ -182,7 +182,7 @@ def _changes(before: Profiles, after: Profiles, field: str) -> tuple[model.TimeC
     return tuple(sorted(rows, key=lambda row: (-abs(row.change_ns), row.name, row.kind)))
 
 
-def _sums(rows: Iterable[model.Kernel | model.Module]) -> dict[tuple[str, str], tuple[int, int]]:
+def _sums(rows: Iterable[model.Kernel | model.CallSums]) -> dict[tuple[str, str], tuple[int, int]]:
     """Name and kind → the calls of all profiles, and their time."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for row in rows:

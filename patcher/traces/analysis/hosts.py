@@ -10,16 +10,13 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TypeVar
 
 from patcher.traces.analysis.segments import Segment
-from patcher.traces.model import Module, Operator
+from patcher.traces.model import CallSums
 from patcher.traces.timeline import BACKWARD, OPTIMIZER, UNKNOWN, Row, Timeline, in_order
 
 PHASES = ("forward", "backward", "optimizer")
 """Where operators of several phases are around a task, the last of these counts."""
-
-Calls = TypeVar("Calls", Operator, Module)
 
 Due = Iterator[tuple[int, int, int]]
 """Of each task when it was enqueued, in this order, how long it took, and its segment; the last one comes never."""
@@ -63,8 +60,8 @@ class HostSums:
         for ranges, tasks in zip(found.modules, enqueued, strict=True):
             if ranges.begin:
                 self._walk_modules(ranges.in_order(), _due(found, owner, tasks))
-        self.operators = _rows(Operator, self.own, found.names.texts)
-        self.modules = _rows(Module, self.whole, found.names.texts)
+        self.operators = _rows(self.own, found.names.texts)
+        self.modules = _rows(self.whole, found.names.texts)
         trains = any(backward or optimizer for _, backward, optimizer in self.phases.values())
         self.times = {at: dict(zip(PHASES, own, strict=True)) if trains else {} for at, own in self.phases.items()}
 
@@ -169,7 +166,7 @@ def _due(found: Timeline, owner: Sequence[int], enqueued: Iterable[int]) -> Due:
     yield _NEVER, 0, UNKNOWN
 
 
-def _rows(kind: type[Calls], sums: CallTable, texts: Sequence[str]) -> tuple[Calls, ...]:
+def _rows(sums: CallTable, texts: Sequence[str]) -> tuple[CallSums, ...]:
     """The names that were called, that with the longest time on the device first."""
-    rows = [kind(texts[name], *values) for name, values in sums.items() if values[0]]
+    rows = [CallSums(texts[name], *values) for name, values in sums.items() if values[0]]
     return tuple(sorted(rows, key=lambda row: (-row.ns, -row.host_ns, row.name)))

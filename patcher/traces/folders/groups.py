@@ -12,26 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from patcher.traces.folders import walk
-from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, WHOLE, WORST, WRITING, RecordedTrace
-from patcher.traces.model import Payload
+from patcher.traces.folders.states import CUT, FOREIGN, HALF_PARSED, NOT_PARSED, STATES, WHOLE, WRITING, RecordedTrace
 
 _COMMON = ("target", "release", "stage", "role", "rollout", "step", "form", "ours")
 
 
 @dataclass(frozen=True)
-class TraceGroup(Payload):
+class TraceGroup:
     """The traces of one window of one run, a trace for each rank: a row of the table of ``traces``."""
 
     traces: tuple[RecordedTrace, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The group as ``--json`` promises it."""
-        units = None if self.steps is None else list(self.steps)
+        """For `json_of`: what ``--json`` promises of a group."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
-            "asked": self.first.asked, "got": self.got, "units": units, "uncounted": self.uncounted,
-            "closed": self.closed, "ranks": ranks(self), "ranks_found": list(self.ranks), "state": self.state,
-            "size": self.size, "next": self.next_command, "traces": [trace.as_json() for trace in self.traces],
+            "asked": self.first.asked, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
+            "closed": self.closed, "ranks": ranks(self), "ranks_found": self.ranks, "state": self.state,
+            "size": self.size, "next": self.next_command, "traces": self.traces,
         }  # fmt: skip
 
     @property
@@ -42,7 +40,7 @@ class TraceGroup(Payload):
     @property
     def state(self) -> str:
         """The worst of its traces."""
-        return min((trace.state for trace in self.traces), key=WORST.index)
+        return min((trace.state for trace in self.traces), key=[*STATES].index)
 
     @property
     def size(self) -> int:
@@ -63,10 +61,11 @@ class TraceGroup(Payload):
     @property
     def got(self) -> str:
         """The units that are there; where a condition let each replica's begin elsewhere, their number alone."""
-        if len({trace.extent for trace in self.traces}) == 1:
-            return got(self.steps, self.first.extent)
-        counts = {len(trace.steps) for trace in self.traces if trace.steps is not None}
-        return " to ".join(map(str, sorted({min(counts), max(counts)}))) + " units each" if counts else ""
+        known, window = {trace.steps for trace in self.traces if trace.steps is not None}, self.first.window
+        if len(known) < 2 or not window or not window.conditions:
+            return got(self.steps, window.length if window else None)
+        counts = sorted(map(len, known))
+        return f"{' to '.join(map(str, sorted({counts[0], counts[-1]})))} units each"
 
     @property
     def closed(self) -> str:
@@ -96,8 +95,8 @@ class TraceGroup(Payload):
         }.get(self.state, "")
 
 
-def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> str:
-    """The units that are there, as a window where they are one; "" where nobody knows, "none" for none."""
+def got(units: Iterable[int] | None, requested: int | None) -> str:
+    """The units that are there, of how many; as a window where they are one; "" where nobody knows, "none" for none."""
     if units is None:
         return ""
     numbers = sorted(units)
@@ -107,9 +106,7 @@ def got(units: Iterable[int] | None, extent: tuple[int, int | None] | None) -> s
     text = f"{first}:{end}"
     if len(numbers) < end - first:
         return f"{text} ({len(numbers)} units)"
-    if extent and extent[1] is not None and (first, end) != extent:
-        return f"{text} ({len(numbers)} of {extent[1] - extent[0]})"
-    return text
+    return f"{text} ({len(numbers)} of {requested})" if requested and len(numbers) < requested else text
 
 
 def ranks(group: TraceGroup) -> str:

@@ -32,7 +32,7 @@ def inspect(path: Path) -> states.RecordedTrace:
     fields = dict(name.fields)
     if settings:
         extent = _scheduled(settings)
-        fields |= {"extent": extent, "window": extent and UnitWindow(extent)}
+        fields["window"] = extent and UnitWindow(extent)
         if fields.get("rank") is None and isinstance(settings.get("rank_id"), int):
             fields["rank"] = max(settings["rank_id"], 0)
     state, why = _state(path, name, info, settings, steps)
@@ -57,11 +57,9 @@ def _state(
     if info is None and not exported(path):
         return _without_info(path, name)
     if info is not None and settings is None:
-        return (
-            (states.EMPTY, f"{info.name} has 0 bytes")
-            if not info.stat().st_size
-            else (states.CUT, f"{info.name} is not whole")
-        )
+        if not info.stat().st_size:
+            return states.EMPTY, f"{info.name} has 0 bytes"
+        return states.CUT, f"{info.name} is not whole"
     if (path / BEFORE).is_dir():
         return states.HALF_PARSED, f"an `analyse` was killed; {BEFORE} is what there was before"
     if (path / OUTPUT).is_dir():

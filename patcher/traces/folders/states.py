@@ -21,18 +21,16 @@ NOT_PARSED = "not parsed"
 HALF_PARSED = "half parsed"
 FOREIGN = "of another tool"
 STATES = {
-    WHOLE: "everything is there that a report needs",
     CUT: "it ends in the middle: a full disk, or a process that ended while it wrote",
+    KILLED: "torch_npu left no profiler_info: the process was ended inside the window, and the data is lost",
+    HALF_PARSED: "its parsing was interrupted, or failed",
     EMPTY: "it holds nothing",
     WRITING: "the process that records or parses it is at work",
-    KILLED: "torch_npu left no profiler_info: the process was ended inside the window, and the data is lost",
     NOT_PARSED: "it was recorded, and has to be parsed before it can be read",
-    HALF_PARSED: "its parsing was interrupted, or failed",
     FOREIGN: "another tool recorded it",
+    WHOLE: "everything is there that a report needs",
 }
-"""What each state means. They are in the order of the work."""
-WORST = (CUT, KILLED, HALF_PARSED, EMPTY, WRITING, NOT_PARSED, FOREIGN, WHOLE)
-"""Worst first: a group is in the worst state of its traces."""
+"""What each state means, worst first: a group is in the worst state of its traces."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from patcher.traces.folders.states import FOREIGN, RecordedTrace, size
 from patcher.traces.formats import database
 from patcher.traces.formats.chrome import has_events
 from patcher.traces.names import OUTPUT
-from patcher.traces.sidecar import SUFFIX, Sidecar, TraceOrigin
+from patcher.traces.sidecar import SUFFIX, TraceOrigin
 from patcher.traces.timeline import several
 
 OTHER_TOOLS = {
@@ -76,7 +76,7 @@ def recorded(folder: Path) -> list[Path]:
 
 
 def inspect(path: Path) -> RecordedTrace:
-    """The state of one trace, with the metadata beside it."""
+    """The state of one trace, with the metadata beside it, which goes before the fields of its name."""
     if path.is_dir() and _folder_kind(path) == NPU:
         trace = npu_folders.inspect(path)
     elif _tool(path) or path.is_dir():
@@ -84,19 +84,12 @@ def inspect(path: Path) -> RecordedTrace:
         trace = RecordedTrace(path, "other", FOREIGN, size(path), why)
     else:
         trace = chrome_files.inspect(path)
-    own = sidecar.beside(path)
-    return _with(trace, own) if own else trace
-
-
-def _with(trace: RecordedTrace, own: Sidecar) -> RecordedTrace:
-    """The trace with the metadata beside it, before the fields of its name."""
-    if own.error:
-        return replace(trace, doubts=(own.error,))
-    found = own.metadata
+    found, doubts = sidecar.checked(path, trace.form, trace.steps)
+    if found is None:
+        return replace(trace, doubts=doubts)
     origin = {one.name: getattr(found, one.name) for one in fields(TraceOrigin)}
     known: dict[str, Any] = {key: value for key, value in origin.items() if value not in (None, "")}
     steps = tuple(found.units) if trace.steps is None and found.units else trace.steps
-    doubts = tuple(sidecar.contradictions(found, trace.path, trace.form, trace.steps))
     return replace(trace, ours=True, metadata=found, steps=steps, doubts=doubts, **known)
 
 
@@ -137,12 +130,8 @@ def _raised(error: OSError) -> None:
 
 def _export(folder: Path) -> Path | None:
     """The file to read of the folder of a rank, or of the folder that it was parsed into; None without one."""
-    for output in (folder / OUTPUT, folder):
-        databases = database.parsed_into(output) if output.name == OUTPUT else []
-        if len(databases) > 1:
-            raise several(output.parent, "ranks", [file.name for file in databases])
-        if databases:
-            return databases[0]
-        if output.name == OUTPUT and (output / "trace_view.json").is_file():
-            return output / "trace_view.json"
-    return None
+    output = folder if folder.name == OUTPUT else folder / OUTPUT
+    databases = database.parsed_into(output)
+    if len(databases) > 1:
+        raise several(output.parent, "ranks", [file.name for file in databases])
+    return next((file for file in (*databases, output / "trace_view.json") if file.is_file()), None)

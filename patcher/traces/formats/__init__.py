@@ -26,18 +26,9 @@ def read(path: Path) -> Timeline:
     place = path.parent.parent if path.parent.name == OUTPUT else path
     if place != path:
         found.source = str(place)
-    if own := sidecar.beside(place):
-        _add_metadata(found, own, place)
-    return found
-
-
-def _add_metadata(found: Timeline, own: sidecar.Sidecar, place: Path) -> None:
-    if own.error:
-        found.doubts = (own.error,)
-        return
-    steps = sorted({mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED})
+    steps = {mark.number for _, mark in found.marks if mark.number is not None and mark.family == _NUMBERED}
     form = "torch" if found.form == "torch" else "npu"
-    found.metadata = own.metadata
-    found.doubts = tuple(sidecar.contradictions(own.metadata, place, form, steps or None))
-    if found.rank is None:
-        found.rank = own.metadata.rank
+    found.metadata, found.doubts = sidecar.checked(place, form, sorted(steps) or None)
+    if found.metadata and found.rank is None:
+        found.rank = found.metadata.rank
+    return found

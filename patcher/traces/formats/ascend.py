@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from patcher.traces.formats.chrome import nanoseconds
-from patcher.traces.model import COMPUTE, COPY
-from patcher.traces.timeline import several
+from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
+from patcher.traces.timeline import Timeline, several
 
-_COLUMNS = {
+COLUMNS = {
     "Computing": "computing_ns",
     "Communication(Not Overlapped)": "communication_not_overlapped_ns",
     "Overlapped": "overlapped_ns",
@@ -26,7 +26,7 @@ _COLUMNS = {
     "Communication(Not Overlapped and Exclude Receive)": "communication_not_overlapped_and_exclude_receive_ns",
     "Preparing": "preparing_ns",
 }
-"""Column of the vendor's step file, in text → ours; db has the same in lower case."""
+"""Column of the vendor's step file, in text → its name in the promised JSON; db has this one without its unit."""
 
 _SILENT = re.compile(
     r"EVENT|NOTIFY|WRITE.?VALUE|PLACE_HOLDER|PROFILING|MODEL|LABEL|SWITCH|GOTO|SET_|GET_|STREAM|CMO|CAPTURE|NOP|BARRIER"
@@ -54,10 +54,20 @@ def is_known(task_type: str) -> bool:
     return any(pattern.search(task_type) for pattern in (_SILENT, _COPIES, _WORKING))
 
 
-def collective(name: str) -> tuple[str, str]:
-    """The operator and the group in the name of a collective: ``hcom_allReduce__586_0_1`` is allReduce of group 586."""
-    found = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
-    return (found[1], found[2]) if found else (name.partition("@")[0], "")
+Transits = dict[str, list[tuple[int, int, int]]]
+"""Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
+
+
+def add_collective(
+    found: Timeline, span: tuple[int, int], name: str, group: str, transits: Transits, key: int | None
+) -> None:
+    """Add a collective to a timeline: ``hcom_allReduce__586_0_1`` is allReduce of 586, short for its ``group``."""
+    parts = re.fullmatch(r"(\w+?)__(\w+?)_\d+_\d+(?:@.*)?", name)
+    operator, short = (parts[1], parts[2]) if parts else (name.partition("@")[0], "")
+    if known := transits.get(name):
+        found.transits[len(found.tasks)] = known.pop(0)
+    found.groups[len(found.tasks)] = group or short
+    found.add_task(*span, COMMUNICATION, operator, f"group {short or group}", key)
 
 
 def rank_of(folder: Path) -> int | None:
@@ -77,7 +87,7 @@ def vendor_steps(output: Path) -> dict[str, dict[str, int]] | None:
     steps: dict[str, dict[str, int]] = {}
     for row in _rows(output / "step_trace_time.csv"):
         values = steps[str(row.get("Step") or "")] = {}
-        for column, name in _COLUMNS.items():
+        for column, name in COLUMNS.items():
             with contextlib.suppress(ValueError):
                 values[name] = nanoseconds(row.get(column) or "")
     return steps if steps or (output / "step_trace_time.csv").is_file() else None
@@ -90,16 +100,8 @@ def _rows(file: Path) -> Iterator[Mapping[str, str]]:
             yield from csv.DictReader(line.replace("\0", "") for line in lines)
 
 
-def vendor_columns() -> Mapping[str, str]:
-    """Column of db's step table → its name in the promised JSON."""
-    return {name.removesuffix("_ns"): name for name in _COLUMNS.values()}
-
-
-def transits(output: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """The times of each collective in ``communication.json``, by its name, in the order of their begin.
-
-    Transit, waiting for other ranks, and the rest, in nanoseconds.
-    """
+def transits(output: Path) -> Transits:
+    """The times of the collectives in ``communication.json``."""
     found: dict[str, list[tuple[int, tuple[int, int, int]]]] = {}
     for step in mapping(loaded(output / "communication.json")).values():
         for kind in ("collective", "p2p"):

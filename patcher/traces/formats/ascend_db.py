@@ -6,7 +6,6 @@ task is linked to its operator by ``CONNECTION_IDS``, and to the call of CANN th
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
-from patcher.traces.model import COMMUNICATION, COMPUTE
+from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, Row, Timeline, joined, module_class, nests, several
+from patcher.traces.timeline import NN_MODULE, Calls, Row, Timeline, module_class, nests, several
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,7 +43,7 @@ def read(file: Path) -> Timeline:
     """The timeline of the rank in the database ``file``; Problem (TRACE) if it is none, or of another schema."""
     found = DatabaseTimeline(file)
     with found.opened() as db:
-        _Filler(db, found).fill()
+        found.fill(db)
     return found
 
 
@@ -52,15 +51,17 @@ class DatabaseTimeline(Timeline):
     """A timeline whose operators stay in their database: they are most of it, and are walked without being loaded.
 
     ``span`` is from when to when there are some, ``ordered`` whether those of each thread lie in the order of their
-    begin, as torch_npu writes them; else SQLite sorts them, in files of its own.
+    begin, as torch_npu writes them; else SQLite sorts them, in files of its own. The key of a task is its
+    ``connectionId``, ``tables`` are the columns of each, and ``analysis`` is the vendor's own database.
     """
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file), "ascend-db")
-        self.file = file
+        self.file, self.analysis = file, file.with_name("analysis.db")
         self.numbers: dict[int, int] = {}
         self.span: tuple[int, int] | None = None
         self.ordered = True
+        self.tables: dict[str, set[str]] = {}
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -75,29 +76,6 @@ class DatabaseTimeline(Timeline):
             what = error if isinstance(error, sqlite3.Error) else "a column holds what is not of its type"
             hint = "parse the folder again with `rlpatch analyse`, if PROF_… is still there"
             raise Problem(Kind.TRACE, f"{self.file.name} cannot be read: {what}", str(self.file), hint) from None
-
-    def add_operators(self, db: sqlite3.Connection) -> None:
-        """Take their names, threads and times, and of marks and modules all."""
-        texts, latest = _texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
-        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
-        for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
-            thread, text = self.thread(0, thread_id), texts.get(name)
-            if text is None:
-                continue
-            if kind == _TRACE:
-                self.modules[thread].add(begin, end, self.names[module_class(text)])
-                continue
-            if self.mark(text, begin, end, thread):
-                continue
-            if name not in self.numbers:
-                self.numbers[name] = self.names[text]
-            if forward:
-                self.backward.add(thread)
-            last_begin, last_end = latest.get(thread_id, (begin, end))
-            self.ordered &= nests(last_begin, last_end, begin, end)
-            latest[thread_id] = begin, end
-            low, high = self.span or (begin, end)
-            self.span = (min(low, begin), max(high, end))
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
         """The operators of each thread in the order of their begin, read a second time."""
@@ -122,52 +100,30 @@ class DatabaseTimeline(Timeline):
         if self.span is not None:
             yield self.span
 
-
-def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
-    """The texts of the numbers that the query ``wanted`` gives, by number.
-
-    All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
-    """
-    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
-    found: dict[int, str] = {}
-    for number, text in db.execute(query):
-        found.setdefault(number, str(text))
-    return found
-
-
-class _Filler:
-    """Fills a timeline from its tables; ``connections`` is the ``connectionId`` of each task."""
-
-    def __init__(self, db: sqlite3.Connection, found: DatabaseTimeline) -> None:
-        self.db, self.file, self.found = db, found.file, found
-        self.connections = array("q")
-        self.tables: dict[str, set[str]] = {}
+    def fill(self, db: sqlite3.Connection) -> None:
+        """Read everything but the operators, which stay where they are."""
         for table, column in db.execute("SELECT m.name, c.name FROM sqlite_master m JOIN pragma_table_info(m.name) c"):
             self.tables.setdefault(table, set()).add(column)
-
-    def _column(self, query: str) -> list[Any]:
-        return [value for (value,) in self.db.execute(query)]
-
-    def fill(self) -> None:
-        """Read everything but the operators, which stay where they are."""
         self._check()
-        found, output = self.found, self.file.parent
-        found.rank = self._rank()
-        names = self._column("SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
-        found.device = str(names[0]) if names else "Ascend NPU"
-        found.vendor = _vendor(self.file) or ascend.vendor_steps(output)
+        self.rank = self._rank(db)
+        names = _column(db, "SELECT name FROM NPU_INFO LIMIT 1") if "NPU_INFO" in self.tables else []
+        self.device = str(names[0]) if names else "Ascend NPU"
+        self.vendor = _vendor(self.analysis) or ascend.vendor_steps(self.file.parent)
         if "TASK" in self.tables:
-            self._add_tasks()
+            self._add_tasks(db)
             if "COMMUNICATION_OP" in self.tables:
-                self._add_collectives()
+                self._add_collectives(db)
         if "PYTORCH_API" in self.tables:
-            found.add_operators(self.db)
+            self._add_operators(db)
         if "MSTX_EVENTS" in self.tables:
-            self._add_ranges()
-        if "STEP_TIME" in self.tables and not any(mark.family == "ProfilerStep#" for _, mark in found.marks):
-            for number, begin, end in self.db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
-                found.mark(f"ProfilerStep#{number}", begin, end, found.thread(0, "steps"))
-        self._link()
+            self._add_ranges(db)
+        if "STEP_TIME" in self.tables and not any(mark.family == "ProfilerStep#" for _, mark in self.marks):
+            for number, begin, end in db.execute("SELECT id, startNs, endNs FROM STEP_TIME"):
+                self.mark(f"ProfilerStep#{number}", begin, end, self.thread(0, "steps"))
+        if "CANN_API" in self.tables:
+            self.tasks.link(self._calls(db, _LAUNCHES), self.tasks.key)
+        if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
+            self.tasks.link(self._calls(db, _OPERATORS), self.tasks.key)
 
     def _check(self) -> None:
         for table, columns in _NEEDED.items():
@@ -181,26 +137,21 @@ class _Filler:
                 hint = "a report reads ascend_pytorch_profiler_<rank>.db of torch_npu.profiler"
                 raise Problem(Kind.TRACE, cause, str(self.file), hint)
 
-    def _rank(self) -> int | None:
+    def _rank(self, db: sqlite3.Connection) -> int | None:
         output = self.file.parent
         table = "RANK_DEVICE_MAP" in self.tables
-        ranks = self._column("SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
+        ranks = _column(db, "SELECT DISTINCT rankId FROM RANK_DEVICE_MAP") if table else []
         if len(ranks) > 1:
             raise several(self.file, "ranks", ranks)
         own = next((rank for rank in ranks if isinstance(rank, int) and rank >= 0), None)
         return ascend.rank_of(output.parent if output.name == OUTPUT else output) if own is None else own
 
-    def _add(self, begin: int, end: int, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(begin, end, kind, self.found.names[name], self.found.names[stream])
-        self.connections.append(UNKNOWN if connection is None else connection)
-
-    def _add_tasks(self) -> None:
-        db, found = self.db, self.found
-        devices = self._column("SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
+    def _add_tasks(self, db: sqlite3.Connection) -> None:
+        devices = _column(db, "SELECT DISTINCT deviceId FROM TASK WHERE taskType IS NOT NULL")
         if len(devices) > 1:
             raise several(self.file, "devices", devices)
         columns, join, types = "NULL, NULL", "", "SELECT taskType FROM TASK"
-        computing = "COMPUTE_TASK_INFO" in self.tables and self._column("SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
+        computing = "COMPUTE_TASK_INFO" in self.tables and _column(db, "SELECT 1 FROM COMPUTE_TASK_INFO LIMIT 1")
         if computing:
             columns, join = "i.opType, i.globalTaskId", _COMPUTING
             types += " UNION SELECT opType FROM COMPUTE_TASK_INFO"
@@ -212,82 +163,93 @@ class _Filler:
             if kind is None or (kind == COMPUTE and computed is None and computing):  # the vendor counts neither
                 continue
             if computed is None and not ascend.is_known(task_type):
-                found.unknown.add(task_type)
-            self._add(begin, end, kind, operator or task_type, f"stream {stream}", connection)
+                self.unknown.add(task_type)
+            self.add_task(begin, end, kind, operator or task_type, f"stream {stream}", connection)
 
-    def _add_collectives(self) -> None:
-        found, transits = self.found, _transits(self.file)
-        rows = self.db.execute(
+    def _add_collectives(self, db: sqlite3.Connection) -> None:
+        transits = _transits(self.analysis)
+        rows = db.execute(
             "SELECT o.startNs, o.endNs, o.connectionId, n.value, g.value FROM COMMUNICATION_OP o"
             " LEFT JOIN STRING_IDS n ON n.id = o.opName LEFT JOIN STRING_IDS g ON g.id = o.groupName ORDER BY o.startNs"
         )
         for begin, end, connection, name, group in rows:
-            operator, short = ascend.collective(str(name or "collective"))
-            at = len(found.tasks)
-            self._add(begin, end, COMMUNICATION, operator, f"group {short or group}", connection)
-            found.groups[at] = str(group or short)
-            if known := transits.get(str(name)):
-                found.transits[at] = known.pop(0)
+            span, texts = (begin, end), (str(name or "collective"), str(group or ""))
+            ascend.add_collective(self, span, *texts, transits, connection)
 
-    def _add_ranges(self) -> None:
-        found = self.found
-        rows = self.db.execute(
+    def _add_operators(self, db: sqlite3.Connection) -> None:
+        """Take their names, threads and times, and of marks and modules all."""
+        texts, latest = _texts(db, "SELECT name FROM PYTORCH_API"), dict[int, tuple[int, int]]()
+        columns = "CAST(startNs AS INTEGER), CAST(endNs AS INTEGER), globalTid, name, fwdThreadId, type"
+        for begin, end, thread_id, name, forward, kind in db.execute(f"SELECT {columns} {_HOST}"):
+            thread, text = self.thread(0, thread_id), texts.get(name)
+            if text is None:
+                continue
+            if kind == _TRACE:
+                self.modules[thread].add(begin, end, self.names[module_class(text)])
+                continue
+            if self.mark(text, begin, end, thread):
+                continue
+            if name not in self.numbers:
+                self.numbers[name] = self.names[text]
+            if forward:
+                self.backward.add(thread)
+            last_begin, last_end = latest.get(thread_id, (begin, end))
+            self.ordered &= nests(last_begin, last_end, begin, end)
+            latest[thread_id] = begin, end
+            low, high = self.span or (begin, end)
+            self.span = (min(low, begin), max(high, end))
+
+    def _add_ranges(self, db: sqlite3.Connection) -> None:
+        rows = db.execute(
             "SELECT m.startNs, m.endNs, m.globalTid, n.value, d.value FROM MSTX_EVENTS m"
             " LEFT JOIN STRING_IDS n ON n.id = m.message LEFT JOIN STRING_IDS d ON d.id = m.domainId"
             " WHERE m.startNs IS NOT NULL AND m.endNs IS NOT NULL AND n.value IS NOT NULL"
         )
         for begin, end, thread_id, name, domain in rows:
-            thread = found.thread(0, thread_id)
-            if not found.mark(name, begin, end, thread) and domain == "Module":
-                found.modules[thread].add(begin, end, found.names[name])
+            thread = self.thread(0, thread_id)
+            if not self.mark(name, begin, end, thread) and domain == "Module":
+                self.modules[thread].add(begin, end, self.names[name])
 
-    def _link(self) -> None:
-        """Give each task the call of CANN that launched it, and the operator that called for it."""
-        tasks = self.found.tasks
-        if "CANN_API" in self.tables:
-            for task, time, thread in self._earliest(_LAUNCHES):
-                tasks.launched[task] = tasks.enqueued[task] = time
-                tasks.thread[task] = thread
-        if {"CONNECTION_IDS", "PYTORCH_API"} <= self.tables.keys():
-            for task, time, thread in self._earliest(_OPERATORS):
-                tasks.enqueued[task], tasks.thread[task] = time, thread
-                if tasks.launched[task] == UNKNOWN:
-                    tasks.launched[task] = time
-
-    def _earliest(self, calls: str) -> Iterator[tuple[int, int, int]]:
-        """The tasks with time and thread of the earliest of the calls that a query gives for their connection."""
+    def _calls(self, db: sqlite3.Connection, query: str) -> Calls:
+        """The calls that a query gives for the connections of the tasks."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
-        keys, times, threads = array("q"), array("q"), array("i")
-        for key, time, thread in self.db.execute(calls.format(wanted)):
-            keys.append(key)
-            times.append(time)
-            threads.append(self.found.thread(0, thread))
-        for task, call in joined(self.connections, keys, times):
-            yield task, times[call], threads[call]
+        calls = Calls()
+        for key, time, thread in db.execute(query.format(wanted)):
+            calls.add(key, time, self.thread(0, thread))
+        return calls
 
 
-def _analysis(file: Path, query: str) -> list[tuple[Any, ...]]:
-    """The rows of ``query`` in the vendor's own analysis beside a database; none where it has not got them."""
-    return database.rows(file.with_name("analysis.db"), query) or []
+def _texts(db: sqlite3.Connection, wanted: str) -> dict[int, str]:
+    """The texts of the numbers that the query ``wanted`` gives, by number.
+
+    All in one query: torch_npu keeps them without a key, so each that is looked up alone is a walk through all.
+    """
+    query = f"SELECT n.id, n.value FROM STRING_IDS n WHERE n.id IN ({wanted}) AND n.value IS NOT NULL"  # noqa: S608
+    found: dict[int, str] = {}
+    for number, text in db.execute(query):
+        found.setdefault(number, str(text))
+    return found
 
 
-def _vendor(file: Path) -> dict[str, dict[str, int]] | None:
-    columns = ascend.vendor_columns()
+def _column(db: sqlite3.Connection, query: str) -> list[Any]:
+    return [value for (value,) in db.execute(query)]
+
+
+def _vendor(analysis: Path) -> dict[str, dict[str, int]] | None:
+    names = ascend.COLUMNS.values()
+    query = f"SELECT step, {', '.join(name.removesuffix('_ns') for name in names)} FROM StepTraceTime"  # noqa: S608
     steps = {
-        str(step): {
-            name: round(value * 1000) for name, value in zip(columns.values(), values, strict=True) if value is not None
-        }
-        for step, *values in _analysis(file, f"SELECT step, {', '.join(columns)} FROM StepTraceTime")  # noqa: S608
+        str(step): {name: round(value * 1000) for name, value in zip(names, values, strict=True) if value is not None}
+        for step, *values in database.rows(analysis, query) or ()
     }
     return steps or None
 
 
-def _transits(file: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """Collective → its transit, waiting and idle time in nanoseconds, in the order of their begin."""
-    found: dict[str, list[tuple[int, int, int]]] = {}
+def _transits(analysis: Path) -> ascend.Transits:
+    found: ascend.Transits = {}
     query = "SELECT hccl_op_name, transit_time, wait_time, idle_time FROM CommAnalyzerTime WHERE type != 'total'"
-    for name, *values in _analysis(file, f"{query} ORDER BY start_timestamp"):
+    for name, *values in database.rows(analysis, f"{query} ORDER BY start_timestamp") or ():
         if all(isinstance(value, int | float) for value in values):
             transit, wait, idle = (round(value * 1_000_000) for value in values)
             found.setdefault(str(name).partition("@")[0], []).append((transit, wait, idle))

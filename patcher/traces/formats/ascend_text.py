@@ -13,9 +13,8 @@ from pathlib import Path
 
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
-from patcher.traces.model import COMMUNICATION
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, StringTable, Timeline, joined, module_class, several
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, Calls, StringTable, Timeline, module_class, several
 
 
 def read(file: Path) -> Timeline:
@@ -38,10 +37,9 @@ class _Reader:
         self.found.vendor = ascend.vendor_steps(output)
         self.types = ascend.types(output)
         self.transits = ascend.transits(output)
-        self.connections, self.calls, self.callers = array("q"), array("q"), array("i")  # of CANN
-        self.task_connections = array("q")
-        self.begins, self.flows = array("q"), array("q")  # where a flow ends on the device
-        self.flow_ids, self.enqueued, self.enqueuers = array("q"), array("q"), array("i")  # where it begins on the host
+        self.calls = Calls()  # of CANN, with threads numbered as in ``cann_threads``
+        self.operators = Calls()  # where a flow begins on the host
+        self.begins, self.flows = array("q"), array("q")  # where it ends on the device
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
 
@@ -61,9 +59,7 @@ class _Reader:
             elif event.cat == "async_npu":
                 time, flow = nanoseconds(event.ts), self._id(event.id)
                 if event.ph == "s":
-                    self.flow_ids.append(flow)
-                    self.enqueued.append(time)
-                    self.enqueuers.append(found.thread(event.pid, event.tid))
+                    self.operators.add(flow, time, found.thread(event.pid, event.tid))
                 elif event.ph == "f":
                     self.begins.append(time)
                     self.flows.append(flow)
@@ -88,32 +84,17 @@ class _Reader:
                 self.devices.add(event.pid)
                 if not ascend.is_known(args.task):
                     found.unknown.add(args.task)
-                self._task(event, kind, name, f"stream {event.tid}", args.connection)
+                found.add_task(*times(event), kind, name, f"stream {event.tid}", args.connection)
         elif args.level is not None:
             if args.connection is not None:
-                self.calls.append(nanoseconds(event.ts))
-                self.connections.append(args.connection)
-                self.callers.append(self.cann_threads[str(event.tid)])
+                self.calls.add(args.connection, nanoseconds(event.ts), self.cann_threads[str(event.tid)])
         elif args.connection is not None:
-            self._collective(event, args.connection)
+            ascend.add_collective(found, times(event), event.name, "", self.transits, args.connection)
         elif args.domain is not None:
             begin, end = times(event)
             thread = found.thread(event.pid, event.tid)
             if not found.mark(event.name, begin, end, thread) and args.domain == "Module":
                 found.modules[thread].add(begin, end, found.names[event.name])
-
-    def _collective(self, event: Event, connection: int) -> None:
-        found, at = self.found, len(self.found.tasks)
-        name, group = ascend.collective(event.name)
-        self._task(event, COMMUNICATION, name, f"group {group}", connection)
-        if group:
-            found.groups[at] = group
-        if known := self.transits.get(event.name):
-            found.transits[at] = known.pop(0)
-
-    def _task(self, event: Event, kind: str, name: str, stream: str, connection: int | None) -> None:
-        self.found.tasks.add(*times(event), kind, self.found.names[name], self.found.names[stream])
-        self.task_connections.append(UNKNOWN if connection is None else connection)
 
     def _id(self, value: int | str) -> int:
         if isinstance(value, str):
@@ -126,19 +107,14 @@ class _Reader:
         if len(self.devices) > 1:
             raise several(self.source.path, "devices", self.devices)
         found.cut, found.lost = self.source.cut, self.source.lost
-        numbers = {str(tid): number for number, (_, tid) in enumerate(found.threads)}
+        numbers = {str(tid): number for (_, tid), number in found.threads.items()}
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
-        for task, call in joined(self.task_connections, self.connections, self.calls):
-            tasks.launched[task] = tasks.enqueued[task] = self.calls[call]
-            tasks.thread[task] = callers[self.callers[call]]
-        heads = dict(joined(self.flows, self.flow_ids, self.enqueued))
-        ends = array("q", (self.begins[at] for at in heads))
-        starts = array("q", heads.values())
-        for task, flow in joined(tasks.begin, ends, starts):
-            tasks.enqueued[task] = self.enqueued[starts[flow]]
-            tasks.thread[task] = self.enqueuers[starts[flow]]
-            if tasks.launched[task] == UNKNOWN:
-                tasks.launched[task] = tasks.enqueued[task]
+        self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
+        tasks.link(self.calls, tasks.key)
+        flows = Calls()  # by the begin of the task at which they end
+        for at, time, thread in self.operators.earliest(self.flows):
+            flows.add(self.begins[at], time, thread)
+        tasks.link(flows, tasks.begin)
         return found
 
 

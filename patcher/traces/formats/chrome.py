@@ -193,7 +193,9 @@ class ChromeEvents:
         if not whole and not end and len(rest) > LARGEST and (found := _BETWEEN.search(rest)):
             self.lost += 1
             return [], found.end(), False
-        return self._salvaged(rest, whole), end or (whole[-1][1] if whole else 0), bool(end)
+        each = [self._attempt(rest[begin:after]) for begin, after in whole]
+        self.lost += each.count(None)
+        return [event for events in each for event in events or ()], end or (whole[-1][1] if whole else 0), bool(end)
 
     def _attempt(self, events: bytes) -> list[Event] | None:
         """The events of this text, repaired if it has to be; None where one of them cannot be read."""
@@ -203,15 +205,6 @@ class ChromeEvents:
             except ValueError:
                 continue
         return None
-
-    def _salvaged(self, rest: bytes, whole: list[tuple[int, int]]) -> list[Event]:
-        """The events at the places ``whole``, without those that cannot be read."""
-        together = self._attempt(rest[whole[0][0] : whole[-1][1]]) if whole else []
-        if together is not None:
-            return together
-        found = [self._attempt(rest[begin:end]) for begin, end in whole]
-        self.lost += found.count(None)
-        return [event for events in found for event in events or ()]
 
 
 def has_events(path: Path) -> bool:
@@ -339,18 +332,13 @@ def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
 
 
 def _repaired(data: bytes) -> bytes:
-    data = _NO_NUMBER.sub(rb"\1null", data.translate(_PRINTABLE))
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace").encode()
-    return data
+    return _NO_NUMBER.sub(rb"\1null", data.translate(_PRINTABLE)).decode("utf-8", "replace").encode()
 
 
 def _loaded(data: bytes) -> dict[str, Any] | None:
     """``data`` as an object, repaired if it has to be; None if it is none."""
     try:
-        found = json.loads(_NO_NUMBER.sub(rb"\1null", data).decode("utf-8", "replace"), parse_float=str, strict=False)
+        found = json.loads(_repaired(data), parse_float=str)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

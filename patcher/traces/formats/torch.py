@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import re
-from array import array
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
-from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Thread, Timeline, joined, module_class, several
+from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Calls, Thread, Timeline, module_class, several
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append]
@@ -58,8 +57,7 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.source = ChromeEvents(path)
         self.found = Timeline(str(path), "torch")
-        self.correlations, self.launches, self.threads = array("q"), array("q"), array("i")
-        self.kernels = array("q")
+        self.launches = Calls()
         self.devices: set[object] = set()
         self.categories = _Categories()
         self.take_other = {
@@ -95,9 +93,7 @@ class _Reader:
         correlation = None if event.args is None else event.args.correlation
         if correlation is not None:
             thread = (self.ranges.get((event.pid, event.tid)) or self._thread(event))[0]
-            self.launches.append(nanoseconds(event.ts))
-            self.correlations.append(correlation)
-            self.threads.append(thread)
+            self.launches.add(correlation, nanoseconds(event.ts), thread)
 
     def _thread(self, event: Event) -> _Columns:
         thread = self.found.thread(event.pid, event.tid)
@@ -111,8 +107,7 @@ class _Reader:
         found, args = self.found, event.args or _NO_ARGS
         kind = COPY if category == _COPY else _kind_of(event.name)
         stream = event.tid if args.stream is None else args.stream
-        found.tasks.add(begin, end, kind, found.names[event.name], found.names[f"stream {stream}"])
-        self.kernels.append(UNKNOWN if args.correlation is None else args.correlation)
+        found.add_task(begin, end, kind, event.name, f"stream {stream}", args.correlation)
         if args.group is not None:
             found.groups[len(found.tasks) - 1] = str(args.group)
         if category == _KERNEL:
@@ -141,9 +136,7 @@ class _Reader:
         rank = distributed.get("rank") if isinstance(distributed, Mapping) else None
         found.rank = rank if isinstance(rank, int) and not isinstance(rank, bool) else None
         found.device = _device(header, next(iter(self.devices), None))
-        for task, launch in joined(self.kernels, self.correlations, self.launches):
-            found.tasks.enqueued[task] = found.tasks.launched[task] = self.launches[launch]
-            found.tasks.thread[task] = self.threads[launch]
+        found.tasks.link(self.launches, found.tasks.key)
         return found
 
 

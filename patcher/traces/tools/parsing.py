@@ -24,7 +24,6 @@ from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem.opened import opened, require_regular
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
-from patcher.traces.model import Payload
 from patcher.traces.names import OUTPUT
 from patcher.traces.tools import offline
 
@@ -39,7 +38,7 @@ DONE, KEPT, BACK = "parsed", "not whole", "as before"
 
 
 @dataclass(frozen=True, slots=True)
-class ParseResult(Payload):
+class ParseResult:
     """How the parsing of one trace ended: parsed, not whole (what there is was kept), or as before.
 
     ``why`` says what went wrong, ``said`` are the lines of torch_npu's output about it; ``exports`` is what is there.
@@ -57,7 +56,7 @@ class ToolProcess:
     """A process in a session of its own, with whatever it starts, and its output in ``log``."""
 
     def __init__(self, command: Sequence[str], folder: Path, log: IO[bytes], locks: Sequence[int] = ()) -> None:
-        self.folder, self.log, self.began = folder, log, time.monotonic()
+        self.log, self.began = log, time.monotonic()
         # It holds the locks on, should rlpatch be killed.
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=folder,

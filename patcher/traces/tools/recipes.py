@@ -14,7 +14,6 @@ from pathlib import Path
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
-from patcher.traces.model import Payload
 from patcher.traces.names import is_npu
 from patcher.traces.tools.parsing import IDLE, ToolProcess
 
@@ -34,7 +33,7 @@ _PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class RecipeResult(Payload):
+class RecipeResult:
     """The files that one recipe left; ``why`` is the reason where there is none."""
 
     recipe: str
@@ -90,16 +89,19 @@ def _folder(traces: Path) -> Path:
 
 def run_one(recipe: str, command: Sequence[str], output: Path, *, patience: float) -> RecipeResult:
     """Run a command that writes into ``output``, empty before. Raises KeyboardInterrupt, with nothing there."""
+    files: list[Path] = []
     with interrupts.deferred(terminated=True), tempfile.TemporaryFile() as log:
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir(parents=True)
-        child = ToolProcess([*command, "-o", str(output)], output, log)
-        why = _waited(child, output, patience)
-        files = tuple(sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size))
-        if why or not files:
-            files, why = (), why or _reason(child)
-            shutil.rmtree(output)
-    return RecipeResult(recipe, files, why)
+        try:
+            child = ToolProcess([*command, "-o", str(output)], output, log)
+            why = _waited(child, output, patience)
+            if not why:
+                files = sorted(path for path in output.rglob("*") if path.is_file() and path.stat().st_size)
+        finally:
+            if not files:
+                shutil.rmtree(output)
+        return RecipeResult(recipe, tuple(files), "" if files else why or _reason(child))
 
 
 def _waited(child: ToolProcess, output: Path, patience: float) -> str:
@@ -109,10 +111,6 @@ def _waited(child: ToolProcess, output: Path, patience: float) -> str:
             if child.idles(output, patience):
                 return f"it {IDLE.format(patience)}"
             time.sleep(_PAUSE_S)
-    except BaseException:
-        child.stop()
-        shutil.rmtree(output)
-        raise
     finally:
         child.stop()
     return f"it died of signal {-child.process.returncode}" if child.process.returncode < 0 else ""

@@ -51,7 +51,7 @@ EXPECTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class FileCheck(Payload):
+class FileCheck:
     """Whether an expected file is there in one trace, not empty."""
 
     trace: Path

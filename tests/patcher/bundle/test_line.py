@@ -110,7 +110,7 @@ def test_a_diff_is_bytes_and_quiet_is_quiet(typed: Typed, site: Path) -> None:
         (KeyboardInterrupt(), 130, "stopped by the keyboard"),
         (PermissionError(13, "no", "/x/y"), 5, "y cannot be read: permission denied"),
         (OSError(28, "No space left on device", b"/x"), 5, "No space left on device\n  at /x"),
-        (RuntimeError("odd"), 1, "RuntimeError: odd\n  next: the same with -v shows where"),
+        (RuntimeError("odd"), 1, "RuntimeError: odd\n  next: the same command with -v shows where"),
     ],
 )
 def test_no_failure_is_a_traceback(

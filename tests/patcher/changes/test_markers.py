@@ -195,4 +195,4 @@ def test_a_mark_of_a_patch_that_is_known_to_be_applied_is_not_taken_for_a_commen
 
 def test_what_is_found_names_patch_and_release() -> None:
     (found,) = markers.marked(marked(BODY, TWO))
-    assert (found.patch, found.tool, found.intact, found.lines) == (TWO, "0.1.0", True, (4, 5, 6, 2))
+    assert (found.patch, found.intact, found.lines) == (TWO, True, (4, 5, 6, 2))

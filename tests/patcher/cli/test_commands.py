@@ -128,8 +128,8 @@ ERRORS = {
     "an empty window": (("apply", "vllm-ascend", "--decode", "60:30", "--path", "site"), 2, "is empty", "60:61"),
     "decode step 0": (("apply", "vllm-ascend", "--decode", "0:3", "--path", "site"), 2, "there is no decode step 0", "--decode 1:3"),
     "unknown contents": (("apply", "vllm-ascend", "--decode", "1:2", "--contents", "npu,gpu", "--path", "site"), 2, "gpu is not known", "of npu, cpu"),
-    "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "not a list of ranks", "--ranks 0,8"),
-    "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "not a list of ranks", "--ranks all"),
+    "bad ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "0,x", "--path", "site"), 2, "not a list of whole numbers", "--ranks 0,1"),
+    "negative ranks": (("apply", "vllm-ascend", "--decode", "1:2", "--ranks", "-1", "--path", "site"), 2, "not a list of whole numbers", "--ranks 0,1 or all"),
     "metrics of later releases": (("apply", "vllm-ascend", "--decode", "1:2", "--aic-metrics", "memory_access", "--path", "site"), 2, "which torch_npu 2.1 does not have", "one of none"),
     "metrics at level 0": (("apply", "vllm-ascend", "--decode", "1:2", "--level", "level0", "--aic-metrics", "memory", "--path", "site"), 2, "from level1 on", "--level level1"),
     "npu options for torch": (("apply", "vllm-ascend", "--decode", "1:2", "--backend", "torch", "--mstx", "--path", "site"), 2, "does not exist in torch.profiler", "--backend npu"),
@@ -139,7 +139,7 @@ ERRORS = {
     "a window of another stage": (("apply", "vllm-ascend", "--mini-batch", "0:1", "--path", "site"), 2, "vllm-ascend has no --mini-batch", "--decode A:B"),
     "a window too many": (("apply", "vllm-ascend", "--decode", "1:2", "--mini-batch", "0:1", "--path", "site"), 2, "--mini-batch 0:1: no target counts it", "rlpatch list"),
     "a role of a rollout": (("apply", "vllm-ascend", "--decode", "1:2", "--role", "ref", "--path", "site"), 2, "--role belongs to training stages", "leave --role out"),
-    "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "counted from 1", "--training-steps 2,5"),
+    "training step 0": (("apply", "vllm-ascend", "--decode", "1:2", "--training-steps", "0", "--path", "site"), 2, "whole numbers from 1", "--training-steps 1,2"),
     "another version": (("apply", "vllm-ascend==0.12.0rc1", "--decode", "1:2", "--path", "site"), 3, "is 0.11.0rc1 here, not 0.12.0rc1", "vllm-ascend==0.11.0rc1"),
     "an unknown project": (("apply", "vllm-ascent", "--decode", "1:2", "--path", "site"), 3, "nothing is known of", "vllm-ascend"),
     "no such folder": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "nowhere"), 3, "nowhere", "--path"),
@@ -420,7 +420,7 @@ class TestStatus:
         (site / WORKER).mkdir()
         for command in ("status", "revert"):
             said = run(command, "--path", "site", code=5).stderr
-            assert f"cannot be read: not a regular file\n  at {site / WORKER}\n" in said
+            assert f"not a regular file\n  at {site / WORKER}\n" in said
 
     def test_uninstalled(self, run, site: Path) -> None:
         run(*APPLY)

@@ -47,11 +47,11 @@ STATES = {
 def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     states, state = STATES[case]
     site, there = release(tmp_path / "site"), case not in ("nothing there", "patched, and the target is gone")
-    patches: Any = tuple(SimpleNamespace(files=[{"state": state}]) for state in states)
+    patches: Any = tuple(SimpleNamespace(files=[SimpleNamespace(state=state)]) for state in states)
     if not there:
         shutil.rmtree(site / "vllm_ascend")
     if state == "interrupted":
-        monkeypatch.setattr("patcher.store.transaction.pending", lambda _root: True)
+        monkeypatch.setattr("patcher.store.folder.StoreFolder.unfinished", lambda _store: True)
     monkeypatch.setattr(
         "patcher.commands.patching.status.status",
         lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches)),

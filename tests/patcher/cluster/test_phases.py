@@ -22,6 +22,7 @@ from patcher.cluster.recovery import recover
 from patcher.messages.errors import Kind, Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from tests.patcher.cluster.processes import Death, Processes
 from tests.patcher.store.tree import PRISTINE, WORKER, applying, install, patched, picture, reverting
 
@@ -60,7 +61,7 @@ def contents(sites: Sites) -> list[bytes]:
 
 
 def settled(sites: Sites) -> bool:
-    return not any(store.pending(site) for site in sites.values())
+    return not any(StoreFolder(site).unfinished() for site in sites.values())
 
 
 def test_all_nodes_go_ahead_and_back(group: Processes, sites: Sites) -> None:
@@ -302,7 +303,7 @@ def test_what_a_bundle_has_prepared_is_left_to_its_driver(group: Processes, site
     assert problem.kind is Kind.ROLLBACK_INCOMPLETE
     assert problem.hint == "python3 patch.pyz commit job?[2J"
     assert all(f"{name}: {site}" in problem.place for name, site in sites.items())
-    assert all(store.standing(site) for site in sites.values())
+    assert all(StoreFolder(site).journal() for site in sites.values())
 
 
 def test_while_a_driver_lives_others_wait_and_are_told_for_whom(group: Processes, sites: Sites) -> None:
@@ -356,9 +357,9 @@ def test_a_commit_that_may_still_be_under_way_is_not_taken_for_undone(
         patch.setattr(group, "call", lost)
         with pytest.raises(Problem, match="only its journal knows"):
             drive(group)
-    assert [bool(store.standing(site)) for site in sites.values()] == [True] * 3
+    assert [bool(StoreFolder(site).journal()) for site in sites.values()] == [True] * 3
     ((process, pipe),) = kept
-    first = store.standing(sites["n1"])
+    first = StoreFolder(sites["n1"]).journal()
     assert first
     pipe.send(("commit", ([str(sites["n1"])], first.transaction)))  # and it does
     assert pipe.recv() == (None, None)
@@ -385,7 +386,7 @@ def test_a_commit_that_comes_late_and_alone_counts(sites: Sites, monkeypatch: py
     drive(group)
     group.close()
     assert (sites["n1"] / WORKER).read_bytes() == patched()
-    assert not store.pending(sites["n1"])
+    assert not StoreFolder(sites["n1"]).unfinished()
 
 
 def test_a_file_that_somebody_changes_after_it_was_prepared_is_named(group: Processes, sites: Sites) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from patcher import editing
 from patcher.changes import markers
 from patcher.changes.change import PatchId
-from patcher.editing import insertion
+from patcher.editing import source as sources
+from patcher.editing.source import SourceFile
 from patcher.messages.errors import Kind, Problem
 from patcher.recipe import Around, Before, Insertion, Loop, Recipe
 from tests.patcher.editing.samples import MEMBERS, PATCH, RECIPE
@@ -143,7 +144,7 @@ def test_the_same_patch_may_be_inserted_beside_another() -> None:
         (("        output = ", "        if batch: output = "), "0 statements like"),
         (
             (':\n        """Sleeps."""\n        allocator.sleep()', ": allocator.sleep()"),
-            "Worker.sleep stands on one line",
+            "0 statements on lines of their own at the head in sleep",
         ),
         (("    def sleep", "    def _probe(self): pass\n\n    def sleep"), "_probe in the class already"),
         (("after = 1", "after = = 1"), "not valid Python"),
@@ -369,7 +370,19 @@ def test_any_return_is_one_only_if_it_is_the_only_one(edit: tuple[str, str], cau
 
 
 @pytest.mark.parametrize(
-    "source", [b"\x00", b"# coding: nonsense\n", b"\xff\xfe=1\n", b"class Worker: pass\n", b"x = 1\n   "]
+    "source",
+    [
+        b"\x00",
+        b"# coding: nonsense\n",
+        b"\xff\xfe=1\n",
+        b"class Worker: pass\n",
+        b"x = 1\n   ",
+        b"# \xe9\n" + SOURCE.encode(),
+        SOURCE.encode() + b"# \xe9\n",
+        SOURCE.replace("return output", "return output \\\n").encode(),
+        SOURCE.encode() + b"x = [" * 300,
+    ],
+    ids=range(9),
 )
 def test_a_file_that_cannot_be_read_or_written_back_is_refused(source: bytes) -> None:
     with pytest.raises(Problem) as caught:
@@ -395,42 +408,30 @@ def test_a_file_is_parsed_once_before_and_once_after(monkeypatch: pytest.MonkeyP
     assert parsed == [source, after]
 
 
-TREE_ALONE = [
-    "",
-    "def late():\n    x = 1\n    global x\n\n\n",
-    "def all():\n    from os import *\n\n\n",
-    "from __future__ import of_tomorrow\n",
-]
-"""In front of a file: nothing, and what Python parses but does not compile."""
-
-
-@pytest.mark.parametrize("head", TREE_ALONE)
-def test_what_would_not_be_python_is_not_written(head: str) -> None:
+def test_what_would_not_be_python_is_not_written() -> None:
     broken = [(PATCH, ["def _probe(self):", "    return ="])]
     with pytest.raises(Problem, match="the patched file is not valid Python"):
-        editing.insert((head + SOURCE).encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+        editing.insert(SOURCE.encode(), RECIPE, broken, "0.1.0", units=("decode",), where="/x/worker.py")
+
+
+@pytest.mark.parametrize("head", ["def late():\n    x = 1\n    global x\n\n\n", "from __future__ import of_tomorrow\n"])
+def test_what_python_parses_and_does_not_compile_is_refused(head: str) -> None:
+    with pytest.raises(Problem, match="the patched file is not valid Python"):
+        insert(head + SOURCE)
 
 
 def test_what_would_not_stand_in_the_class_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever draws it elsewhere: into another class, or into a method of ours, where nothing finds it."""
-    filled = insertion._filled
+    """Whatever draws it elsewhere: into another class, where nothing finds it."""
+    written = SourceFile.written
 
-    def elsewhere(module: bytes, patch: PatchId, *more: Any) -> bytes:
-        lines = module.splitlines(keepends=True)
-        at = next(at for at, line in enumerate(lines) if markers.begin(patch, "0.1.0").encode() in line)
-        return filled(b"".join([*lines[:3], *lines[at : at + 3], *lines[3:at], *lines[at + 3 :]]), patch, *more)
+    def elsewhere(file: SourceFile, _pieces: object, _target: object, block: list[str]) -> bytes:
+        other = sources.classes(file.tree)[0]
+        return written(file, (), other, block)
 
-    monkeypatch.setattr(insertion, "_filled", elsewhere)
-    with pytest.raises(Problem, match="would not go into class Worker, which lacks _probe") as caught:
+    monkeypatch.setattr(SourceFile, "written", elsewhere)
+    with pytest.raises(Problem, match="is not valid Python with _probe in class Worker") as caught:
         insert(SOURCE.replace("return 0", "\n        return 0").encode())
     assert caught.value.kind is Kind.STRUCTURE
-
-
-@pytest.mark.parametrize("head", TREE_ALONE)
-def test_what_python_parses_is_taken(head: str) -> None:
-    after = insert((head + SOURCE).encode())
-    assert ast.parse(after)
-    assert markers.strip(after) == (head + SOURCE).encode()
 
 
 def test_a_fingerprint_ignores_layout_and_comments_and_sees_code() -> None:
@@ -458,3 +459,44 @@ def test_any_text_anywhere_is_either_reversible_or_refused(text: str, at: int) -
         ast.parse(after)
         return
     assert refused in (Kind.STRUCTURE, Kind.FOREIGN_EDIT)
+
+
+CODE = [
+    "x = 1\n",
+    "class Other:\n    def run(self):\n        return 0\n",
+    "class Other:\n  if 1:\n    def run(self):\n        return 0\n",
+    "class Other: pass\n",
+    "def run():\n    def run():\n            return 0\n",
+    "if x:\n    class Worker:\n        def run(self): return 0\n",
+]
+WORKER = "class Worker:\n"
+METHODS = [
+    "    x = 1\n",
+    "    def walk(self):\n        if self:\n                return 0\n",
+    "    class Worker:\n        def run(self):\n            return 0\n",
+]
+RUN = "    def run(self, batch):\n        output = self.runner.run(batch, None)\n        return output\n"
+comments = st.lists(
+    st.builds(lambda n, end: " " * n + "# odd\n" + end, st.integers(0, 14), st.sampled_from(["", "\n"]))
+)
+
+
+@st.composite
+def modules(draw: st.DrawFn) -> str:
+    """A class to patch between others, with comments of any depth between any two of their parts and at the end."""
+
+    def some(parts: list[str]) -> list[str]:
+        return draw(st.lists(st.sampled_from(parts), max_size=2))
+
+    parts = [*some(CODE), WORKER, *some(METHODS), RUN, *some(METHODS), *some(CODE)]
+    text = "".join(part + "".join(draw(comments)) for part in parts)
+    return text if draw(st.booleans()) else text.rstrip("\n")
+
+
+@given(modules())
+def test_comments_of_any_depth_draw_the_block_nowhere_else(text: str) -> None:
+    before = text.encode()
+    after = insert(before, RECIPE._replace(insertions=RECIPE.insertions[:1]))
+    assert markers.strip(after) == before
+    (worker,) = (node for node in ast.parse(after).body if isinstance(node, ast.ClassDef) and node.name == "Worker")
+    assert "_probe" in [getattr(node, "name", "") for node in worker.body]

@@ -173,7 +173,7 @@ def test_what_is_there_already_changes_nothing(arguments, same: list[str]) -> No
         (("# enough", "# rlpatch: vllm-ascend rollout"), "carries the mark of another patch"),
         (("after = 1", "after = = 1"), "not valid Python"),
         (("after = 1", "after = 1\r\ra = 2"), "a carriage return without a line feed"),
-        (("after = 1", "after = 1\0"), "NUL"),
+        (("after = 1", "after = 1\0"), "null bytes"),
     ],
 )
 def test_any_other_structure_is_refused(edit: tuple[str, str], cause: str) -> None:
@@ -192,9 +192,10 @@ def test_a_python_that_cannot_read_the_file_says_so(monkeypatch: pytest.MonkeyPa
         raise SyntaxError("later", ("<unknown>", 3, 1, ""))
 
     monkeypatch.setattr(ast, "parse", fail)
-    with pytest.raises(Problem, match="the Python that runs rlpatch cannot read the file") as caught:
-        replaced(SOURCE)
+    with pytest.raises(Problem, match="not valid Python: later") as caught:
+        replaced(SOURCE + "# of this test alone")
     assert caught.value.where == "/x/worker.py:3"
+    assert "a newer Python" in caught.value.hint
 
 
 def both(first: PatchId, source: str) -> bytes:

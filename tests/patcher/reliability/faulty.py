@@ -29,6 +29,7 @@ from patcher.messages.errors import Problem
 from patcher.store import STORE
 from patcher.store import transaction as store
 from patcher.store.filesystem.files import TEMPORARY, digest
+from patcher.store.folder import StoreFolder
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V0, V1, Picture
 
@@ -244,7 +245,7 @@ class Trial:
     def afterwards(self) -> list[str]:
         """What must hold after any recovery: it loads, nothing is left, and a revert brings every byte back."""
         wrong = [f"left: {path}" for path in self.site.rglob(f"{TEMPORARY}*")]
-        wrong += ["still pending"] if store.pending(self.site) else []
+        wrong += ["still pending"] if StoreFolder(self.site).unfinished() else []
         wrong += self.run(self.loads)
         wrong += self.run(command("revert"))
         differences = self.original.differences(Picture(self.site))
@@ -273,7 +274,7 @@ class Trial:
 
 def records(site: Path) -> list[object]:
     """The registered patches, without the time of the run."""
-    return [(record.patch, record.options, record.files) for record in store.records(site)]
+    return [(record.patch, record.options, record.files) for record in StoreFolder(site).records()]
 
 
 def arrange_release(site: Path, version: str) -> None:

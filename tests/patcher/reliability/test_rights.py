@@ -271,7 +271,7 @@ def test_a_shared_tree_is_for_all_who_share_it(yard: Path, share: Callable[[Path
 
     for person in files:
         assert does(person, applying(person), root, said=said).code == 0, said.read_text()
-    assert does(STRANGER, lambda site: len(store.records(site)) == 2 or 1 / 0, root, said=said).code == 0
+    assert does(STRANGER, lambda site: len(StoreFolder(site).records()) == 2 or 1 / 0, root, said=said).code == 0
     assert stat.S_IMODE((root / ".rlpatch").stat().st_mode) == 0o2775
     for person in files:
         assert does(person, reverting(person), root, said=said).code == 0, said.read_text()

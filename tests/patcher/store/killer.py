@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 from patcher.changes.change import Change, Edit
 from patcher.store import STORE
 from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from tests.patcher.store.tree import (
     OURS,
     PRISTINE,
@@ -100,7 +101,7 @@ def seen(roots: Sequence[Path]) -> list[object]:
     found: list[object] = []
     for root in roots:
         tree = {key: value for key, value in picture(root).items() if not key.startswith(STORE)}
-        applied = store.records(root)
+        applied = StoreFolder(root).records()
         if applied:
             for key in (str(WORKER), "pkg", "pkg/__pycache__", "pkg/__pycache__/worker.cpython-399.pyc"):
                 tree.update({key: (tree[key][0], tree[key][2])} if key in tree else {})
@@ -114,12 +115,12 @@ def complaints(roots: Sequence[Path], ends: Sequence[list[object]], original: li
     if seen(roots) not in ends:
         wrong.append(f"neither before nor after: {seen(roots)}")
     for root in roots:
-        if store.pending(root):
+        if StoreFolder(root).unfinished():
             wrong.append("still pending")
         rests = [path for path in root.rglob(".rlpatch-tmp-*") if path.parent.name != STORE]
         if rests:
             wrong.append(f"left: {rests}")
-        applied = store.records(root)
+        applied = StoreFolder(root).records()
         if not applied and (root / STORE).exists():
             wrong.append("an empty store is left")
         if applied:

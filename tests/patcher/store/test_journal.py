@@ -87,7 +87,7 @@ def leave(monkeypatch):
             real(folder)
 
         def stop(folders, *_known):
-            if any(store.pending(folder.root) and folder.journal() for folder in folders):
+            if any(StoreFolder(folder.root).unfinished() and folder.journal() for folder in folders):
                 raise OSError(errno.EIO, "killed")
             return []
 
@@ -133,15 +133,15 @@ def test_several_roots_are_ended_together(two: list[Path], leave, marks: int, gi
         assert "rlpatch recover" in caught.value.hint
         assert str(next(root for root in two if root not in chosen)) in caught.value.hint
     for root, original, word in zip(two, originals, outcome.split(), strict=True):
-        assert store.pending(root) == (word == "pending")
+        assert StoreFolder(root).unfinished() == (word == "pending")
         if word == "before":
             assert picture(root) == original
         if word == "after":
             assert bytes_of([root]) == [patched()]
-            assert len(store.records(root)) == 1
+            assert len(StoreFolder(root).records()) == 1
     store.recover(two)  # with all of them it always ends, and alike
     assert len({*bytes_of(two)}) == 1
-    assert not any(map(store.pending, two))
+    assert not any(StoreFolder(root).unfinished() for root in two)
 
 
 def test_a_first_root_that_is_gone_counts_as_never_committed(two: list[Path], leave) -> None:
@@ -185,7 +185,7 @@ def _applied(root: Path) -> Edit:
     words = ["apply", "vllm-ascend", "--decode", "1:2", "--path", str(root)]
     before = (root / RELEASED).read_bytes()
     assert runner().invoke(cli.rlpatch, words).exit_code == 0
-    after, records = (root / RELEASED).read_bytes(), store.records(root)
+    after, records = (root / RELEASED).read_bytes(), StoreFolder(root).records()
     assert runner().invoke(cli.rlpatch, ["revert", *words[-2:]]).exit_code == 0
     return Edit(root, (Change(PurePosixPath(RELEASED), before, after, before),), add=records)
 
@@ -292,7 +292,7 @@ def test_a_lost_backup_of_a_source_is_said_and_nothing_else_is_lost(two: list[Pa
     assert (caught.value.kind, caught.value.where) == (Kind.ROLLBACK_INCOMPLETE, str(root / WORKER))
     (root / WORKER).write_bytes(PRISTINE)  # as the hint says
     store.recover([root])
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
 
 
 # --- a journal that somebody else has written -------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_damaged_journal_is_refused_and_stays(two: list[Path], leave, change: 
     with pytest.raises(Problem, match=r"journal\.json cannot be read") as caught:
         store.recover([root])
     assert caught.value.kind is Kind.ENVIRONMENT
-    assert store.pending(root)
+    assert StoreFolder(root).unfinished()
     assert bytes_of([root]) == [patched()]
 
 
@@ -381,7 +381,7 @@ def test_a_damaged_registry_is_refused(two: list[Path], text: bytes) -> None:
     store.commit([applying(two[0])])
     (two[0] / ".rlpatch" / "state.json").write_bytes(text)
     for call in (
-        store.records,
+        lambda root: StoreFolder(root).records(),
         backup,
         lambda root: store.commit([reverting(root)]),
     ):
@@ -406,7 +406,9 @@ def test_a_top_level_module_keeps_the_time_of_the_root(tmp_path: Path) -> None:
     before = picture(root)
     path = PurePosixPath("single.py")
     store.commit([applying(root, path=path)])
-    store.commit([Edit(root, (Change(path, patched(), PRISTINE, PRISTINE),), remove=(store.records(root)[0].patch,))])
+    store.commit(
+        [Edit(root, (Change(path, patched(), PRISTINE, PRISTINE),), remove=(StoreFolder(root).records()[0].patch,))]
+    )
     assert picture(root) == before
 
 
@@ -457,4 +459,4 @@ def test_a_recovery_that_stops_between_two_roots_decides_the_same_again(
             store.recover(two)
     store.recover(two)
     assert bytes_of(two) == [end, end]
-    assert [len(store.records(root)) for root in two] == [marks, marks]
+    assert [len(StoreFolder(root).records()) for root in two] == [marks, marks]

@@ -44,7 +44,3 @@ def test_a_commit_that_fails_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(transaction, "commit", fail)
     with pytest.raises(Problem):
         outcomes.commit([], "patched", lambda _line: None)
-
-
-def test_for_programs() -> None:
-    assert outcomes.as_json(RUNS[1]) == {"root": "/b", "forward": False, "left": ["x.py"]}

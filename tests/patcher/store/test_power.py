@@ -18,6 +18,7 @@ import pytest
 
 from patcher.store import STORE
 from patcher.store import transaction as store
+from patcher.store.folder import StoreFolder
 from tests.matrix import CRASH, thinned
 from tests.patcher.store.killer import CALLS
 from tests.patcher.store.tree import PRISTINE, WORKER, applying, install, picture, reverting
@@ -106,7 +107,7 @@ def watched(disk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def state(root: Path) -> object:
     """What users see, without times."""
     tree = {path: (mode, held) for path, (mode, _time, held) in picture(root).items() if STORE not in path}
-    return tree, [(one.patch, one.options) for one in store.records(root)]
+    return tree, [(one.patch, one.options) for one in StoreFolder(root).records()]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
@@ -136,8 +137,8 @@ def test_a_power_cut_leaves_before_or_after(tmp_path: Path, monkeypatch: pytest.
             now = state(root)
             assert now in (before, after), copy.name
             sides.append(now == after)
-            assert not store.pending(root)
-            if store.records(root):
+            assert not StoreFolder(root).unfinished()
+            if StoreFolder(root).records():
                 revert(root)
             assert ((root / WORKER).read_bytes(), state(root)) == (PRISTINE, original)
         copy.unlink()

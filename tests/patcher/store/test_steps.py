@@ -63,7 +63,7 @@ def recover(roots: Sequence[Path], reached: Sequence[Path]) -> None:
     """
     if roots[0] not in reached:
         return
-    first = store.standing(roots[0])
+    first = StoreFolder(roots[0]).journal()
     forward = first is not None and first.committed
     for root in reached[1:]:
         store.finish([root], RUN) if forward else store.abort([root], RUN)
@@ -88,8 +88,8 @@ def test_all_steps_on_all_machines_are_an_apply_and_a_revert(machines: list[Path
     before = [picture(root) for root in machines]
     drive(machines)
     assert bytes_of(machines) == {patched()}
-    assert [len(store.records(root)) for root in machines] == [1, 1, 1]
-    assert not any(map(store.pending, machines))
+    assert [len(StoreFolder(root).records()) for root in machines] == [1, 1, 1]
+    assert not any(StoreFolder(root).unfinished() for root in machines)
     drive(machines, reverting)
     assert [picture(root) for root in machines] == before
 
@@ -98,7 +98,7 @@ def test_what_is_prepared_has_changed_no_file_and_refuses_all_others(machines: l
     before = [seen([root]) for root in machines]
     prepare(machines)
     assert [seen([root]) for root in machines] == before
-    assert all(map(store.pending, machines))
+    assert all(StoreFolder(root).unfinished() for root in machines)
     for root in machines[1:]:
         assert "first:site" in refuses(root).hint
     assert [store.abort([root], RUN)[0].forward for root in machines] == [False] * 3
@@ -134,7 +134,7 @@ def test_the_first_keeps_its_mark_until_all_others_have_ended(machines: list[Pat
     assert "deleted" not in caught.value.hint  # of what is on other machines nobody here knows
     refuses(machines[0])
     store.finish(machines[:1], RUN, ["second:site", "third:site"])
-    assert not store.pending(machines[0])
+    assert not StoreFolder(machines[0]).unfinished()
 
 
 def test_a_mark_that_is_set_while_others_look_for_the_journal_hides_it_from_nobody(
@@ -153,7 +153,7 @@ def test_a_mark_that_is_set_while_others_look_for_the_journal_hides_it_from_nobo
         return content
 
     monkeypatch.setattr(StoreFolder, "read", read_before_the_mark)
-    journal = store.standing(machines[0])
+    journal = StoreFolder(machines[0]).journal()
     assert journal is not None
     assert (journal.transaction, journal.committed) == (RUN, True)
 
@@ -181,14 +181,14 @@ def test_a_file_that_others_change_meanwhile_stops_the_first_and_is_left_by_the_
     if at == 0:
         with pytest.raises(Problem, match="somebody changed the file") as caught:
             store.commit_prepared(machines[:1], RUN)
-        assert (caught.value.kind, store.pending(machines[0])) == (Kind.FOREIGN_EDIT, False)
+        assert (caught.value.kind, StoreFolder(machines[0]).unfinished()) == (Kind.FOREIGN_EDIT, False)
         recover(machines, machines)
         assert bytes_of(machines[1:]) == {PRISTINE}
     else:
         store.commit_prepared(machines[:1], RUN)
         with pytest.raises(Problem) as caught:
             store.commit_prepared([machines[1]], RUN)
-        assert (caught.value.kind, store.pending(machines[1])) == (Kind.ROLLBACK_INCOMPLETE, True)
+        assert (caught.value.kind, StoreFolder(machines[1]).unfinished()) == (Kind.ROLLBACK_INCOMPLETE, True)
         (ended,) = store.finish([machines[1]], RUN)
         assert (ended.forward, ended.left) == (True, (str(WORKER),))
     assert theirs.read_bytes() == b"theirs"
@@ -215,7 +215,7 @@ def test_a_commit_that_fails_goes_back_where_it_decides_and_stays_prepared_elsew
             store.commit_prepared([machines[at]], RUN)
     stopped = Kind.INTERRUPTED if isinstance(failure, KeyboardInterrupt) else Kind.ROLLED_BACK
     assert caught.value.kind is (Kind.ROLLBACK_INCOMPLETE if at else stopped)
-    assert store.pending(machines[at]) is bool(at)
+    assert StoreFolder(machines[at]).unfinished() is bool(at)
     recover(machines, machines)
     assert bytes_of(machines) == {patched() if at else PRISTINE}
 
@@ -230,7 +230,7 @@ def test_ctrl_c_after_the_mark_stops_no_step(machines: list[Path], monkeypatch: 
     prepare(machines)
     monkeypatch.setattr(StoreFolder, "commit", pressed)
     store.commit_prepared(machines[:1], RUN)
-    first = store.standing(machines[0])
+    first = StoreFolder(machines[0]).journal()
     assert first is not None
     assert first.committed
 
@@ -247,7 +247,7 @@ def test_ctrl_c_before_the_mark_is_said_and_leaves_all_prepared(
         with pytest.raises(Problem, match="nothing was changed") as caught:
             store.commit_prepared(machines[:1], RUN)
     assert caught.value.kind is Kind.INTERRUPTED
-    first = store.standing(machines[0])
+    first = StoreFolder(machines[0]).journal()
     assert first
     assert not first.committed
     store.commit_prepared(machines[:1], RUN)
@@ -302,7 +302,7 @@ def test_steps_may_be_repeated(machines: list[Path]) -> None:
         store.commit_prepared([root], RUN)
     for root in (*machines[1:], *machines[1:], machines[0], machines[0]):
         store.finish([root], RUN, [name(other) for other in machines])
-    assert (bytes_of(machines), any(map(store.pending, machines))) == ({patched()}, False)
+    assert (bytes_of(machines), any(StoreFolder(root).unfinished() for root in machines)) == ({patched()}, False)
 
 
 @pytest.mark.parametrize("how", ["another run", "nothing", "the store is gone"])
@@ -336,7 +336,7 @@ def test_a_machine_may_have_several_roots(tmp_path: Path) -> None:
     store.commit_prepared([c], RUN)
     store.finish([c], RUN)
     assert [one.root for one in store.finish([a, b], RUN, ["two:c"])] == [a, b]
-    assert (bytes_of(roots), any(map(store.pending, roots))) == ({patched()}, False)
+    assert (bytes_of(roots), any(StoreFolder(root).unfinished() for root in roots)) == ({patched()}, False)
 
 
 def second_stage(root: Path) -> Edit:
@@ -401,13 +401,13 @@ def test_killed_at_any_call_of_any_step_all_machines_end_on_one_side(
         stopped = killed(lambda: drive(roots, SCENES[scene]), point)  # noqa: B023  (called at once)
         reached = [root for root in roots if root.parent.name != lost]
         recover(roots, reached)
-        if lost == "first" and (left := store.standing(roots[1])) and not left.committed:
+        if lost == "first" and (left := StoreFolder(roots[1]).journal()) and not left.committed:
             refuses(roots[1])
             undecided += 1
         recover(roots, roots)
         now = states(roots)
         assert now in ends, point
-        assert not any(map(store.pending, roots)), point
+        assert not any(StoreFolder(root).unfinished() for root in roots), point
         sides.add(ends.index(now))
         if not stopped:
             break
@@ -421,7 +421,7 @@ def states(roots: Sequence[Path]) -> list[object]:
     found: list[object] = []
     for root in roots:
         tree = {path: (mode, held) for path, (mode, _time, held) in picture(root).items() if STORE not in path}
-        found += [tree, [(one.patch, one.options) for one in store.records(root)]]
+        found += [tree, [(one.patch, one.options) for one in StoreFolder(root).records()]]
     return found
 
 
@@ -463,7 +463,7 @@ def test_who_comes_first_is_elected_and_all_get_the_same_answer(machines: list[P
     before = picture(root)
     assert [StoreFolder(root).elect(RUN, name) for name in ("one:a", "two:a", "one:a")] == ["one:a"] * 3
     assert StoreFolder(root).elect("another", "two:a") == "two:a"
-    assert store.pending(root)  # it was left by one that died, as far as anybody knows
+    assert StoreFolder(root).unfinished()  # it was left by one that died, as far as anybody knows
     store.recover([root])
     assert picture(root) == before
 
@@ -477,7 +477,7 @@ def test_an_election_that_nothing_came_of_leaves_nothing_while_others_hold_the_l
         if child == 0:
             lock._kept.clear()  # what the parent keeps is not the child's
             StoreFolder(root).elect("another", "two:a")
-            pending = store.pending(root)
+            pending = StoreFolder(root).unfinished()
             store.withdraw(root, "another")
-            os._exit(0 if pending and not store.pending(root) else 1)
+            os._exit(0 if pending and not StoreFolder(root).unfinished() else 1)
         assert os.waitpid(child, 0)[1] == 0

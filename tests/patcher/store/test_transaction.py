@@ -54,9 +54,9 @@ def test_apply_writes_the_bytes_keeps_mode_and_owner_and_registers(root: Path) -
     assert (root / WORKER).read_bytes() == patched()
     assert (stat.S_IMODE(status.st_mode), status.st_uid) == (0o640, os.getuid())
     assert status.st_mtime_ns > OLD + 10**9
-    assert [one.patch for one in store.records(root)] == [ROLLOUT]
+    assert [one.patch for one in StoreFolder(root).records()] == [ROLLOUT]
     assert backup(root) == PRISTINE
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
     assert (root / ".rlpatch" / ".gitignore").read_bytes() == b"*\n"
 
 
@@ -110,7 +110,7 @@ def test_two_patches_in_one_file_reverted_in_either_order(root: Path) -> None:
     store.commit([applying(root)])
     both = OURS + b"update = 1  # rlpatch\n"
     store.commit([applying(root, both, UPDATE)])
-    assert [one.patch for one in store.records(root)] == [ROLLOUT, UPDATE]
+    assert [one.patch for one in StoreFolder(root).records()] == [ROLLOUT, UPDATE]
     store.commit([Edit(root, (Change(WORKER, patched(both), patched(), PRISTINE),), remove=(UPDATE,))])
     assert (root / WORKER).read_bytes() == patched()
     assert backup(root) == PRISTINE
@@ -134,7 +134,7 @@ def test_replacing_a_patch_keeps_its_place_and_its_pristine_backup(root: Path) -
     store.commit([applying(root)])
     store.commit([Edit(root, (), add=(record(UPDATE),))])
     store.commit([applying(root, b"other = 1  # rlpatch\n")])
-    assert [(one.patch, one.options[1]) for one in store.records(root)] == [
+    assert [(one.patch, one.options[1]) for one in StoreFolder(root).records()] == [
         (ROLLOUT, "other = 1  # rlpatch\n"),
         (UPDATE, "30:60"),
     ]
@@ -181,13 +181,13 @@ def test_modes_do_not_depend_on_the_umask(root: Path, umask: int) -> None:
 
 
 def test_reading_the_registry_writes_nothing(root: Path) -> None:
-    assert store.records(root) == ()
-    assert store.records(root / "nowhere") == ()
-    assert (store.pending(root), store.recover([root, root / "nowhere"])) == (False, [])
+    assert StoreFolder(root).records() == ()
+    assert StoreFolder(root / "nowhere").records() == ()
+    assert (StoreFolder(root).unfinished(), store.recover([root, root / "nowhere"])) == (False, [])
     assert backup(root) is None
     store.commit([applying(root)])
     before = picture(root)
-    assert len(store.records(root)) == 1
+    assert len(StoreFolder(root).records()) == 1
     assert store.recover([root]) == []
     assert picture(root) == before
 
@@ -196,7 +196,7 @@ def test_several_edits_of_one_root_are_one(root: Path) -> None:
     v1 = (root / V1).read_bytes()
     other = Edit(root / "pkg" / "..", (Change(V1, v1, v1 + OURS, v1),), add=(record(UPDATE, str(V1)),))
     store.commit([applying(root), other])
-    assert [one.patch for one in store.records(root)] == [ROLLOUT, UPDATE]
+    assert [one.patch for one in StoreFolder(root).records()] == [ROLLOUT, UPDATE]
 
 
 def test_two_changes_of_one_file_are_a_mistake_of_the_caller(root: Path) -> None:
@@ -416,7 +416,7 @@ def test_foreign_files_in_the_store_are_left_alone(root: Path) -> None:
     (root / ".rlpatch" / "notes.txt").write_bytes(b"mine")
     store.commit([reverting(root)])
     assert [path.name for path in (root / ".rlpatch").iterdir()] == ["notes.txt"]
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
 
 
 # --- owners and groups --------------------------------------------------------------------------------------
@@ -562,7 +562,7 @@ def test_a_failing_rollback_says_recover_and_recover_ends_it(two: list[Path], mo
         with pytest.raises(Problem) as caught:
             store.recover(two)
         assert caught.value.kind is Kind.ROLLBACK_INCOMPLETE
-    assert store.pending(two[0])
+    assert StoreFolder(two[0]).unfinished()
     assert [(one.root, one.forward) for one in store.recover(two)] == [(two[0], False)]
     assert [picture(root) for root in two] == before
 
@@ -577,7 +577,7 @@ def test_an_error_after_the_mark_stops_nothing(two: list[Path], monkeypatch) -> 
     edits = [applying(root) for root in two]
     monkeypatch.setattr(StoreFolder, "commit", interrupted)
     assert len(store.commit(edits).written) == 2
-    assert all(len(store.records(root)) == 1 and not store.pending(root) for root in two)
+    assert all(len(StoreFolder(root).records()) == 1 and not StoreFolder(root).unfinished() for root in two)
 
 
 def test_a_disk_that_fills_up_leaves_nothing(root: Path, monkeypatch) -> None:
@@ -643,14 +643,14 @@ def test_a_file_system_that_syncs_no_folders_is_good_enough(root: Path, monkeypa
 
     monkeypatch.setattr(os, "fsync", fsync)
     store.commit([applying(root)])
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
 
 
 def test_a_commit_from_a_thread(root: Path) -> None:
     thread = threading.Thread(target=store.commit, args=([applying(root)],))
     thread.start()
     thread.join()
-    assert len(store.records(root)) == 1
+    assert len(StoreFolder(root).records()) == 1
 
 
 def test_the_registry_is_versioned(root: Path) -> None:
@@ -660,12 +660,12 @@ def test_the_registry_is_versioned(root: Path) -> None:
     assert top["version"] == 1
     path.write_text(json.dumps({**top, "version": 2}))
     with pytest.raises(Problem, match="it is of a newer rlpatch: its version is 2, this one reads 1") as caught:
-        store.records(root)
+        StoreFolder(root).records()
     assert "use that rlpatch" in caught.value.hint
     assert "move" not in caught.value.hint  # what is in it is not to be lost
     path.write_text(json.dumps({**top, "version": 0}))
     with pytest.raises(Problem, match="its version is 0, this rlpatch reads 1; rlpatch did not make it so"):
-        store.records(root)
+        StoreFolder(root).records()
 
 
 @pytest.mark.parametrize(
@@ -673,7 +673,7 @@ def test_the_registry_is_versioned(root: Path) -> None:
     [
         (lambda root: files.sync(root), "fsync"),
         (lambda root: store.commit([applying(root)]), "fsync"),
-        (lambda root: store.records(root), "open"),
+        (lambda root: StoreFolder(root).records(), "open"),
     ],
 )
 def test_other_errors_of_the_disk_are_not_swallowed(root: Path, monkeypatch, call, where: str) -> None:
@@ -721,7 +721,7 @@ def test_a_ctrl_c_while_waiting_changes_nothing(root: Path, monkeypatch) -> None
         with pytest.raises(Problem) as caught:
             store.recover([root])
         assert caught.value.kind is Kind.INTERRUPTED
-    assert store.pending(root)
+    assert StoreFolder(root).unfinished()
     assert store.recover([root]) == []
     os.utime(root, ns=(OLD, OLD))
     assert picture(root) == before
@@ -802,13 +802,13 @@ def test_a_lock_that_cannot_be_taken_changes_nothing(root: Path, monkeypatch) ->
 @pytest.mark.parametrize("name", [".rlpatch-tmp-0", "next.json", "lock.owner.0", "0" * 64])
 def test_what_a_killed_run_left_is_pending_until_the_next_recovery(root: Path, name: str) -> None:
     store.commit([applying(root)])
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
     (root / ".rlpatch" / name).write_bytes(b"half of it")
-    assert store.pending(root)
+    assert StoreFolder(root).unfinished()
     store.recover([root])
     assert not (root / ".rlpatch" / name).exists()
-    assert not store.pending(root)
-    assert [one.patch for one in store.records(root)] == [ROLLOUT]
+    assert not StoreFolder(root).unfinished()
+    assert [one.patch for one in StoreFolder(root).records()] == [ROLLOUT]
 
 
 def test_a_store_that_goes_while_it_is_looked_at_holds_nothing(root: Path, monkeypatch) -> None:
@@ -817,14 +817,14 @@ def test_a_store_that_goes_while_it_is_looked_at_holds_nothing(root: Path, monke
 
     store.commit([applying(root)])
     monkeypatch.setattr(os, "listdir", gone)
-    assert not store.pending(root)
+    assert not StoreFolder(root).unfinished()
 
 
 def test_a_record_that_leads_out_of_the_root_is_refused(root: Path) -> None:
     store.commit([Edit(root, (), add=(record(ROLLOUT, "pkg/link/worker.py"),))])
     (root / "pkg" / "link").symlink_to(root.parent)
     with pytest.raises(Problem, match="leads out of the root"):
-        store.records(root)
+        StoreFolder(root).records()
 
 
 def test_a_store_that_its_last_user_removes_meanwhile_is_no_lack_of_rights(

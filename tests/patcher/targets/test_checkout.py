@@ -9,8 +9,8 @@ import pytest
 
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
-from patcher.targets import checkout
-from tests.patcher.targets.trees import commit, git, package, repository, write
+from patcher.targets import checkout, provenance
+from tests.patcher.targets.trees import ASCEND, commit, git, package, repository, write
 
 WORKER = PurePosixPath("vllm_ascend/worker/worker_v1.py")
 INIT = PurePosixPath("vllm_ascend/__init__.py")
@@ -55,7 +55,7 @@ def test_the_release_follows_from_tags(repo: Path, tags: list[str], commits: int
 
 
 def test_a_file_that_git_does_not_know(repo: Path) -> None:
-    assert describe(repo, WORKER).note == Note(f"git: {git(repo, 'rev-parse', 'HEAD')[:7]}")
+    assert describe(repo, WORKER).head == git(repo, "rev-parse", "HEAD")
     new = PurePosixPath("vllm_ascend/new.py")
     write(repo / new)
     assert checkout.describe(repo, new) is None
@@ -76,7 +76,8 @@ def test_before_the_first_commit(tmp_path: Path) -> None:
     assert checkout.describe(tmp_path, INIT) is None
     git(tmp_path, "add", "-A")
     state = describe(tmp_path)
-    assert (state.head, state.version, state.note.text) == ("", "", "git: no commit yet")
+    assert (state.head, state.version) == ("", "")
+    assert provenance.target(ASCEND, tmp_path / INIT.parent, "", (), True).notes == (Note("git: no commit yet"),)
     assert checkout.pristine(tmp_path, INIT) is None
 
 

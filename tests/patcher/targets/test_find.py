@@ -298,7 +298,7 @@ def test_then_the_others_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("empty", "left", "full"):
         interpreter(tmp_path / name)
     write(tmp_path / "left/site-packages/vllm_ascend/data.txt")
-    also(monkeypatch, broken=broken, empty=empty, again=empty, left=left)
+    also(monkeypatch, broken=broken, empty=empty, left=left)
     found = problem()
     assert found.kind is Kind.NO_TARGET
     running, *rest = found.notes

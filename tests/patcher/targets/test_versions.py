@@ -115,7 +115,7 @@ def test_one_or_no_dist_info(tmp_path: Path) -> None:
 def test_a_dist_info_without_metadata_has_its_name(tmp_path: Path) -> None:
     (tmp_path / "vllm_ascend-0.9.0.dist-info").mkdir()
     (found,) = versions.distributions(tmp_path, NAMES, "vllm_ascend")
-    assert (found.version, found.lists_package, found.checkout, found.installed) == ("0.9.0", None, None, False)
+    assert (found.source.version, found.lists_package, found.checkout, found.installed) == ("0.9.0", None, None, False)
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,13 @@ from patcher.traces import page
 from patcher.traces.model import (
     KINDS,
     PARTS,
+    CallSums,
     Check,
     Collective,
     Comparison,
     Diagnosis,
     Kernel,
     Lanes,
-    Module,
-    Operator,
     PartChange,
     Rank,
     RankProfile,
@@ -63,8 +62,9 @@ def unit(number: int, *, scale: int = 1, load: int | None = None) -> RecordedUni
     times: dict[str, Any] = dict(zip(PARTS, (part * scale * MS for part in parts), strict=True))
     phases = {"forward": 30 * MS, "backward": 20 * MS, "optimizer": MS}
     return RecordedUnit(
-        number, 68 * MS, 900, **times, phases=phases, requests=load, context=load and load * 100, tokens=load
-    )
+        number=number, host_ns=68 * MS, kernels=900, **times, phases=phases, requests=load,
+        context=load and load * 100, tokens=load,
+    )  # fmt: skip
 
 
 def capture(
@@ -76,8 +76,8 @@ def capture(
         source=f"/data/{name}", form="torch", rank=rank, device=name,
         units=tuple(unit(30 + at, scale=slow if at == 5 else 1, load=8 + at // 4) for at in range(units)),
         kernels=tuple(Kernel(f"{name} {at}", KINDS[at % 3], 12 + at, (kernels - at) * MS, MS) for at in range(kernels)),
-        operators=tuple(Operator(f"{name} {at}", 12, 24, (9 - at) * MS, at * MS) for at in range(9)),
-        modules=(Module(name, 12, 24, 9 * MS, MS),),
+        operators=tuple(CallSums(f"{name} {at}", 12, 24, (9 - at) * MS, at * MS) for at in range(9)),
+        modules=(CallSums(name, 12, 24, 9 * MS, MS),),
         checks=(Check(name, True, name), Check("kernel-count", False, name)),
         metadata=parsed({"target": name, "window": name, "rollout": 3, "units": [{"number": 30}], "ok": True}),
         vendor={name: {"Computing": MS, name: 2 * MS}}, label=name, marks=name,
@@ -293,7 +293,7 @@ def test_what_did_not_change_is_no_step_of_the_waterfall():
 
 def test_where_nothing_ran_on_a_device():
     """As in a trace of a CPU: the times of the host, and no share of nothing."""
-    units = tuple(RecordedUnit(number, (number + 1) * MS, 0) for number in (7, 8, 9))
+    units = tuple(RecordedUnit(number=number, host_ns=(number + 1) * MS, kernels=0) for number in (7, 8, 9))
     text = Seen(page.page(TraceReport((RankProfile("a", "torch", 0, "CPU", units),)))).text
     assert "Nothing ran on a device." in text
     assert "median unit time on the host9.00 ms" in text
@@ -329,14 +329,13 @@ def test_what_a_comparison_says(change, verdict):
 
 def test_nothing_to_show_is_a_page_too():
     none = Side((), "torch", "", ())
+    idle = RecordedUnit(number=1, host_ns=0, kernels=0)
     for text in (
         page.page(TraceReport(())),
         page.page(TraceReport((RankProfile("a", "torch", None, "", ()),))),
         page.page(Comparison(none, none, (0, 0), None)),
         page.page(Comparison(none, none, (0, 0), (0, 0, 0), (PartChange("compute_ns", 0, 0),))),
-        page.page(
-            TraceReport((RankProfile("a", "torch", None, "", (RecordedUnit(1, 0, 0),), (Kernel("k", "odd", 0, 0),)),))
-        ),
+        page.page(TraceReport((RankProfile("a", "torch", None, "", (idle,), (Kernel("k", "odd", 0, 0),)),))),
     ):
         shape(text)
 

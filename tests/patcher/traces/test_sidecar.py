@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from patcher.commands.reports import tracing
 from patcher.messages import tables
-from patcher.messages.report import CommandResult
+from patcher.messages.report import CommandResult, json_of
 from patcher.traces import analysis, formats, sidecar
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved
@@ -59,22 +59,19 @@ def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:
     for trace in (folder, packed):
         found = sidecar.beside(trace)
         assert found is not None
-        assert found.metadata.raw["trace"] == trace.name
-    saved.facts(saved.path / NAME).rename(saved.path / "moved.rlpatch.json")
-    assert sidecar.beside(saved.path / NAME) is not None  # its name stands in it
+        assert found.units
+    saved.facts(saved.path / NAME)
+    assert sidecar.beside(packed.with_suffix("")) is not None
 
 
 WINDOWS: dict[str, tuple[dict[str, Any], str, tuple[int, int | None] | None]] = {
-    "a window": ({"first": 30, "end": 60}, "30:60", (30, 60)),
-    "without an end": ({"window": "30:", "first": 30, "end": 10**9}, "30:", (30, None)),
-    "one of several": ({"window": "30:60,100:110", "first": 100, "end": 110}, "100:110", (100, 110)),
-    "behind a condition": ({"window": "0:10", "tail": 8, "first": 2063, "end": 2073}, "0:10 at tail 8", (2063, 2073)),
-    "behind several": (
-        {"window": "0:10", "load": 256, "context": 8192, "first": 63, "end": 73}, "0:10 at load 256, context 8192", (63, 73)
-    ),
-    "where it lies is not told": ({"first": None, "end": None}, "30:60", (30, 60)),
-    "nor a single one": ({"window": "1:2,5:6", "first": None, "end": None}, "1:2,5:6", None),
-    "nothing": ({"window": 5, "first": "30", "end": None}, "", None),
+    "a window": ({}, "30:60", (30, 60)),
+    "without an end": ({"window": "30:"}, "30:", (30, None)),
+    "one of several": ({"window": "30:60,100:110", "units": [{"number": 100}]}, "100:110", (100, 110)),
+    "behind a condition": ({"window": "0:10", "tail": 8}, "0:10 at tail 8", (0, 10)),
+    "behind several": ({"window": "0:10", "load": 256, "context": 8192}, "0:10 at load 256, context 8192", (0, 10)),
+    "of which nothing is there": ({"window": "1:2,5:6"}, "1:2,5:6", None),
+    "nothing": ({"window": 5}, "", None),
 }  # fmt: skip
 
 
@@ -82,20 +79,12 @@ WINDOWS: dict[str, tuple[dict[str, Any], str, tuple[int, int | None] | None]] = 
 def test_the_window_that_was_asked_for(more: dict[str, Any], words: str, span: object) -> None:
     content = {name: value for name, value in {**ROLLOUT, **more}.items() if value is not None}
     found = sidecar.parsed(content)
-    assert (found.window.text if found.window else "", found.extent) == (words, span)
+    assert (found.window.text if found.window else "", found.window and found.window.extent) == (words, span)
 
 
-SINCE_IT_OPENED = [{"number": at, "uncounted": count} for at, count in ((30, 0), (31, 2), (32, 2), (33, 5))]
-
-
-@pytest.mark.parametrize(
-    ("more", "between"),
-    [({}, {31: 2, 33: 3}), ({"uncounted": 5}, {31: 2, 33: 3}), ({"uncounted": 9}, {31: 2, 32: 2, 33: 5})],
-)
-def test_uncounted_iterations_are_told_for_each_unit_or_since_the_window_was_opened(
-    more: dict[str, int], between: dict[int, int]
-) -> None:
-    assert sidecar.parsed({"units": SINCE_IT_OPENED, **more}).uncounted == between
+def test_uncounted_iterations_are_told_since_the_window_was_opened() -> None:
+    units = [{"number": at, "uncounted": count} for at, count in ((30, 0), (31, 2), (32, 2), (33, 5))]
+    assert sidecar.parsed({"units": units}).uncounted == {31: 2, 33: 3}
 
 
 def test_what_a_probe_says_in_other_words() -> None:
@@ -104,9 +93,8 @@ def test_what_a_probe_says_in_other_words() -> None:
         "why": "all requests have finished, recorded 4 of 10 units with 0 uncounted iterations between them: /t/a",
     }  # fmt: skip
     found = sidecar.parsed(told)
-    assert (found.extent, found.window, found.ranks) == ((100, 110), sidecar.UnitWindow((100, 110)), "0,3")
+    assert (found.window, found.ranks) == (sidecar.UnitWindow((100, 110)), "0,3")
     assert found.closed == "all requests have finished"
-    assert sidecar.parsed({"closed": "complete", "why": "or not, recorded"}).closed == "complete"
 
 
 def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_one(saved: Saved) -> None:
@@ -134,7 +122,7 @@ def test_several_windows_are_several_captures_and_replicas_of_one_condition_are_
 
 
 def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
-    saved.trace(NAME, steps(30, 31), units=range(30, 32), end=60, closed="all requests have finished")
+    saved.trace(NAME, steps(30, 31), units=range(30, 32), why="all requests have finished, recorded 2 of 30 units")
     report, (row,) = told(saved)
     assert (row["closed"], row["got"]) == ("all requests have finished", "30:32 (2 of 30)")
     assert "  1  closed early: all requests have finished" in report.lines
@@ -142,11 +130,11 @@ def test_why_a_window_was_closed_early_is_said(saved: Saved) -> None:
 
 
 def test_uncounted_iterations_are_said(saved: Saved) -> None:
-    path = saved.trace(NAME, steps(30, 31, 32), units=range(30, 33))
+    path = saved.trace(NAME, steps(30, 31, 32), units=range(30, 33), window="30:33")
     content = json.loads((saved.path / f"{NAME}.rlpatch.json").read_text())
-    for unit, count in zip(content["units"], (5, 0, 2), strict=True):
+    for unit, count in zip(content["units"], (5, 5, 7), strict=True):
         unit["uncounted"] = count
-    path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps({**content, "uncounted": 7}))
+    path.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps(content))
     report, (row,) = told(saved)
     assert row["uncounted"] == {30: 5, 32: 2}
     assert "  1  7 uncounted iterations lie between its units, before #30, #32" in report.lines
@@ -163,15 +151,17 @@ DOUBTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "another stage": (THIRTY, {"stage": "update-policy"}, ["its name says stage rollout, its facts say update-policy"]),
     "another replica": (THIRTY, {"dp": 3}, ["its name says replica 0, its facts say 3"]),
     "another profiler": (THIRTY, {"backend": "npu"}, ["its facts say that npu recorded it"]),
-    "another trace": (THIRTY, {"trace": "node1_dp0_rank0_1.2.pt.trace.json"}, ["its facts name another trace"]),
     "other units": (
         THIRTY, {"units": range(60, 90)}, ["its facts tell of 30 units, 60 to 89, and it holds 30 units, 30 to 59"]),
     "more units": (
-        steps(30, 31, 35), {"closed": "the rollout ended"},
+        steps(30, 31, 35), {"why": "the rollout ended"},
         ["its facts tell of 30 units, 30 to 59, and it holds 3 of 30 to 35"]),
     "none": (steps(), {}, ["its facts tell of 30 units, 30 to 59, and it holds no unit"]),
     "complete with too few": (
-        steps(30, 31), {"units": range(30, 32), "end": 60}, ["its facts call it complete, with 2 of 30 units"]),
+        steps(30, 31), {"units": range(30, 32)}, ["its facts call it complete, with 2 of 30 units"]),
+    "complete with too few from where a condition holds": (
+        steps(70, 71), {"units": range(70, 72), "window": "0:10", "tail": 8},
+        ["its facts call it complete, with 2 of 10 units"]),
 }  # fmt: skip
 
 
@@ -186,10 +176,10 @@ def test_what_contradicts_the_trace_is_said(saved: Saved, text: str, more: dict[
 def test_training_stages_have_step_and_role(saved: Saved) -> None:
     name = "node1_update_policy_actor_step1_rank0_4711.7.pt.trace.json"
     units = [{"number": 0, "sequences": 4, "padded": [4, 1024]}]
-    more = {**TRAINING, "rollout": None, "dp": None, "first": 0, "end": 1, "units": units}
+    more = {**TRAINING, "rollout": None, "dp": None, "units": units}
     path = saved.path / name
     path.write_text(steps(0))
-    content = {key: value for key, value in {"closed": "complete", "trace": name, **more}.items() if value is not None}
+    content = {key: value for key, value in {"why": "complete", **more}.items() if value is not None}
     (saved.path / f"{name}.rlpatch.json").write_text(json.dumps(content))
     report, (row,) = told(saved)
     assert (row["target"], row["stage"], row["role"], row["step"], row["rollout"]) == (
@@ -200,7 +190,7 @@ def test_training_stages_have_step_and_role(saved: Saved) -> None:
         None,
     )
     assert report.messages == ()
-    assert sidecar.parsed(content).contents == {"sequences": [4]}
+    assert sidecar.unit_contents(sidecar.parsed(content).units.values()) == {"sequences": [4]}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +212,7 @@ def test_facts_that_are_none_are_said_and_nothing_else_is_taken(saved: Saved, te
 
 
 def test_what_would_move_the_cursor_is_not_taken(saved: Saved) -> None:
-    saved.trace(NAME, THIRTY, target="a\x1b[2J", release=3, window="\x1b[2J", first=None)
+    saved.trace(NAME, THIRTY, target="a\x1b[2J", release=3, window="\x1b[2J")
     _, (row,) = told(saved)
     assert (row["target"], row["release"], row["asked"]) == ("", "", "")
 
@@ -230,15 +220,15 @@ def test_what_would_move_the_cursor_is_not_taken(saved: Saved) -> None:
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_doctored_facts_end_in_no_traceback_and_move_no_cursor(saved: Saved, data: st.DataObject) -> None:
-    keys = (*ROLLOUT, "first", "end", "closed", "trace", "uncounted", "units", "step", "role")
+    keys = (*ROLLOUT, "why", "units", "step", "role")
     changed = {data.draw(st.sampled_from(keys)): data.draw(VALUES) for _ in range(3)}
     unit = {name: data.draw(VALUES) for name in ("number", "requests", "padded", "uncounted", "context")}
     trace = saved.trace(NAME, steps(30))
-    content = {**ROLLOUT, "first": 30, "end": 31, "closed": "complete", "units": [unit, {"number": 30}], **changed}
+    content = {**ROLLOUT, "window": "30:31", "why": "complete", "units": [unit, {"number": 30}], **changed}
     trace.with_name(f"{NAME}.rlpatch.json").write_text(json.dumps({**content, "format": 1}))
     report, _ = told(saved)
     lines = [*tables.captures(report.data), *report.lines, *report.messages]
     assert all(line.isprintable() for line in lines)
     read = formats.read(trace)
     capture = analysis.checked(read, analysis.attributed(read))
-    assert json.dumps(analysis.reported(analysis.labelled([capture])).as_json())
+    assert json.dumps(json_of(analysis.reported(analysis.labelled([capture]))))

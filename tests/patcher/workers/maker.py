@@ -99,10 +99,7 @@ class Saved:
              "uncounted": 0, "requests": 8, "tokens": 8, "drafts": 0, "longest": 1024 + at, "context": 8000 + 8 * at}
             for at, number in enumerate(units)
         ]  # fmt: skip
-        told = {
-            **ROLLOUT, "first": units.start, "end": units.stop, "closed": "complete", "trace": trace.name,
-            "uncounted": 0, "units": held, **more,
-        }  # fmt: skip
+        told = {**ROLLOUT, "why": "complete, recorded", "units": held, **more}
         file = trace.with_name(f"{trace.name}.rlpatch.json")
         file.write_text(json.dumps({key: value for key, value in told.items() if value is not None}))
         return file

@@ -139,9 +139,7 @@ def windows(place: Path, *, device: bool = True) -> list[Path]:
         units = [
             {"number": first + at, "requests": first - at, "tokens": first - at, "context": 900 + at} for at in range(3)
         ]
-        facts_beside(
-            paths[-1], window=f"{first}:{first + 3}", tail=None, first=first, end=first + 3, rollout=0, units=units
-        )
+        facts_beside(paths[-1], window=f"{first}:{first + 3}", tail=None, rollout=0, units=units)
     return paths
 
 
@@ -385,13 +383,13 @@ def test_facts_beside_a_trace_are_read(trace: Path) -> None:
 def facts_beside(trace: Path, **more: Any) -> None:
     """Facts of the four decode steps of ``trace``, before the third of which two iterations did not count."""
     units = [
-        {"number": 30 + at, "uncounted": 2 * (at == 2), "requests": 8 - at, "tokens": 16, "drafts": 8,
+        {"number": 30 + at, "uncounted": 2 * (at >= 2), "requests": 8 - at, "tokens": 16, "drafts": 8,
          "longest": 2000 + at, "context": 9000 + at}
         for at in range(4)
     ]  # fmt: skip
     facts = {
-        **ROLLOUT, "window": "0:4", "tail": 8, "first": 30, "end": 34, "rollout": 2, "host": "host", "pid": 1,
-        "closed": "complete", "units": units, "uncounted": sum(unit["uncounted"] for unit in units), **more,
+        **ROLLOUT, "window": "0:4", "tail": 8, "rollout": 2, "host": "host", "pid": 1, "why": "complete",
+        "units": units, **more,
     }  # fmt: skip
     trace.with_name(f"{trace.name}.rlpatch.json").write_text(json.dumps(facts))
 
@@ -428,8 +426,7 @@ def test_the_json_of_a_unit_has_what_it_held(trace: Path) -> None:
 def test_the_page_has_what_the_units_held(trace: Path, tmp_path: Path) -> None:
     facts_beside(
         trace,
-        uncounted=4,
-        units=[{"number": at, "sequences": 4, "padded": [4, 1024], "uncounted": 1} for at in range(30, 34)],
+        units=[{"number": at, "sequences": 4, "padded": [4, 1024], "uncounted": at - 29} for at in range(30, 34)],
     )
     typed("report", trace, "-o", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

@@ -15,7 +15,7 @@ from patcher.config import Window
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.report import StepResult
 from patcher.request import ProfileRequest
-from patcher.store import transaction
+from patcher.store.folder import StoreFolder
 from tests.patcher.cli.conftest import release
 
 
@@ -31,7 +31,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return planned(*words)
 
     monkeypatch.setattr(plan, "apply", apply)
-    monkeypatch.setattr(transaction, "pending", lambda _root: True)
+    monkeypatch.setattr(StoreFolder, "unfinished", lambda _store: True)
     return taken
 
 

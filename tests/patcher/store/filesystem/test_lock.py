@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from patcher.messages.errors import Kind, Problem
-from patcher.store import transaction as store
 from patcher.store.filesystem import lock, mounts
+from patcher.store.folder import StoreFolder
 from tests.patcher.store.tree import install
 
 REPO = Path(__file__).parents[4]
@@ -399,5 +399,5 @@ def test_commits_of_three_processes_do_not_lose_each_other(tmp_path: Path, noop:
     code = COMMIT.format(repo=str(REPO), root=str(root), noop=noop)
     processes = [subprocess.Popen([sys.executable, "-c", code, name]) for name in "abc"]
     assert [process.wait(60) for process in processes] == [0, 0, 0]
-    assert sorted(one.patch.stage for one in store.records(root)) == ["a", "b", "c"]
-    assert not store.pending(root)
+    assert sorted(one.patch.stage for one in StoreFolder(root).records()) == ["a", "b", "c"]
+    assert not StoreFolder(root).unfinished()

@@ -365,20 +365,23 @@ TRAINING = (
 
 
 @pytest.mark.parametrize(
-    ("wanted", "keys", "times", "found"),
+    ("wanted", "calls", "found"),
     [
-        ([5, 7], [7, 5], [1, 2], [(0, 1), (1, 0)]),
-        ([5], [5, 5, 7, 5], [30, 10, 1, 20], [(0, 1)]),  # the earliest
-        ([7], [5, 5, 7], [3, 2, 1], [(0, 2)]),
-        ([4, 6, 9, UNKNOWN], [5, UNKNOWN, 7], [1, 2, 3], []),
-        ([5], [], [], []),
-        ([], [5], [1], []),
+        ([5, 7], [(7, 1), (5, 2)], [(0, 2), (1, 1)]),
+        ([5], [(5, 30), (5, 10), (7, 1), (5, 20)], [(0, 10)]),  # the earliest
+        ([7], [(5, 3), (5, 2), (7, 1)], [(0, 1)]),
+        ([4, 6, 9, UNKNOWN], [(5, 1), (UNKNOWN, 2), (7, 3)], []),
+        ([5], [], []),
+        ([], [(5, 1)], []),
     ],
 )
-def test_what_two_columns_have_in_common(
-    wanted: list[int], keys: list[int], times: list[int], found: list[tuple[int, int]]
+def test_the_earliest_call_of_each_key(
+    wanted: list[int], calls: list[tuple[int, int]], found: list[tuple[int, int]]
 ) -> None:
-    assert list(timelines.joined(*(array("q", column) for column in (wanted, keys, times)))) == found
+    known = timelines.Calls()
+    for key, time in calls:
+        known.add(key, time, -time)
+    assert list(known.earliest(array("q", wanted))) == [(at, time, -time) for at, time in found]
 
 
 def test_training_has_phases_by_thread_and_operator(tmp_path: Path) -> None:

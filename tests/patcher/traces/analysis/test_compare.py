@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import compared
-from patcher.traces.model import PARTS, Check, Kernel, Module, RankProfile, RecordedUnit
+from patcher.traces.model import PARTS, CallSums, Check, Kernel, RankProfile, RecordedUnit
 from patcher.traces.sidecar import parsed
 from tests.patcher.traces.recorded import MS, steps, timeline
 
@@ -76,7 +77,7 @@ def test_kernels_and_modules_are_compared_per_unit() -> None:
         return capture(
             *[MS] * units,
             kernels=(Kernel("MatMul", "compute", calls, ns), *others),
-            modules=(Module("MLP", calls, 1, ns, 1),),
+            modules=(CallSums("MLP", calls, 1, ns, 1),),
         )
 
     before = side(20, 2000, Kernel("old", "copy", 2, 8), Kernel("same", "compute", 2, 100))
@@ -100,12 +101,12 @@ REFUSED = {
         capture(1, 2, metadata=parsed({"window": "30:60"})), capture(1, 2, metadata=parsed({"window": "30:61"})), "other window: 30:60 before, 30:61 after",
     ),
     "another one of several windows": (
-        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "first": 30, "end": 32})),
-        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "first": 90, "end": 92})), "other window: 30:32 before, 90:92 after",
+        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 31}]})),
+        capture(1, 2, metadata=parsed({"window": "30:32,90:92", "units": [{"number": 90}]})), "other window: 30:32 before, 90:92 after",
     ),
     "another condition": (
-        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8, "first": 30, "end": 32})),
-        capture(1, 2, metadata=parsed({"window": "0:2", "load": 256, "first": 30, "end": 32})),
+        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8})),
+        capture(1, 2, metadata=parsed({"window": "0:2", "load": 256})),
         "other window: 0:2 at tail 8 before, 0:2 at load 256 after",
     ),
     "another stage by the name": (
@@ -157,7 +158,7 @@ def test_two_single_units_have_no_interval() -> None:
 
 
 def test_the_json_of_a_comparison_is_what_is_promised() -> None:
-    told = compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]).as_json()
+    told = json_of(compared([capture(5, 6, kernels=(Kernel("k", "compute", 1, 1),))], [capture(7, 8)]))
     keys = ["schema", "before", "after", "median_ns", "change", "parts", "kernels", "modules", "refused", "clock"]
     assert list(told) == keys
     assert told["clock"] == "device"
@@ -179,7 +180,7 @@ def loaded(*held: dict[str, Any], **more: Any) -> RankProfile:
 
 def test_the_same_condition_is_the_same_window_wherever_it_lies() -> None:
     sides = [
-        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8, "first": at, "end": at + 2})) for at in (1999, 2063)
+        capture(1, 2, metadata=parsed({"window": "0:2", "tail": 8, "units": [{"number": at}]})) for at in (1999, 2063)
     ]
     assert compared(sides[:1], sides[1:]).refused == ()
 

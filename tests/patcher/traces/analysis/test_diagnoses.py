@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from patcher.messages.report import json_of
 from patcher.traces import analysis
 from patcher.traces.analysis import checks, diagnoses
 from patcher.traces.analysis.ranks import met
@@ -260,7 +261,7 @@ def test_the_json_of_a_report_is_what_is_promised() -> None:
         (Range("MLP", 0, 6),),
     )
     found = timeline(run)
-    told = analysis.reported([analysis.checked(found, analysis.attributed(found))]).as_json()
+    told = json_of(analysis.reported([analysis.checked(found, analysis.attributed(found))]))
     assert list(told) == ["schema", "captures", "findings"]
     (one,) = told["captures"]
     assert list(one) == [

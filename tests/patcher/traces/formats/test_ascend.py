@@ -142,7 +142,7 @@ def test_the_vendors_steps_are_read_from_text(tmp_path: Path) -> None:
 
 def test_the_vendors_steps_and_transits_are_read_from_db(tmp_path: Path) -> None:
     folder = MET.db(tmp_path / "rank0_ascend_pt")
-    columns = ", ".join(ascend.vendor_columns())
+    columns = ", ".join(name.removesuffix("_ns") for name in ascend.COLUMNS.values())
     with closing(sqlite3.connect(output(folder) / "analysis.db")) as db, db:
         db.execute(f"CREATE TABLE StepTraceTime (step, {columns})")
         db.execute("INSERT INTO StepTraceTime (step, computing, stage) VALUES ('7', 1.5, 2)")

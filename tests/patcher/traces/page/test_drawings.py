@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,8 @@ BOX = re.compile(r"M([\d.-]+) ([\d.-]+)h([\d.-]+)v([\d.-]+)h-[\d.]+z")
 
 
 def unit(number: int, host: int, *parts: int) -> RecordedUnit:
-    times = dict(zip(PARTS, parts, strict=False))
-    return RecordedUnit(number, host * MS, 9, **{part: time * MS for part, time in times.items()})  # type: ignore[arg-type]
+    times: dict[str, Any] = {part: time * MS for part, time in zip(PARTS, parts, strict=False)}
+    return RecordedUnit(number=number, host_ns=host * MS, kernels=9, **times)
 
 
 UNITS = (unit(3, 70, 40, 5, 10), unit(4, 90, 80, 10, 20, 0, 10), unit(5, 160, 20, 10, 10, 40))
