@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import reading
 
 BLOCK = 8 << 20
 """Bytes that are decoded at once."""
@@ -41,7 +42,7 @@ _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
-_TOKENS = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|[{}\[\]]')  # a text that is not closed ends with its line
+_TOKENS = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?|[{}\[\]]')  # a text that is not closed ends with its line
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
 _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
@@ -145,13 +146,13 @@ class ChromeEvents:
                     break
 
     def __iter__(self) -> Iterator[list[Event]]:
-        with self.path.open("rb") as raw:
+        with reading(self.path) as raw:
             file = _Stream(raw)
             rest, ended, goes_on = self._begin(file), False, True
             while goes_on and not ended:
                 events, at, ended = self._decoded(rest)
                 yield events
-                more = file.read(self.block)
+                more = file.read(self.block if at else max(self.block, len(rest)))  # so that one long event is linear
                 rest = rest[at:] + more
                 goes_on = bool(at or more)
             if ended:
@@ -212,7 +213,7 @@ def has_events(path: Path) -> bool:
     try:
         if not path.is_file():  # a pipe would be waited for
             return False
-        with path.open("rb") as raw:
+        with reading(path) as raw:
             return _HEAD.search(_Stream(raw).read(_ENDS)) is not None
     except OSError:
         return False
@@ -278,7 +279,7 @@ def scan(path: Path) -> Scan:
     steps: set[int] = set()
     head = tail = rest = b""
     events = False
-    with path.open("rb") as raw:
+    with reading(path) as raw:
         stream = _Stream(raw)
         while block := stream.read(_SCAN):
             head = head or block[:_ENDS]
@@ -303,7 +304,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 def closed(path: Path) -> bool:
     """Whether a file ends as it should, by its beginning and its end alone."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
         return _is_ended(head, file.read())

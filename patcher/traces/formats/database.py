@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patcher.store.filesystem.opened import reading
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -38,8 +40,9 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 def broken(file: Path) -> bool:
     """Whether a file is no database, or one that ends in the middle."""
-    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
-    if not head.startswith(b"SQLite format 3\0"):
+    with reading(file) as stream:
+        head = stream.read(100)
+    if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
         return True
     page = int.from_bytes(head[16:18], "big") or 1
     pages = int.from_bytes(head[28:32], "big")

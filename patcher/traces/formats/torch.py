@@ -143,7 +143,7 @@ class _Reader:
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def _kind_of(name: str) -> str:
     """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
-    return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
+    return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
 
 
 class _Categories(dict[tuple[str, str], int]):
