@@ -15,6 +15,7 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
@@ -24,6 +25,9 @@ from patcher.store.filesystem.opened import reading
 
 BLOCK = 8 << 20
 """Bytes that are decoded at once."""
+
+BEYOND = 1 << 63
+"""Nanoseconds that no time is: columns have 64 bits."""
 
 LARGEST = 32 << 20
 """Bytes: no event is as large, so where none ends within them, something opens that nothing closes."""
@@ -99,23 +103,27 @@ def nanoseconds(microseconds: bytes | str) -> int:
     text = bytes(microseconds) if not isinstance(microseconds, str) else microseconds.encode()
     if text[:1] == b'"':
         text = text[1:-1]
+    time: Decimal | int
     try:
-        return int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
+        time = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
     except ValueError:
-        pass
-    try:
-        time = Decimal(text.decode("ascii", "replace")) * 1000
-        if abs(time) < 1 << 63:
-            return round(time)
-    except DecimalException:
-        pass
+        with suppress(DecimalException):
+            time = Decimal(text.decode("ascii", "replace")) * 1000
+            if abs(time) < BEYOND:
+                return round(time)
+    else:
+        if abs(time) < BEYOND:
+            return time
     raise ValueError(f"no time: {text[:40]!r}")
 
 
 def times(event: Event) -> tuple[int, int]:
-    """Begin and end of an event, in whole nanoseconds; ValueError if its time is no number."""
+    """Begin and end of an event, in whole nanoseconds; ValueError or OverflowError if its time is none."""
     begin = nanoseconds(event.ts)
-    return begin, begin + round(event.dur * 1000)
+    end = begin + round(event.dur * 1000)
+    if abs(end) >= BEYOND:
+        raise OverflowError(f"no duration: {event.dur}")
+    return begin, end
 
 
 class ChromeEvents:
@@ -205,6 +213,8 @@ class ChromeEvents:
                 return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(b", \t\r\n") + b"]")
             except ValueError:
                 continue
+            except RecursionError:
+                break
         return None
 
 
