@@ -128,10 +128,17 @@ def _matches(node: cst.CSTNode, pattern: cst.CSTNode) -> bool:
     theirs, ours = ([child for child in one.children if not isinstance(child, _LAYOUT)] for one in (node, pattern))
     if not ours:
         return not theirs and getattr(node, "value", None) == getattr(pattern, "value", None)
-    if cst.Module([]).code_for_node(ours[-1]).strip() == "...":  # an argument, a value or a body
+    if _is_any(ours[-1]):
         ours.pop()
         theirs = theirs[: len(ours)]
     return len(theirs) == len(ours) and all(map(_matches, theirs, ours))
+
+
+def _is_any(node: cst.CSTNode) -> bool:
+    """Whether a value, an argument or a body is ``...``."""
+    while isinstance(node, cst.Arg | cst.Expr | cst.SimpleStatementSuite):
+        node = node.body[0] if isinstance(node, cst.SimpleStatementSuite) else node.value
+    return isinstance(node, cst.Ellipsis)
 
 
 _LAYOUT = (

@@ -140,7 +140,7 @@ def parsed(raw: Mapping[str, Any]) -> Metadata:
     numbers = {name: _number(raw.get(name)) for name in _NUMBERS}
     units, typed = _units(raw), _text(raw.get("window"))
     conditions = tuple((name, value) for name in _CONDITIONS if (value := _number(raw.get(name))))
-    extent = _extent(typed, min(units, default=None))
+    extent = _extent(typed, None if conditions else min(units, default=None))
     window = UnitWindow(extent, "" if extent else typed, conditions)
     closed = _text(raw.get("why")).partition(", recorded")[0]  # behind the reason stands what was recorded
     replica = raw.get("replica")

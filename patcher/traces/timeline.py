@@ -49,16 +49,17 @@ def module_class(name: str) -> str:
 
 
 class Mark(NamedTuple):
-    """A range on the host that is, or may be, a unit; ``family`` is the key of ``FAMILIES`` that its name fits."""
+    """A range on the host that is, or may be, a unit; ``family`` is the key of ``FAMILIES`` that its name fits.
+
+    ``contents`` are the requests, tokens and context that an engine writes into it, None where it writes no number.
+    """
 
     family: str
     name: str
     begin: int
     end: int
     number: int | None = None
-    requests: int | None = None
-    tokens: int | None = None
-    context: int | None = None
+    contents: Mapping[str, int | None] = {}
 
 
 UNCOUNTED = "rlpatch:uncounted"
@@ -83,7 +84,7 @@ FAMILIES = {
 }
 """Family of marks → the pattern of a name; the first family in a trace gives its units.
 
-The groups are fields of ``Mark``; those that differ in a digit are summed.
+The groups are the number and the contents of a mark; those that differ in a digit are summed.
 """
 
 
@@ -171,7 +172,7 @@ class Tasks:
         for unknown in (self.enqueued, self.launched, self.thread):
             unknown.append(UNKNOWN)
 
-    def link(self, calls: Calls, keys: array[int]) -> None:
+    def link(self, calls: HostCalls, keys: array[int]) -> None:
         """Take the call whose key a task has in ``keys`` for what enqueued it; and launched it, if nothing did yet."""
         for task, time, thread in calls.earliest(keys):
             self.enqueued[task], self.thread[task] = time, thread
@@ -179,7 +180,7 @@ class Tasks:
                 self.launched[task] = time
 
 
-class Calls:
+class HostCalls:
     """Calls on the host: the key by which each is linked, its time, and the number of its thread."""
 
     def __init__(self) -> None:
@@ -206,12 +207,11 @@ class Calls:
 class Timeline:
     """One recorded rank, as its reader fills it.
 
-    ``threads`` are numbered as they come. ``operators`` and ``modules`` hold the ranges of each, by its number,
-    ``backward`` the threads on which autograd runs, and
-    ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to the group of the collective
-    that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut`` says why the end is missing,
-    ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no table of ours. ``doubts``
-    are the contradictions between it and the ``metadata`` that a probe wrote beside it.
+    ``threads`` are numbered as they come: ``operators`` and ``modules`` hold the ranges of each, ``backward`` those on
+    which autograd runs, and ``marks`` what may be a unit, with its thread. ``groups`` and ``transits`` map a task to
+    the group of the collective that it is, and to how much of it the vendor calls transit, waiting and idle. ``cut``
+    says why the end is missing, ``lost`` counts what could not be read, ``unknown`` names types of tasks that are in no
+    table of ours. ``doubts`` are the contradictions between it and the ``metadata`` that a probe wrote beside it.
     """
 
     def __init__(self, source: str, form: str) -> None:
@@ -248,9 +248,9 @@ class Timeline:
 
     def mark(self, name: str, begin: int, end: int, thread: int) -> bool:
         """Take a range for a mark if its name says that it is one."""
-        family, fields = _family(name)
+        family, number, contents = _family(name)
         if family:
-            self.marks.append((thread, Mark(family, name, begin, end, **fields)))
+            self.marks.append((thread, Mark(family, name, begin, end, number, contents)))
         return bool(family)
 
     def operators_in_order(self) -> Iterator[tuple[int, Iterable[Row]]]:
@@ -301,8 +301,8 @@ def nests(begin: int, end: int, following: int, following_end: int) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _family(name: str) -> tuple[str, Mapping[str, int | None]]:
-    """The family of marks that a range of this name is of, with the fields read from it; "" if it is no mark."""
+def _family(name: str) -> tuple[str, int | None, Mapping[str, int | None]]:
+    """The family of marks that a range of this name is of, its number and its contents; "" if it is no mark."""
     for family, pattern in FAMILIES.items():
         if found := re.fullmatch(pattern, name):
             fields: dict[str, int | None] = {}
@@ -312,5 +312,5 @@ def _family(name: str) -> tuple[str, Mapping[str, int | None]]:
                 fields[key] = None if text is None or known is None else known + int(text)
             if name.startswith("step[DECODE ") and fields["tokens"] is None:  # a token for each request
                 fields["tokens"] = fields["requests"]
-            return family, fields
-    return "", {}
+            return family, fields.pop("number", None), fields
+    return "", None, {}

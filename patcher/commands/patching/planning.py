@@ -41,7 +41,9 @@ class Attempted(Generic[T]):
             try:
                 done.append(work(value))
             except Problem as problem:
-                problems.append(problem.replace(node=", ".join(self.search.nodes)))
+                problems.append(
+                    problem.replace(node=", ".join(self.search.nodes) if problem.where or problem.notes else "")
+                )
             except PermissionError as error:
                 problems.append(refused(error))
         return Attempted(self.search, done, tuple(problems))

@@ -121,8 +121,7 @@ def _unit(
     assert mark is not None  # noqa: S101  (what does not count is no unit)
     number = mark.number or 0
     fields = asdict(known.get(number, UnitMetadata()))
-    marked = {"requests": mark.requests, "tokens": mark.tokens, "context": mark.context}
-    fields |= {name: value for name, value in marked.items() if fields[name] is None}
+    fields |= {name: value for name, value in mark.contents.items() if fields[name] is None}
     fields |= zip(model.PARTS, parts, strict=True)
     return model.RecordedUnit(
         number=number, host_ns=min(mark.end, segment.end) - segment.begin, kernels=segment.tasks, phases=phases,

@@ -94,19 +94,16 @@ def marks_of(found: Timeline) -> tuple[str, list[Mark], list[Mark]]:
     chosen = families[0]
     if len(marks[chosen]) == 1:
         chosen = next((family for family in families[1:] if len(marks[family]) > 1), chosen)
-    engine = [mark for family in families for mark in marks[family] if family != chosen and mark.requests is not None]
+    engine = [mark for family in families for mark in marks[family] if family != chosen and mark.contents]
     return chosen, list(_completed(marks[chosen], engine)), uncounted
 
 
 def _completed(marks: Sequence[Mark], engine: Sequence[Mark]) -> Iterator[Mark]:
-    """``marks`` with a number, and with the counts of a mark of the engine that is the only one within."""
+    """``marks`` with a number, and with the contents of a mark of the engine that is the only one within."""
     for number, mark in enumerate(marks):
         within = [other for other in engine if mark.begin <= other.begin < mark.end]
         numbered = mark if mark.number is not None else mark._replace(number=number)
-        if len(within) == 1:
-            requests, tokens, context = within[0].requests, within[0].tokens, within[0].context
-            numbered = numbered._replace(requests=requests, tokens=tokens, context=context)
-        yield numbered
+        yield numbered._replace(contents=within[0].contents) if len(within) == 1 else numbered
 
 
 def _whole(found: Timeline) -> list[Mark]:

@@ -15,7 +15,7 @@ from patcher.messages.errors import Kind, Problem
 from patcher.traces.formats import ascend, database
 from patcher.traces.model import COMPUTE
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, Calls, Row, Timeline, module_class, nests, several
+from patcher.traces.timeline import NN_MODULE, HostCalls, Row, Timeline, module_class, nests, several
 
 if TYPE_CHECKING:
     import sqlite3
@@ -210,11 +210,11 @@ class DatabaseTimeline(Timeline):
             if not self.mark(name, begin, end, thread) and domain == "Module":
                 self.modules[thread].add(begin, end, self.names[name])
 
-    def _calls(self, db: sqlite3.Connection, query: str) -> Calls:
+    def _calls(self, db: sqlite3.Connection, query: str) -> HostCalls:
         """The calls that a query gives for the connections of the tasks."""
         tables = {"TASK", "COMMUNICATION_OP"} & self.tables.keys()
         wanted = " UNION ".join(f"SELECT connectionId FROM {table}" for table in tables)  # noqa: S608
-        calls = Calls()
+        calls = HostCalls()
         for key, time, thread in db.execute(query.format(wanted)):
             calls.add(key, time, self.thread(0, thread))
         return calls

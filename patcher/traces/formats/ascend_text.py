@@ -14,7 +14,7 @@ from pathlib import Path
 from patcher.traces.formats import ascend
 from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.names import OUTPUT
-from patcher.traces.timeline import NN_MODULE, UNKNOWN, Calls, StringTable, Timeline, module_class, several
+from patcher.traces.timeline import NN_MODULE, UNKNOWN, HostCalls, StringTable, Timeline, module_class, several
 
 
 def read(file: Path) -> Timeline:
@@ -37,8 +37,8 @@ class _Reader:
         self.found.vendor = ascend.vendor_steps(output)
         self.types = ascend.types(output)
         self.transits = ascend.transits(output)
-        self.calls = Calls()  # of CANN, with threads numbered as in ``cann_threads``
-        self.operators = Calls()  # where a flow begins on the host
+        self.calls = HostCalls()  # of CANN, with threads numbered as in ``cann_threads``
+        self.operators = HostCalls()  # where a flow begins on the host
         self.begins, self.flows = array("q"), array("q")  # where it ends on the device
         self.ids, self.cann_threads = StringTable(), StringTable()
         self.devices: set[object] = set()
@@ -111,7 +111,7 @@ class _Reader:
         callers = [numbers.get(tid, UNKNOWN) for tid in self.cann_threads.texts]
         self.calls.thread = array("i", map(callers.__getitem__, self.calls.thread))
         tasks.link(self.calls, tasks.key)
-        flows = Calls()  # by the begin of the task at which they end
+        flows = HostCalls()  # by the begin of the task at which they end
         for at, time, thread in self.operators.earliest(self.flows):
             flows.add(self.begins[at], time, thread)
         tasks.link(flows, tasks.begin)

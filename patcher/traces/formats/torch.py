@@ -15,7 +15,7 @@ from typing import Any
 
 from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
-from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, Calls, Thread, Timeline, module_class, several
+from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, HostCalls, Thread, Timeline, module_class, several
 
 Append = Callable[[int], None]
 _Columns = tuple[int, Append, Append, Append]
@@ -57,9 +57,8 @@ class _Reader:
     def __init__(self, path: Path) -> None:
         self.source = ChromeEvents(path)
         self.found = Timeline(str(path), "torch")
-        self.launches = Calls()
+        self.launches = HostCalls()
         self.devices: set[object] = set()
-        self.categories = _Categories()
         self.take_other = {
             _LAUNCH: self._add_launch, _KERNEL: self._add_task, _COPY: self._add_task, _ANNOTATION: self._annotate,
             _MODULE: self._annotate,
@@ -69,12 +68,12 @@ class _Reader:
     def take(self, events: Iterator[Event]) -> None:
         """Add the events; ValueError, OverflowError or TypeError at one whose time is no number."""
         # This runs a million times for each GB: what it needs is bound before, and nothing is called that need not be.
-        categories, ranges, backward, numbers = self.categories, self.ranges, self.found.backward, self.found.names
+        category_of, ranges, backward, numbers = _category, self.ranges, self.found.backward, self.found.names
         for event in events:
             if event.ph != "X":
                 continue
             name = event.name
-            category = categories[event.cat, name]
+            category = category_of(event.cat, name)
             if category == _OPERATOR:
                 whole, _, decimals = bytes(event.ts).partition(b".")
                 exact = len(decimals) == 3 and decimals.isdigit()
@@ -148,17 +147,12 @@ def _kind_of(name: str) -> str:
     return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
 
 
-class _Categories(dict[tuple[str, str], int]):
-    """Category and name of an event → the number of the category; UNKNOWN where nothing is read of such an event."""
-
-    def __missing__(self, key: tuple[str, str]) -> int:
-        text, name = key[0].lower(), key[1]
-        found = _LAUNCH if text.endswith(("_runtime", "_driver")) else _CATEGORIES.get(text, UNKNOWN)
-        unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (
-            found == _MODULE and not name.startswith(NN_MODULE)
-        )
-        self[key] = UNKNOWN if unread else found
-        return self[key]
+@functools.cache
+def _category(text: str, name: str) -> int:
+    """The number of the category of an event; UNKNOWN where nothing is read of such an event."""
+    found = _LAUNCH if text.lower().endswith(("_runtime", "_driver")) else _CATEGORIES.get(text.lower(), UNKNOWN)
+    unread = (found == _LAUNCH and not _LAUNCHES.search(name)) or (found == _MODULE and not name.startswith(NN_MODULE))
+    return UNKNOWN if unread else found
 
 
 def _device(header: Mapping[str, Any], number: object) -> str:

@@ -378,7 +378,7 @@ TRAINING = (
 def test_the_earliest_call_of_each_key(
     wanted: list[int], calls: list[tuple[int, int]], found: list[tuple[int, int]]
 ) -> None:
-    known = timelines.Calls()
+    known = timelines.HostCalls()
     for key, time in calls:
         known.add(key, time, -time)
     assert list(known.earliest(array("q", wanted))) == [(at, time, -time) for at, time in found]
