@@ -32,7 +32,7 @@ def in_replicas(config: ProfileConfig[Any]) -> dict[str, object]:
 def identity(config: ProfileConfig[WindowedStage | WholeStage], *more: str) -> tuple[str, ...]:
     """The attributes of a recorder that tell whose states and facts they are; ``more`` are those of its kind."""
     stage = config.stage
-    windowed = ("window", "request") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
+    windowed = ("window", "request", "refused") if isinstance(stage, WindowedStage) and stage.on_demand else ("window",)
     world = ("world",) if config.ranks is None else ()
     return ("host", *more, "rank", *world, "pid", "ranks", *(windowed if stage.UNITS else ()), "units")
 

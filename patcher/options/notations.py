@@ -64,21 +64,16 @@ class Number(Notation[int]):
 
 
 class NumberList(Notation[tuple[int, ...]]):
-    """Whole numbers, at least ``lowest``, with commas between them; a hint names the ``other`` word that is taken."""
+    """Whole numbers, at least ``lowest``, with commas between them."""
 
     metavar = "LIST"
 
-    def __init__(self, lowest: int, other: str = "") -> None:
-        self.lowest, self.example = lowest, " or ".join(filter(None, (f"{lowest},{lowest + 1}", other)))
+    def __init__(self, lowest: int) -> None:
+        self.number = Number(lowest)
 
     def read(self, option: str, text: str) -> tuple[int, ...]:
         """The numbers, each once and in order."""
-        numbers = {whole_number(item) for item in text.split(",")}
-        found = tuple(sorted(number for number in numbers if number is not None and number >= self.lowest))
-        if len(found) < len(numbers):
-            cause = f"{option} {shortened(text)}: not a list of whole numbers from {self.lowest} to {MOST}"
-            raise Problem(Kind.USAGE, cause, hint=f"{option} {self.example}")
-        return found
+        return tuple(sorted({self.number.read(option, item) for item in text.split(",")}))
 
     def text(self, value: tuple[int, ...]) -> str:
         return ",".join(map(str, value))
@@ -87,7 +82,7 @@ class NumberList(Notation[tuple[int, ...]]):
 class NumberListOrAll(Notation["tuple[int, ...] | None"]):
     """Whole numbers from 0 with commas between them, or ``all``, which is None."""
 
-    metavar, numbers = "LIST", NumberList(0, "all")
+    metavar, numbers = "LIST", NumberList(0)
 
     def read(self, option: str, text: str) -> tuple[int, ...] | None:
         return None if text.strip().lower() == "all" else self.numbers.read(option, text)

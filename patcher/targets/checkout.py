@@ -10,24 +10,13 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from patcher.messages.errors import Kind, Problem
+from patcher.targets.versions import Checkout, understood
 
 if TYPE_CHECKING:
     from packaging.version import Version
-
-
-class Checkout(NamedTuple):
-    """A git work tree: its commit ("" before the first), a version tag at HEAD, and the nearest one below HEAD.
-
-    ``version`` is what these two say: commits after v0.11.0rc1 are 0.11.0rc2.devN, as setuptools-scm has it.
-    """
-
-    head: str
-    tag: str
-    near: str
-    version: str
 
 
 def top_of(root: Path) -> Path | None:
@@ -111,22 +100,16 @@ def _optional(root: Path, *words: str) -> str:
 
 def _release(root: Path) -> tuple[str, str, str]:
     """The version tag at HEAD, else the nearest one below, and the version that follows from them."""
-    from packaging.version import InvalidVersion, Version
-
-    at_head = {}
-    for tag in _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split():
-        with contextlib.suppress(InvalidVersion):
-            at_head[Version(tag)] = tag
+    tags = _git(root, "tag", "--points-at", "HEAD").decode(errors="replace").split()
+    at_head = {version: tag for tag in tags if (version := understood(tag))}
     if at_head:
         newest = max(at_head)
         return at_head[newest], "", str(newest)
     described = _optional(root, "describe", "--tags", "--long", "--match", "v[0-9]*", "--match", "[0-9]*")
     near, _, rest = described.rpartition("-g")
     near, _, distance = near.rpartition("-")
-    try:
-        return "", near, _after(Version(near), int(distance), rest)
-    except ValueError:  # no tag, or one that names no version
-        return "", "", ""
+    version = understood(near)
+    return ("", near, _after(version, int(distance), rest)) if version else ("", "", "")
 
 
 def _after(tag: Version, distance: int, commit: str) -> str:

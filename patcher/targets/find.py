@@ -194,14 +194,13 @@ def _below(project: Project, path: Path, git: bool = True) -> Target | None:
 
 def _folder(path: Path) -> Path:
     """The real folder that ``--path`` names. Raises: Problem NO_TARGET if there is none, USAGE for a file."""
+    hint = "name the folder that holds the package: --path .../site-packages"
     try:
         folder = path.expanduser().resolve(strict=True)
     except (OSError, RuntimeError):
-        hint = "name a folder that holds the package: --path .../site-packages"
         raise Problem(Kind.NO_TARGET, f"there is no folder {path}", str(path), hint) from None
     if folder.is_dir():
         return folder
-    hint = "name the folder that holds the package: --path .../site-packages"
     cause = f"{path} is a file, not a folder"
     if folder.suffix in (".whl", ".zip", ".egg"):
         cause = f"{path} is an archive: a patch inside it would reach nobody"

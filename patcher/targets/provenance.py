@@ -23,7 +23,7 @@ class _WorkTree(NamedTuple):
     """
 
     own: bool = False
-    state: checkout.Checkout | None = None
+    state: versions.Checkout | None = None
     notes: tuple[Note, ...] = ()
 
 

@@ -19,8 +19,6 @@ from patcher.targets import sources
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from patcher.targets.checkout import Checkout
-
 _ATTRIBUTES = {"_version.py": "__version__|version", "version.py": "__version__", "__init__.py": "__version__"}
 _LITERAL = r"""^(?:%s)\b[^#'"\n]*=\s*(['"])([^'"\n]+)\1\s*(?:#.*)?$"""
 """A string that a module assigns to one of the attributes at its top level: read, and never run."""
@@ -48,6 +46,18 @@ class Distribution(NamedTuple):
     lists_package: bool | None
     checkout: Path | None
     installed: bool
+
+
+class Checkout(NamedTuple):
+    """A git work tree: its commit ("" before the first), a version tag at HEAD, and the nearest one below HEAD.
+
+    ``version`` is what these two say: commits after v0.11.0rc1 are 0.11.0rc2.devN, as setuptools-scm has it.
+    """
+
+    head: str
+    tag: str
+    near: str
+    version: str
 
 
 def normalise(name: str) -> str:
@@ -115,8 +125,8 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
     A crashed uninstall leaves dist-info folders behind: one that lists the package beats one that does not,
     then the one that agrees with the package's own files, then the youngest.
     """
-    if not found:
-        return None, ()
+    if len(found) < 2:
+        return next(iter(found), None), ()
 
     def trust(one: Distribution) -> tuple[int, bool, int]:
         listed = {True: 2, None: 1, False: 0}[one.lists_package]
@@ -124,8 +134,6 @@ def choose(found: Sequence[Distribution], literal: Source | None) -> tuple[Distr
         return listed, agrees, one.folder.stat().st_mtime_ns
 
     best = max(found, key=trust)
-    if len(found) == 1:
-        return best, ()
     others = ", ".join(d.folder.name for d in found if d is not best)
     took = f"took {best.folder.name}, not {others}"
     return best, (Note(f"several distributions claim this package: took {best.source.version}", took),)
@@ -174,7 +182,8 @@ def _ranked(recorded: list[Source], git: Checkout | None) -> list[Source]:
         return recorded
     if git.tag:
         return [Source(git.version, f"git tag {git.tag}"), *recorded]
-    stale = [source for source in recorded if _older(source.version, git.near)]
+    near = understood(git.near)
+    stale = [source for source in recorded if near and (have := understood(source.version)) and have < near]
     current = [source for source in recorded if source not in stale]
     return [*current, Source(git.version, f"git describe, after {git.near}"), *stale]
 
@@ -225,8 +234,3 @@ def _written(root: Path, package: str, more: Iterable[str]) -> Iterator[Source]:
         text = (sources.text(root / file) or "").strip()
         if text and "\n" not in text:
             yield Source(text, file)
-
-
-def _older(version: str, tag: str) -> bool:
-    have, near = understood(version), understood(tag)
-    return have is not None and near is not None and have < near

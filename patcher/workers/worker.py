@@ -13,8 +13,6 @@ STATES = (INSTALLED, WAITING, ARMED, RECORDING, SAVED, NOT_RECORDED, FAILED)
 
 STAGE = r"[a-z][a-z-]{0,60}"
 _MOST_WORDS = 300
-_REFUSAL = "request refused: "
-"""How the words of a refusal begin, and of nothing else, where a probe of format 1 has no field ``refused``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +104,7 @@ def read(text: bytes) -> Worker:
         number=fields.maybe("number"), traces=tuple(filter(None, map(_name, fields.texts("traces")))),
         on_demand="request" in fields.content, request=fields.text("request", ""), live=fields.maybe("live"),
         done=fields.content.get("done") is not False,
-        refused=fields.content.get("refused", why.startswith(_REFUSAL)) is True,
+        refused=fields.content.get("refused") is True,
     )  # fmt: skip
 
 

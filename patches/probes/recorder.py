@@ -47,6 +47,7 @@ class Recorder(StepMetadata):
     origin: int
     current_window: str
     is_addressed: bool
+    refused: bool
 
     # A counting class gives these,
     schedule_window: Callable[[int], None]
@@ -100,7 +101,7 @@ class Recorder(StepMetadata):
         if self.METADATA:
             self.clock, self.units = time.time_ns, []
             if self.ON_DEMAND:
-                self.saved, self.request_settings, self.request_time = [], {}, 0
+                self.saved, self.request_settings, self.request_time, self.refused = [], {}, 0, False
             elif self.SEVERAL or self.REPEAT > 1:
                 self.saved = []
         self.save_path = os.path.realpath(self.setting("RLPATCH_SAVE_PATH", self.SAVE_PATH, "/.*"))
@@ -293,8 +294,9 @@ class CountedUnits(Recorder):
                 if self.is_addressed and self.last() < number:
                     raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
         except Exception as e:  # whatever stands there, it is data
-            self.is_addressed = False
+            self.is_addressed, self.refused = False, True
             self.finish("request refused: %s" % e)
+            self.refused = False
 
     def schedule_window(self, origin: int) -> None:
         """Take the window, or the next one of several; its numbers count from ``origin``."""

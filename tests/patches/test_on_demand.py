@@ -149,10 +149,11 @@ def test_what_is_not_of_its_form_is_refused_in_one_line(
     assert "Traceback" not in caplog.text
     (state,) = states(tmp_path).values()
     assert state["state"] == "not recorded"
-    assert state["why"].startswith("request refused: "), "until the next rollout begins"
+    assert state["refused"] is True, "until the next rollout begins"
     ask(tmp_path, at=1, id="good")
     rollout(worker)
     assert numbers(worker) == [[2, 3]], "and the next one is served"
+    assert states(tmp_path).popitem()[1]["refused"] is False
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,9 @@ def ask(exe: str, packages: Sequence[str], name: str, timeout: float = TIMEOUT_S
     """
     program = executable(exe)
     code, out, err = _run(program, packages, timeout)
-    head, marker, tail = out.rpartition(locate.MARKER.encode())
+    _, marker, tail = out.rpartition(locate.MARKER.encode())
     if not marker:
-        raise _no_answer(program, code, (err.strip() or (head + tail).strip()).decode(errors="replace"))
+        raise _no_answer(program, code, (err.strip() or out.strip()).decode(errors="replace"))
     answer = json.loads(tail.splitlines()[0])
     return Environment(name=name, prefix=answer["prefix"], path=tuple(answer["path"]), found=_packages(answer["found"]))
 

@@ -10,6 +10,7 @@ import pytest
 from patcher.messages.errors import Kind, Problem
 from patcher.messages.notes import Note
 from patcher.targets import checkout, provenance
+from patcher.targets.versions import Checkout
 from tests.patcher.targets.trees import ASCEND, commit, git, package, repository, write
 
 WORKER = PurePosixPath("vllm_ascend/worker/worker_v1.py")
@@ -22,7 +23,7 @@ def repo(tmp_path: Path) -> Path:
     return repository(tmp_path / "repo")
 
 
-def describe(root: Path, path: PurePosixPath = INIT) -> checkout.Checkout:
+def describe(root: Path, path: PurePosixPath = INIT) -> Checkout:
     state = checkout.describe(root, path)
     assert state is not None
     return state

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from patcher.targets import versions
-from patcher.targets.checkout import Checkout
-from patcher.targets.versions import Source
+from patcher.targets.versions import Checkout, Source
 from tests.patcher.targets.trees import dist_info, write
 
 NAMES = ("vllm-ascend",)

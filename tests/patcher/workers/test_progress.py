@@ -88,16 +88,11 @@ ASKED: dict[str, tuple[dict[str, Any], str, str]] = {
     "taken, recording": ({"state": "recording", **TOOK, "rollout": 2}, AT_WORK, ""),
     "taken, saved": ({"state": "saved", **TOOK, "rollout": 2, "traces": ["/t/new.json"]}, DONE, ""),
     "refused": ({"state": "not recorded", **TOOK, "why": "request refused: window"}, LOST, "request refused: window"),
-    "refused unread": (
-        {"state": "not recorded", "why": "request refused: window is 'x'", "at": NOW + 1}, LOST, "request refused: window is 'x'",
-    ),
-    "refused unread, in a field": (
-        {"state": "not recorded", "refused": True, "why": "no JSON", "at": NOW + 1}, LOST, "no JSON",
-    ),
+    "refused unread": ({"state": "not recorded", "refused": True, "why": "no JSON", "at": NOW + 1}, LOST, "no JSON"),
     "not refused, whatever its words": (
         {"state": "not recorded", "refused": False, "why": "request refused: x", "at": NOW + 1}, AT_WORK, "",
     ),
-    "another was refused unread": ({"state": "not recorded", "why": "request refused: window is 'x'"}, AT_WORK, ""),
+    "another was refused unread": ({"state": "not recorded", "refused": True, "why": "no JSON"}, AT_WORK, ""),
     "saved, and never done": (
         {"state": "saved", **TOOK, "rollout": 2, "done": False, "traces": ["/t/new.json"]}, DONE, "",
     ),

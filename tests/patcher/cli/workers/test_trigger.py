@@ -169,7 +169,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
     "a condition for training": (
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
-    "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a list of whole numbers", "--ranks 0,1 or all"),
+    "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a whole number", "--ranks 1"),
     "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout or training step"),
     "another target": (
         [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no worker there waits for it", "vllm --stage rollout --decode A:B"),

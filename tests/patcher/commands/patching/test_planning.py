@@ -26,12 +26,12 @@ def halved(text: str) -> int:
 
 
 @pytest.mark.parametrize(("nodes", "node"), [((), ""), (("n1", "n2"), "n1, n2")])
-def test_every_problem_is_kept_and_names_its_nodes_where_it_has_a_place(nodes: tuple[str, ...], node: str) -> None:
+def test_every_problem_is_kept_and_names_its_nodes(nodes: tuple[str, ...], node: str) -> None:
     words = ("4", "x", "y", "secret")
     halves = Attempted(cast("Search", Nodes(nodes)), words).then(halved).then(lambda n: n + 1)
     assert halves.values == [3]
     assert [(one.kind, one.node) for one in halves.problems] == [
         (Kind.USAGE, node),
-        (Kind.USAGE, ""),
+        (Kind.USAGE, node),
         (Kind.ENVIRONMENT, ""),
     ]
