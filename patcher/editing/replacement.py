@@ -55,7 +55,7 @@ def present(source: bytes, recipe: Recipe, *, where: str) -> tuple[Setting, ...]
     return tuple(
         Setting(call.name, keyword, ast.unparse(node), ast.unparse(node), node.lineno)
         for call, found in _calls(search)
-        for keyword, node in _given(call, found, search).items()
+        for keyword, node in _keywords(call, found, search).items()
     )
 
 
@@ -70,9 +70,9 @@ def replace(source: bytes, recipe: Recipe, arguments: Arguments, patch: PatchId,
     calls = _calls(search)
     text, edits, before = _Text(file), list[_Edit](), {}
     for call, found in calls:
-        given = _given(call, found, search)
+        there = _keywords(call, found, search)
         for keyword, code in ((key[1], code) for key, code in arguments.items() if key[0] == call.name):
-            old = given.get(keyword)
+            old = there.get(keyword)
             before[call.name, keyword] = stands = ast.unparse(old) if old else call.defaults.get(keyword, "")
             if stands != ast.unparse(_value(code)):
                 edits.append(text.value(old, code) if old else text.added(found, keyword, code))
@@ -101,7 +101,7 @@ def _calls(search: AnchorSearch) -> list[tuple[Call, ast.Call]]:
     return [(call, search.only_call(call, method)) for call in search.recipe.calls]
 
 
-def _given(call: Call, found: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
+def _keywords(call: Call, found: ast.Call, search: AnchorSearch) -> dict[str, ast.expr]:
     """The arguments of ``found`` by their names."""
     stars = any(isinstance(arg, ast.Starred) for arg in found.args) or any(k.arg is None for k in found.keywords)
     if stars or len(found.args) > len(call.positional):

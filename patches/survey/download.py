@@ -32,15 +32,17 @@ def download(distributions: Sequence[str], version: str, folder: Path, *, parts:
     wheel, or its source archive if it has none. Raises :class:`Problem` (ENVIRONMENT) where none can be had.
     """
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        here, said = Path(scratch), ""
+        here, output = Path(scratch), ""
         for name in distributions:
             if parts and _members(name, version, folder, parts):
                 return
             for unpack in (_wheel, _sdist):
-                said = unpack(name, version, here, folder, lambda path, size: _part(path, parts) and wanted(path, size))
-                if not said:
+                output = unpack(
+                    name, version, here, folder, lambda path, size: _part(path, parts) and wanted(path, size)
+                )
+                if not output:
                     return
-    raise _unavailable(distributions[0], version, said)
+    raise _unavailable(distributions[0], version, output)
 
 
 def listed(distribution: str) -> tuple[str, ...]:
@@ -63,7 +65,7 @@ def _part(path: str, parts: Sequence[str]) -> bool:
 
 
 def _wheel(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
-    """What pip said; "" where all went well."""
+    """What pip printed; "" where all went well."""
     done = _pip_download([*_WHEEL, "--dest", str(scratch), f"{name}=={version}"], scratch)
     wheels = list(scratch.glob("*.whl"))
     if len(wheels) != 1:
@@ -104,7 +106,7 @@ with command.main_context():
 
 
 def _sdist(name: str, version: str, scratch: Path, folder: Path, wanted: Wanted) -> str:
-    """What pip said; "" where all went well."""
+    """What pip printed; "" where all went well."""
     # pip has no "download, but do not ask the project's build for its metadata", and that build wants torch.
     # A setuptools that refuses makes the step fail before upstream code runs; --no-clean leaves the unpacked
     # archive.
@@ -130,14 +132,14 @@ def _pip_download(arguments: Sequence[str], scratch: Path, **variables: str) -> 
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 
 
-def _unavailable(name: str, version: str, said: str) -> Problem:
-    errors = [line for line in said.splitlines() if line.startswith("ERROR")]
-    nothing = "(from versions: none)" in said
+def _unavailable(name: str, version: str, output: str) -> Problem:
+    errors = [line for line in output.splitlines() if line.startswith("ERROR")]
+    nothing = "(from versions: none)" in output
     cause = "no package index answers, or none has it" if nothing else "pip download failed"
     return Problem(
         Kind.ENVIRONMENT,
         f"{name} {version} cannot be downloaded: {cause}",
-        notes=tuple((errors or said.splitlines())[-2:]),
+        notes=tuple((errors or output.splitlines())[-2:]),
         hint=f"look at what there is: {Path(sys.executable).name} -m pip download --no-deps {name}=={version};"
         f" or unpack it yourself and name the folder: {name}=={version} --path DIR",
     )

@@ -77,7 +77,7 @@ def report(upstream: Upstream, target: Target) -> list[str]:
     findings = _findings(upstream, target)
     known = published(upstream, version)
     lines = [f"{name} {version}: {'a release that is known' if known else 'a release that is not known'}"]
-    lines += [line for finding in findings if (line := _said(finding))]
+    lines += [line for finding in findings if (line := _line(finding))]
     todo = list(dict.fromkeys(line for finding in findings for line in _todo(upstream, finding, version)))
     if not known:
         todo[:0] = _listed(upstream, version)
@@ -136,7 +136,7 @@ def _try(recipe: Recipe, source: bytes, file: str) -> None:
     ast.parse(after)
 
 
-def _said(finding: RecipeFit) -> str:
+def _line(finding: RecipeFit) -> str:
     """A line on what was found; "" for a recipe of other releases that is not here either."""
     recipe, structure = finding.recipe, finding.structure
     name = f"  {recipe.stage}: {recipe.name}"

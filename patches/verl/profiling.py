@@ -191,14 +191,14 @@ _SERVER_KEYS = (
 )
 
 
-def _asked(values: _Values) -> bool:
+def _is_discrete(values: _Values) -> bool:
     tool = values[f"{_PROFILER}.tool"]
     known = tool in ("npu", "torch")
     return known and bool(values[f"{_PROFILER}.enable"] and values[f"{_PROFILER}.tool_config.{tool}.discrete"])
 
 
 def _server(values: _Values) -> State:
-    if _asked(values) and values[_STEPS]:
+    if _is_discrete(values) and values[_STEPS]:
         return State.ON
     built = values[f"{_PROFILER}.tool"] in ("npu", "torch") and values[f"{_ROLLOUT}.name"] in (None, "vllm")
     return State.ARMED if built else State.OFF
@@ -206,7 +206,7 @@ def _server(values: _Values) -> State:
 
 def _chosen_server(values: _Values) -> State:
     # The directory is only given to replicas that will be asked to record.
-    return _server(values) if _asked(values) else State.OFF
+    return _server(values) if _is_discrete(values) else State.OFF
 
 
 _SERVER = ConfigSwitch(

@@ -178,10 +178,10 @@ def _contents(report: CommandResult, trace: RecordedTrace) -> UnitContents:
     uncounted = trace.metadata.uncounted if trace.metadata else {}
     if contents:
         ranges = ", ".join(f"{name} {spread(*ends)}" for name, ends in contents.items())
-        report.lines += wrapped(f"{trace.path.name} holds {trace.asked}: {ranges}")
+        report.lines += wrapped(f"{trace.path.name} holds {trace.requested}: {ranges}")
     if uncounted:
         report.lines.append(f"  {uncounted_between(uncounted)}")
-    return UnitContents(trace.path, trace.asked, contents, uncounted, trace.doubts)
+    return UnitContents(trace.path, trace.requested, contents, uncounted, trace.doubts)
 
 
 def _to_parse(report: CommandResult, trace: RecordedTrace, exports: tuple[str, ...]) -> bool:
@@ -273,11 +273,11 @@ def _report_parsed(report: CommandResult, one: ParseResult, exports: tuple[str, 
     logs = f"what torch_npu wrote: {one.path / 'logs'}"
     if one.ended != parsing.DONE:
         kind = Kind.ROLLED_BACK if one.ended == parsing.BACK else Kind.UNEXPECTED
-        report.problems.append(Problem(kind, one.why, str(one.path), logs, one.said))
-    elif lacking and one.said:
+        report.problems.append(Problem(kind, one.why, str(one.path), logs, one.output))
+    elif lacking and one.output:
         cause = f"torch_npu left no {lacking}, and says that a part of it failed"
         hint = f"look whether the disk is full, and at {logs}"
-        report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.said))
+        report.problems.append(Problem(Kind.UNEXPECTED, cause, str(one.path), hint, one.output))
     elif lacking:
         cause = f"torch_npu left no {lacking}: its analyse() exports what was recorded for"
         report.warn(cause, f"record with `rlpatch apply … --export-type db,text`: {one.path}")

@@ -27,7 +27,7 @@ class TraceGroup:
         """For `json_of`: what ``--json`` promises of a group."""
         return {
             **{key: getattr(self.first, key) for key in _COMMON},
-            "asked": self.first.asked, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
+            "asked": self.first.requested, "got": self.got, "units": self.steps, "uncounted": self.uncounted,
             "closed": self.closed, "ranks": ranks(self), "ranks_found": self.ranks, "state": self.state,
             "size": self.size, "next": self.next_command, "traces": self.traces,
         }  # fmt: skip

@@ -58,7 +58,7 @@ class RecordedTrace(TraceOrigin, Payload):
     doubts: tuple[str, ...] = ()
 
     @property
-    def asked(self) -> str:
+    def requested(self) -> str:
         """The window that was requested; "" where nobody knows."""
         return self.window.text if self.window else ""
 

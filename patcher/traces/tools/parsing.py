@@ -41,13 +41,13 @@ DONE, KEPT, BACK = "parsed", "not whole", "as before"
 class ParseResult:
     """How the parsing of one trace ended: parsed, not whole (what there is was kept), or as before.
 
-    ``why`` says what went wrong, ``said`` are the lines of torch_npu's output about it; ``exports`` is what is there.
+    ``why`` says what went wrong, ``output`` are the lines of torch_npu's output about it; ``exports`` is what is there.
     """
 
     path: Path
     ended: str
     why: str = ""
-    said: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
     seconds: float = 0.0
     exports: tuple[str, ...] = ()
 
