@@ -33,7 +33,7 @@ class Processes(NamedTuple):
 
 
 class RunningProcess(NamedTuple):
-    """``PID COMMAND`` of a process; of another user's also whose it is, which ``user`` names, and since when it runs."""
+    """``PID COMMAND`` of a process; of another user's also whose it is, which is ``user``, and since when it runs."""
 
     line: str
     user: str = ""
