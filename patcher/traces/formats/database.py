@@ -35,6 +35,7 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
     alone = not log.is_file() or not log.stat().st_size
     how = "mode=ro&immutable=1" if alone else "mode=ro"
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
+        database.text_factory = lambda text: text.decode("utf-8", "replace")
         yield database
 
 
@@ -56,7 +57,7 @@ def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
     try:
         with opened(file) as connection:
             return connection.execute(query).fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # a damaged schema stands in the message
         return None
 
 
