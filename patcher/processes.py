@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +32,17 @@ class Processes(NamedTuple):
     titles: tuple[str, ...] = ()
 
 
-def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")) -> tuple[str, ...]:
-    """``PID COMMAND`` of each process that is one of ``known``, or has loaded ``packages``, as far as /proc tells.
+class RunningProcess(NamedTuple):
+    """``PID COMMAND`` of a process; of another user's also whose it is, which is ``user``, and since when it runs."""
+
+    line: str
+    user: str = ""
+
+
+def running(
+    known: Iterable[Processes], packages: Iterable[Path] = (), proc: Path = Path("/proc")
+) -> tuple[RunningProcess, ...]:
+    """Each process that is one of ``known``, or has loaded ``packages``, as far as /proc tells.
 
     ``packages`` are the folders of the code that changed. Which modules of Python a process has imported is not seen,
     but the extensions in its memory can, its PYTHONPATH and its working directory. So an interpreter with a file of
@@ -42,31 +52,45 @@ def running(known: Iterable[Processes], packages: Iterable[Path] = (), proc: Pat
     """
     wanted, folders = tuple(known), tuple(Path(os.path.realpath(package)) for package in packages)
     processes = (process for process in proc.glob("[0-9]*") if process.name != str(os.getpid()))
-    return tuple(sorted(filter(None, (_line(process, wanted, folders) for process in processes))))
+    return tuple(sorted(filter(None, (_running(process, wanted, folders) for process in processes))))
 
 
-def _line(process: Path, known: Sequence[Processes], packages: Sequence[Path]) -> str:
-    """``PID COMMAND`` of a process that `running` names, else ``""``; ``process`` is its folder below /proc."""
+def _running(process: Path, known: Sequence[Processes], packages: Sequence[Path]) -> RunningProcess | None:
+    """A process that `running` names; ``process`` is its folder below /proc."""
     command = (_read(process / "cmdline") or b"").decode("utf-8", "replace")
     argv = command.split("\0")
     python = _is_python(process, argv[0])
     script = _script(command, python=python, known=known)
     if script is None and not python:
-        return ""  # the memory of all others is not read: that takes a millisecond for a large one
-    line = f"{process.name} {' '.join(argv).strip()[:80]}"
+        return None  # the memory of all others is not read: that takes a millisecond for a large one
+    found = _described(process, " ".join(argv).strip()[:80])
     if not packages:
-        return line if script is not None else ""
+        return found if script is not None else None
     maps = _read(process / "maps")
     loaded = maps or b""
     if python and any(os.fsencode(f" {package}{os.sep}") in loaded for package in packages):
-        return line
+        return found
     if script is None:
-        return ""
+        return None
     search = _search(process)
     sites = _sites((argv[0], script), loaded)
     if search is not None and all(_has_another(package, search, sites) for package in packages):
-        return ""
-    return f"{line} (of another user: what it has loaded cannot be seen)" if None in (maps, search) else line
+        return None
+    return found._replace(line=f"{found.line} (what it has loaded cannot be seen)") if None in (maps, search) else found
+
+
+def _described(process: Path, command: str) -> RunningProcess:
+    line, user = f"{process.name} {command}", ""
+    with contextlib.suppress(OSError):
+        owner = process.stat().st_uid
+        if owner != os.geteuid():
+            try:
+                user = process.owner()
+            except KeyError:
+                user = f"user {owner}"
+            began = _began(process)
+            line += f" (of {user}{time.strftime(', since %Y-%m-%d %H:%M', time.localtime(began)) if began else ''})"
+    return RunningProcess(line, user)
 
 
 def _script(command: str, *, python: bool, known: Sequence[Processes]) -> str | None:
@@ -128,10 +152,16 @@ def _has_another(package: Path, search: Sequence[Path], sites: Iterable[Path]) -
 
 def alive(pid: int, since: float, proc: Path = Path("/proc")) -> bool:
     """Whether this process runs and began before ``since``, so that it is not another one with its number."""
+    began = _began(proc / str(pid))
+    return began is not None and began <= since + 2
+
+
+def _began(process: Path) -> float | None:
+    """When a process began, in seconds since 1970; None if it has ended, or nothing tells."""
     try:
-        fields = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        booted = re.search(r"^btime (\d+)", (proc / "stat").read_text(encoding="utf-8"), re.MULTILINE)
+        fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        booted = re.search(r"^btime (\d+)", (process.parent / "stat").read_text(encoding="utf-8"), re.MULTILINE)
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK") + int(booted[1] if booted else 0)
     except (OSError, ValueError, IndexError):
-        return False
-    return fields[0] not in ("Z", "X") and began <= since + 2
+        return None
+    return None if fields[0] in ("Z", "X") else began

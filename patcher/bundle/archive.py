@@ -56,7 +56,7 @@ def write(path: Path, content: bytes) -> None:
 
     Raises Problem: USAGE where something lies there that is no such file, ENVIRONMENT where it cannot be written.
     """
-    if path.is_dir() or (path.exists() and not _is_bundle(path)):
+    if path.is_dir() or (path.exists() and not (path.is_file() and _is_bundle(path))):
         what = "a folder" if path.is_dir() else "a file that is no bundle"
         raise Problem(Kind.USAGE, f"{path} is {what}", str(path), "name another file: -o patch.pyz")
     try:

@@ -28,7 +28,7 @@ from patcher.targets.target import Target
 if TYPE_CHECKING:
     from patcher.commands.where import Where
     from patcher.messages.report import CommandResult, StepResult
-    from patcher.processes import Processes
+    from patcher.processes import Processes, RunningProcess
     from patcher.targets.applied import PatchPayload
 
 
@@ -101,7 +101,7 @@ class NodeWorker:
             tuple(sorted({str(target.root) for target in targets})),
             patches,
             unfinished,
-            self.running(known, [str(target.root / target.project.package) for target in targets]),
+            tuple(one.line for one in self.running(known, [f"{one.root}/{one.project.package}" for one in targets])),
             shutil.disk_usage(roots[0]).free if roots else None,
         )
         return report
@@ -175,7 +175,7 @@ class NodeWorker:
         there = _digests(Path("/"), files)
         return [path for path, wanted in files.items() if there.get(path) != wanted]
 
-    def running(self, known: Sequence[Processes], packages: Sequence[str]) -> tuple[str, ...]:
+    def running(self, known: Sequence[Processes], packages: Sequence[str]) -> tuple[RunningProcess, ...]:
         """See `patcher.processes`."""
         from patcher import processes
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from patcher.changes.change import Edit
     from patcher.commands.finding import LaunchOptions, Search, SearchOptions
     from patcher.commands.where import Work
-    from patcher.processes import Processes
+    from patcher.processes import Processes, RunningProcess
     from patcher.recipe import Upstream
     from patcher.targets.target import Target
 
@@ -137,7 +137,7 @@ class Nodes(Where):
             step += StepResult.noted([Note(f"{listed(result.stale)} cannot see the change yet", late)], "warning")
         return step
 
-    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
+    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[RunningProcess]:
         """See `Where`."""
         arguments: dict[str, tuple[list[Processes], list[str]]] = {}
         for search, upstream, root in patched:
@@ -146,7 +146,7 @@ class Nodes(Where):
                 known.append(upstream.processes)
                 packages.append(f"{cast('Mirror', search).place(root, node)}/{upstream.project.package}")
         answers = values(self.group.call("running", arguments))
-        return [f"{node}: {process}" for node, found in answers.items() for process in found]
+        return [one._replace(line=f"{node}: {one.line}") for node, found in answers.items() for one in found]
 
     def recover(self) -> CommandResult:
         """See `Where`."""

@@ -72,7 +72,7 @@ class Where:
         """Do all of ``work`` on all machines or nothing; ``verb`` says what was done to a file."""
         return Committed(outcomes.commit([edit for _, edit in work], verb, self.on_wait))
 
-    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[str]:
+    def running(self, patched: Iterable[tuple[Search, Upstream, Path]]) -> Sequence[processes.RunningProcess]:
         """The processes that may hold the code as it was, of each upstream below its root."""
         known = list(patched)
         packages = dict.fromkeys(root / upstream.project.package for _, upstream, root in known)

@@ -6,8 +6,9 @@ import contextlib
 import fcntl
 import os
 import py_compile
+import re
 import shutil
-import stat
+import signal
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -15,12 +16,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patcher.changes.change import Edit
+from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import Opened, opened
 
 PREFIX = "rlpatch-run-"
 VARIABLE = "RLPATCH_RUN"
 """Names the package in the environment of every process of a run; Ray takes it as a module."""
 _PACKAGE, _ALIVE, _RECEIPTS = "sitecustomize", "alive", "receipts"
+_MARKER = b"the folder of a run of rlpatch: removed when its processes have ended\n"
+"""What `alive` holds; a folder without it was made by somebody else."""
+_RECEIPT = re.compile(r"(\d+)-(\d+)-(patched|changed|elsewhere)")
+_FOLDERS = re.compile(f"{_PACKAGE}|{_RECEIPTS}|__pycache__")
+_FILES = re.compile(
+    rf"{_ALIVE}(\.new)?|started|ray|plan|\d+\.(before|after)|__init__\.(py|\S+\.pyc[.\d]*)|{_RECEIPT.pattern}"
+)
+_BEGUN = re.compile(rf"{PREFIX}[a-z0-9_]{{8}}")
+"""As `tempfile` names it."""
 _NEW_S, _PAUSE_S = 60.0, 0.1
+_STOPPING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Receipt(NamedTuple):
@@ -39,10 +52,16 @@ class RunFolder:
     """
 
     def __init__(self, edits: Iterable[Edit], *, require: bool = False) -> None:
-        """Make it. Raises OSError where the temporary directory cannot be written to."""
+        """Make it. Raises OSError where it cannot be written, Problem (ENVIRONMENT) where PYTHONPATH cannot hold it."""
+        scratch = Path(tempfile.gettempdir()).resolve()
+        if os.pathsep in str(scratch):
+            cause = f"the temporary directory has a {os.pathsep} in its name, which parts the entries of PYTHONPATH"
+            raise Problem(
+                Kind.ENVIRONMENT, cause, str(scratch), "TMPDIR=DIR rlpatch run …, with another folder of yours"
+            )
         changes = [(edit.root, change) for edit in edits for change in edit.changes if change.before != change.after]
         self.files = tuple(root / change.path for root, change in changes)
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=scratch))
         try:
             self._lock = _locked(self.path / _ALIVE)
             self.package.mkdir()
@@ -73,19 +92,18 @@ class RunFolder:
     def receipts(self) -> tuple[Receipt, ...]:
         """The receipts of the processes on this machine so far; nothing where somebody has removed the folder."""
         receipts = []
-        with contextlib.suppress(OSError):
-            for file in (self.path / _RECEIPTS).iterdir():
-                pid, number, state = file.name.split("-")
-                receipts.append(Receipt(int(pid), int(number), state, os.fsdecode(file.read_bytes())))
+        with contextlib.suppress(OSError), opened(self.path / _RECEIPTS) as folder:
+            for pid, number, state in (found.groups() for found in map(_RECEIPT.fullmatch, folder.names()) if found):
+                text = _content(folder, f"{pid}-{number}-{state}")
+                receipts += [] if text is None else [Receipt(int(pid), int(number), state, text)]
         return tuple(sorted(receipts))
 
     def prefixes(self) -> tuple[str, ...]:
         """The environments (``sys.prefix``) of the Python processes that began with the hook."""
-        try:
-            lines = os.fsdecode((self.path / "started").read_bytes()).splitlines()
-        except OSError:
-            return ()
-        return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
+        with contextlib.suppress(OSError), opened(self.path) as folder:
+            lines = (_content(folder, "started") or "").splitlines()
+            return tuple(dict.fromkeys(line.partition(" ")[2] for line in lines))
+        return ()
 
     @property
     def went_to_ray(self) -> bool:
@@ -95,10 +113,11 @@ class RunFolder:
     def leave(self, patience: float = 0.0) -> tuple[int, ...]:
         """Remove it, unless processes of the run go on: those come out, and the run after their end removes it.
 
-        ``patience`` are the seconds that they have to end: Ray's own do so a moment after its driver.
+        ``patience`` are the seconds that they have to end: Ray's own do so a moment after its driver. A signal that is
+        blocked (`parent.run`) cuts them short.
         """
         limit = time.monotonic() + patience
-        while (users := _users(self.package)) and time.monotonic() < limit:
+        while (users := _users(self.package)) and time.monotonic() < limit and not signal.sigpending() & _STOPPING:
             time.sleep(_PAUSE_S)
         if not users:
             _erase(self.path)
@@ -106,47 +125,85 @@ class RunFolder:
         return users
 
 
+def _content(folder: Opened, name: str) -> str | None:
+    """The text of a file of the run, None for what is gone, or no regular file."""
+    with contextlib.suppress(OSError), folder.reading(name) as stream:
+        return os.fsdecode(stream.read())
+    return None
+
+
 def _locked(name: Path) -> int:
-    """Lock the file ``name``, which appears with its lock; the kernel frees it, also after SIGKILL."""
+    """Lock the file ``name``, which appears whole and with its lock; the kernel frees it, also after SIGKILL."""
     new = name.with_suffix(".new")
-    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, _MARKER)
     new.rename(name)
     return descriptor
 
 
 def _erase(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    if prefix := os.environ.get("PYTHONPYCACHEPREFIX"):
-        shutil.rmtree(f"{prefix}{path}", ignore_errors=True)
+    """Remove what runs make in their folder, and the folder if nothing else is left in it. No link is followed."""
+    for one in {path, Path(f"{os.environ.get('PYTHONPYCACHEPREFIX', '')}{path}")}:
+        with contextlib.suppress(OSError), opened(one) as folder:
+            _clear(folder)
+            one.rmdir()
+
+
+def _clear(folder: Opened) -> None:
+    for name in folder.names():
+        with contextlib.suppress(OSError):
+            if not folder.is_folder(name):
+                if _FILES.fullmatch(name):
+                    folder.remove(name)
+            elif _FOLDERS.fullmatch(name):
+                with opened(folder.path / name) as inner:
+                    _clear(inner)
+                folder.remove_folder(name)
 
 
 def sweep() -> tuple[Path, ...]:
     """Remove what runs have left whose command was killed, and that no process uses; which folders those were."""
-    found = [path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if _dead(path)]
+    found = [path for path in Path(tempfile.gettempdir()).resolve().glob(f"{PREFIX}*") if _dead(path)]
     for path in found:
         _erase(path)
     return tuple(found)
 
 
 def _dead(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        status = path.lstat()
-        if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+    """Whether it is the folder of a run whose command has ended: what another program made has no such marker."""
+    with contextlib.suppress(OSError), opened(path) as folder:
+        status = folder.status()
+        if status.st_uid != os.geteuid():
             return False
-        if not os.path.lexists(path / _ALIVE):  # its maker was killed at the first step, or is at it
+        if _BEGUN.fullmatch(path.name) and {*folder.names()} <= {f"{_ALIVE}.new"}:  # its maker was killed, or is at it
             return time.time() - status.st_mtime > _NEW_S
-        with os.fdopen(os.open(path / _ALIVE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)) as alive:
+        with folder.reading(_ALIVE) as alive:
             fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return not _users(path / _PACKAGE)
+            is_ours = os.fstat(alive.fileno()).st_uid == status.st_uid and alive.read(len(_MARKER) + 1) == _MARKER
+            return is_ours and not _users(path / _PACKAGE)
     return False
 
 
 def _users(package: Path) -> tuple[int, ...]:
-    """The processes of this user that have the package in their environment, as it was when they began."""
-    mark, users = os.fsencode(f"{VARIABLE}={package}"), []
+    """The processes of this user that began with the package, or their forks."""
+    users = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or not ours to see
-            if mark in (process / "environ").read_bytes().split(b"\0"):
+            if _uses(process, package):
                 users.append(int(process.name))
     return tuple(users)
+
+
+def _uses(process: Path, package: Path) -> bool:
+    """Whether it has the package in its environment, as it was when it began, or the plan open.
+
+    Who sets its title writes over the environment: vLLM's engine does, and Ray's workers.
+    """
+    if os.fsencode(f"{VARIABLE}={package}") in (process / "environ").read_bytes().split(b"\0"):
+        return True
+    for descriptor in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            if descriptor.readlink() == package / "plan":
+                return True
+    return False

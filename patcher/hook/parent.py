@@ -13,9 +13,13 @@ from typing import NoReturn
 
 from patcher.messages.errors import Kind, Problem
 
-_OURS = frozenset(
-    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+_OTHERS = frozenset(
+    {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGWINCH}
+    | {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
+    | {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGURG}
 )
+"""What cannot be waited for, what the terminal stops by, faults of this process, and what Python or nobody minds."""
+_OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on, and a command does not expect to be ignored."""
 
@@ -36,19 +40,18 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run ``command`` to its end; the status that `os.waitpid` gave.
 
     What somebody sends to this process is sent on; what the terminal sends, the command has got by itself, being of the
-    same group. Raises Problem like `findable` where it does not start.
+    same group. When it has ended these signals stay blocked: nothing takes its exit code and the report away, until
+    `leave`. Raises Problem like `findable` where it does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     try:
-        try:
-            pid = _spawn(command, environ, before)
-        except OSError as error:
-            kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
-            raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
-        return _follow(pid)
-    finally:
+        pid = _spawn(command, environ, before)
+    except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
+        raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
+    return _follow(pid)
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
@@ -83,5 +86,6 @@ def leave(status: int) -> NoReturn:
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
         os._exit(128 + number)  # one that this process is told to ignore
     sys.exit(os.waitstatus_to_exitcode(status))

@@ -43,6 +43,8 @@ files: "dict[str, File]" = {}
 names = {os.path.basename(RAY)}
 """The last parts of their paths: a module of another name is passed on without a further look."""
 packages: "list[str]" = []
+kept: "list[int]" = []
+"""The open plans: by them the command finds who needs its folder, also who has written a title over its environment."""
 receipts: "set[tuple[str, int, str]]" = set()
 """Of this process: the package, the number of a file in it, and the state."""
 
@@ -52,8 +54,10 @@ def add(package: str) -> None:
 
     Raises OSError where it cannot be read.
     """
-    with open(os.path.join(package, "plan"), "rb") as plan:
-        run, require, *pairs = [os.fsdecode(field) for field in plan.read().split(b"\0")[:-1]]
+    plan = os.open(os.path.join(package, "plan"), os.O_RDONLY | os.O_CLOEXEC)
+    kept.append(plan)
+    with open(plan, "rb", closefd=False) as file:
+        run, require, *pairs = [os.fsdecode(field) for field in file.read().split(b"\0")[:-1]]
     packages.append(package)
     for number, (root, path) in enumerate(zip(pairs[::2], pairs[1::2])):
         files.setdefault(os.path.join(root, path), File(path, number, package, run, bool(require)))
@@ -63,8 +67,9 @@ def add(package: str) -> None:
 
 def _note(run: str, name: str, text: str) -> None:
     """Leave a word for the command that started the run; on another machine there is nobody to read it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe waits
     try:
-        with open(os.path.join(run, name), "ab", 0) as file:
+        with open(os.open(os.path.join(run, name), flags, 0o666), "ab", 0) as file:
             file.write(os.fsencode(text))
     except OSError:
         pass
@@ -83,7 +88,7 @@ def install() -> None:
         planned = _planned(self, path, read) if type(path) is str and path.rpartition("/")[2] in names else None
         if planned is None:
             return read(self, path)
-        _cache_lines(path, planned)
+        _show_lines(path, planned)
         return planned
 
     def path_stats(self: "SourceFileLoader", path: str) -> "Any":
@@ -117,8 +122,7 @@ def _planned(loader: "SourceFileLoader", path: str, read: "Any") -> "bytes | Non
     if read(loader, path) != before:
         _report_unpatched(file, "changed", path, "it is not as it was when the run was planned")
         return None
-    if _leave_receipt(file, "patched", path):
-        _tracebacks()
+    _leave_receipt(file, "patched", path)
     return after
 
 
@@ -139,6 +143,14 @@ def _report_unpatched(file: File, state: str, path: str, why: str) -> None:
         print(message, file=sys.stderr)
     if file.require:
         raise ImportError(message)
+
+
+def _show_lines(path: str, data: bytes) -> None:
+    try:
+        _cache_lines(path, data)
+        _tracebacks()
+    except Exception:  # noqa: S110  (a file of the user's has the name of one of Python's modules: shown is the disk)
+        pass
 
 
 def _cache_lines(path: str, data: bytes) -> None:

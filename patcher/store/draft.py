@@ -19,7 +19,7 @@ from patcher.store.filesystem.opened import resolved
 from patcher.store.filesystem.rights import Node
 from patcher.store.folder import StoreFolder
 from patcher.store.preflight import current, lost_link
-from patcher.store.registry import Entry, Journal, Move, Registry
+from patcher.store.registry import LATEST_S, Entry, Journal, Move, Registry
 
 _SECOND = 1_000_000_000
 
@@ -206,7 +206,7 @@ def _fresh(node: Node) -> int:
     """
     before = (node.mtime_ns or 0) // _SECOND
     present = time.time_ns()
-    return present if present // _SECOND > before else (before + 1) * _SECOND
+    return present if present // _SECOND > before else min(before + 1, LATEST_S) * _SECOND
 
 
 def _folders(keys: Iterable[str]) -> set[str]:

@@ -22,7 +22,8 @@ from patcher.store.filesystem.rights import Attributes, Node, recorded
 
 VERSION = 1
 _HEX = frozenset("0123456789abcdef")
-_OWNERS, _TIMES = 2**32 - 2, 2**63 - 1
+_OWNERS = 2**32 - 2
+LATEST_S = 2**63 - 1
 _LONGEST, _LONGEST_PART = 4095, 255
 T = TypeVar("T")
 
@@ -139,10 +140,10 @@ def journal_of(top: dict[str, Any]) -> Journal:
 def registry_of(top: dict[str, Any]) -> Registry:
     """The registry."""
     files = {
-        _path(path): Entry(
+        _path(path, compiled=False): Entry(
             digest=_digest(entry["digest"]),
             pristine=_node(entry["pristine"]),
-            bytecode={_path(name): _node(node) for name, node in entry["bytecode"].items()},
+            bytecode={_path(name, compiled=True): _node(node) for name, node in entry["bytecode"].items()},
             expected=_optional(_node, entry.get("given")),
             numbering=_string(entry.get("numbering", "")),
         )
@@ -161,7 +162,7 @@ def _records(top: dict[str, Any]) -> tuple[Record, ...]:
             patch=PatchId(*_strings(record["patch"])),
             version=_string(record["version"]),
             options=_strings(record["options"]),
-            files=tuple(map(_path, record["files"])),
+            files=tuple(_path(path, compiled=False) for path in record["files"]),
             applied_at=_string(record["applied_at"]),
             tool=_string(record["tool"]),
         )
@@ -205,8 +206,11 @@ def _folder(kept: dict[str, Any]) -> FolderState:
     return FolderState(_digest(kept["names"]), _time(kept["atime_ns"]), _time(kept["mtime_ns"]))
 
 
-def _path(text: Any) -> str:
+def _path(text: Any, *, compiled: bool | None = None) -> str:
+    """A path below the root, which with ``compiled`` is one of bytecode, or none of it."""
     pure = PurePosixPath(_named(text))
+    if compiled not in (None, pure.suffix == ".pyc"):
+        raise ValueError(f"{text!r} is {'no ' if compiled else ''}bytecode")
     plain = pure.parts and str(pure) == text and not pure.is_absolute()
     if not plain or ".." in pure.parts or pure.parts[0] == STORE:
         raise ValueError(f"{text!r} is not a path below the root")
@@ -251,5 +255,5 @@ def _whole(value: Any, most: int, least: int = 0) -> int:
 
 
 def _time(value: Any) -> int:
-    """Nanoseconds; files may be older than 1970."""
-    return _whole(value, _TIMES, -_TIMES)
+    """Nanoseconds of a time whose seconds have 64 bits: files may be older than 1970, and younger than 2262."""
+    return _whole(value, (LATEST_S + 1) * 10**9 - 1, -(LATEST_S + 1) * 10**9)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from patcher.store.filesystem.opened import reading
 from patcher.traces import names
 
 SUFFIX = ".rlpatch.json"
@@ -204,8 +205,9 @@ def trace_of(path: Path) -> Path:
 def read(file: Path) -> Metadata:
     """The metadata in a file; ValueError, which says why, where it is not understood."""
     content = None
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = json.loads(file.read_bytes()) if file.stat().st_size <= _LARGEST else None
+    with contextlib.suppress(OSError, ValueError, RecursionError), reading(file) as stream:
+        text = stream.read(_LARGEST + 1)
+        content = json.loads(text) if len(text) <= _LARGEST else None
     if not isinstance(content, dict):
         raise ValueError("the facts beside it are no JSON object, or not all of it")  # noqa: TRY004  (as for any other file)
     if (version := content.get("format")) != FORMAT:

@@ -162,13 +162,13 @@ class Tasks:
         return len(self.begin)
 
     def add(self, begin: int, end: int, kind: str, name: int, stream: int, key: int | None = None) -> None:
-        """One more task, not linked yet."""
+        """One more task, not linked yet. Raises OverflowError for a ``key`` beyond all, and adds nothing then."""
+        self.key.append(UNKNOWN if key is None else key)
         self.begin.append(begin)
         self.end.append(max(end, begin))
         self.kind.append(KINDS.index(kind))
         self.name.append(name)
         self.stream.append(stream)
-        self.key.append(UNKNOWN if key is None else key)
         for unknown in (self.enqueued, self.launched, self.thread):
             unknown.append(UNKNOWN)
 

@@ -53,8 +53,8 @@ def in_ms(ns: float) -> str:
 
 def short(name: str, room: int = 40) -> str:
     """A name of a trace as it may stand in a line: not longer than that, and with nothing that a terminal obeys."""
-    clean = "".join(character if character.isprintable() else "?" for character in name)
-    return clean if len(clean) <= room else f"{clean[: room - 1]}…"
+    clean = "".join(character if character.isprintable() else "?" for character in name[:room])
+    return clean if len(name) <= room else f"{clean[:-1]}…"
 
 
 def spread(least: int, most: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -49,7 +50,8 @@ class StateFolder:
         self._known: dict[str, tuple[tuple[int, ...], Any]] = {}
 
     def read(self) -> FolderContents:
-        """What lies there now, nothing where there is no such folder; OSError where it cannot be read."""
+        """What lies there now, nothing where there is no such folder; OSError where it cannot be read, or is a link."""
+        self._refuse_link()
         try:
             with os.scandir(self.path) as entries:
                 names = sorted(entry.name for entry in entries if not entry.name.startswith("."))
@@ -103,7 +105,8 @@ class StateFolder:
         return self.path / f"{stage}{requests.SUFFIX}"
 
     def write(self, stage: str, request: TriggerRequest) -> FiledRequest:
-        """Put a request there in one step, over the one that lies there; OSError where that cannot be."""
+        """Put a request there in one step, over the one that lies there; OSError where that cannot be, or in a link."""
+        self._refuse_link()
         file = self.file(stage)
         with tempfile.TemporaryDirectory(prefix=".", dir=self.path) as adjacent:  # goes, whatever fails
             new = Path(adjacent, file.name)
@@ -113,6 +116,12 @@ class StateFolder:
                 os.fsync(stream.fileno())
             new.replace(file)
         return FiledRequest(**vars(request), written=os.lstat(file).st_mtime)
+
+    def _refuse_link(self) -> None:
+        if self.path.is_symlink():
+            raise OSError(
+                errno.ELOOP, "this is a link, and none is followed here: somebody may have put it", str(self.path)
+            )
 
 
 _READERS: Mapping[str, Callable[[bytes, float], Any]] = {

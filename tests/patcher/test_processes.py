@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from patcher import processes
-from patcher.processes import running
 from patcher.recipe import Upstream
 from patches.projects import upstreams
 
@@ -65,6 +66,10 @@ OTHERS = (
 )
 
 
+def lines(*words: Any, **more: Any) -> tuple[str, ...]:
+    return tuple(one.line for one in processes.running(*words, **more))
+
+
 def process(proc: Path, pid: int, command: str, **files: str) -> None:
     folder = proc / str(pid)
     folder.mkdir(parents=True)
@@ -82,16 +87,16 @@ def test_what_a_process_is_decides(tmp_path: Path) -> None:
     process(tmp_path, os.getpid(), "python3 -m vllm")
     (tmp_path / "21").mkdir()  # it ended while we looked
     (tmp_path / "self").mkdir()
-    assert running(KNOWN, proc=tmp_path) == tuple(f"{pid} {command}" for pid, command in enumerate(ENGINES, 100))
-    assert running((), proc=tmp_path) == ()
-    assert running(KNOWN, proc=tmp_path / "nowhere") == ()
+    assert lines(KNOWN, proc=tmp_path) == tuple(f"{pid} {command}" for pid, command in enumerate(ENGINES, 100))
+    assert lines((), proc=tmp_path) == ()
+    assert lines(KNOWN, proc=tmp_path / "nowhere") == ()
 
 
 @pytest.mark.parametrize("upstream", upstreams(), ids=lambda upstream: upstream.project.name)
 def test_every_project_knows_its_own(upstream: Upstream, tmp_path: Path) -> None:
     for pid, command in enumerate([*OWN[upstream.project.name], *OTHERS]):
         process(tmp_path, pid, command)
-    assert len(running((upstream.processes,), proc=tmp_path)) == len(OWN[upstream.project.name])
+    assert len(lines((upstream.processes,), proc=tmp_path)) == len(OWN[upstream.project.name])
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_every_project_knows_its_own(upstream: Upstream, tmp_path: Path) -> None
 )
 def test_the_file_of_the_program_counts_more_than_its_name(tmp_path: Path, exe: str, found: bool) -> None:
     process(tmp_path, 7, "python3 -m vllm", exe=exe)
-    assert bool(running(KNOWN, proc=tmp_path)) is found
+    assert bool(lines(KNOWN, proc=tmp_path)) is found
 
 
 def test_an_interpreter_that_has_mapped_the_package_has_imported_it(tmp_path: Path) -> None:
@@ -109,7 +114,7 @@ def test_an_interpreter_that_has_mapped_the_package_has_imported_it(tmp_path: Pa
     for pid, file in ((5, package / "_C.so"), (6, tmp_path / "site" / "vllm_other" / "_C.so")):
         process(tmp_path / "proc", pid, "python3 my_rollouts.py", maps=f"7f00-7f01 r-xp 00000000 08:01 5  {file}\n")
     process(tmp_path / "proc", 8, "less x", maps=f"7f00-7f01 r--p 00000000 08:01 5  {package / 'x.py'}\n")
-    assert running(KNOWN, [package], tmp_path / "proc") == ("5 python3 my_rollouts.py",)
+    assert lines(KNOWN, [package], tmp_path / "proc") == ("5 python3 my_rollouts.py",)
 
 
 def test_where_an_interpreter_looks_first_is_read_of_engines_alone(
@@ -119,7 +124,7 @@ def test_where_an_interpreter_looks_first_is_read_of_engines_alone(
     monkeypatch.setattr(processes, "_search", lambda folder: looked.append(Path(folder).name))
     for pid, command in ((5, "python3 -m vllm"), (6, "python3 -m http.server"), (7, "vim vllm")):
         process(tmp_path / "proc", pid, command, maps="", environ="", cwd="/")
-    running(KNOWN, [environment(tmp_path / "ours")], tmp_path / "proc")
+    lines(KNOWN, [environment(tmp_path / "ours")], tmp_path / "proc")
     assert looked == ["5"]
 
 
@@ -136,7 +141,7 @@ def test_an_engine_of_another_environment_does_not_hold_the_code(tmp_path: Path)
     for pid, prefix in ((1, "ours"), (2, "theirs"), (3, "none")):
         command = f"{tmp_path / prefix}/bin/python {tmp_path / prefix}/bin/vllm serve"
         process(proc, pid, command, environ="HOME=/root\0", cwd="/")
-    assert [line.split()[0] for line in running(KNOWN, [ours], proc)] == ["1", "3"]
+    assert [line.split()[0] for line in lines(KNOWN, [ours], proc)] == ["1", "3"]
 
 
 def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_unless_its_search_path_leads_here_or_nobody_may_look(tmp_path: Path) ->
     process(proc, 2, command, environ="", cwd=str(checkout.parent))
     process(proc, 3, command, environ="", cwd="/")
     process(proc, 4, command)
-    assert [line.split()[0] for line in running(KNOWN, [checkout], proc)] == ["1", "2", "4"]
+    assert [line.split()[0] for line in lines(KNOWN, [checkout], proc)] == ["1", "2", "4"]
 
 
 def maps(*files: Path) -> str:
@@ -182,7 +187,7 @@ def test_what_a_process_has_loaded_tells_its_environment(
     where, _, file = mapped.partition("/")
     content = maps(sites[where] / file) if mapped else maps()
     process(tmp_path / "proc", 5, title, maps=content, environ=environ if search else "", cwd="/")
-    assert bool(running(KNOWN, [sites["ours"] / "vllm"], tmp_path / "proc")) is found
+    assert bool(lines(KNOWN, [sites["ours"] / "vllm"], tmp_path / "proc")) is found
 
 
 def test_a_process_that_hides_what_it_has_loaded_is_named_with_that(tmp_path: Path) -> None:
@@ -191,10 +196,21 @@ def test_a_process_that_hides_what_it_has_loaded_is_named_with_that(tmp_path: Pa
     process(tmp_path / "proc", 6, "VLLM::Worker", maps=maps(package / "_C.so"), exe="/usr/bin/python3")
     process(tmp_path / "proc", 7, "VLLM::Worker", maps=maps(), environ="", cwd="/")
     process(tmp_path / "proc", 8, "sleep 5")
-    hidden = " (of another user: what it has loaded cannot be seen)"
-    assert running(KNOWN, [package], tmp_path / "proc") == (
+    hidden = " (what it has loaded cannot be seen)"
+    assert lines(KNOWN, [package], tmp_path / "proc") == (
         f"5 VLLM::Worker{hidden}", "6 VLLM::Worker", "7 VLLM::Worker",
     )  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize(("owner", "user"), [(65534, "nobody"), (4_000_001, "user 4000001")])
+def test_a_process_of_another_user_is_named_with_that(tmp_path: Path, owner: int, user: str) -> None:
+    process(tmp_path, 5, "VLLM::Worker", stat="5 (python) S" + " 0" * 18 + " 100")
+    (tmp_path / "stat").write_text("btime 1700000000\n")
+    os.chown(tmp_path / "5", owner, -1)
+    (found,) = processes.running(KNOWN, proc=tmp_path)
+    assert found.user == user
+    assert re.fullmatch(rf"5 VLLM::Worker \(of {user}, since 2023-11-1\d \d\d:\d\d\)", found.line)
 
 
 def test_a_command_of_two_targets_names_who_has_one_of_them(tmp_path: Path) -> None:
@@ -202,8 +218,8 @@ def test_a_command_of_two_targets_names_who_has_one_of_them(tmp_path: Path) -> N
     verl = ours.parent / "verl"
     verl.mkdir()
     process(tmp_path / "proc", 5, "ray::WorkerDict", maps=maps(theirs.parent / "torch.so"), environ="", cwd="/")
-    assert running(KNOWN, [ours], tmp_path / "proc") == ()
-    assert running(KNOWN, [ours, verl], tmp_path / "proc") == ("5 ray::WorkerDict",), "its verl may be ours"
+    assert lines(KNOWN, [ours], tmp_path / "proc") == ()
+    assert lines(KNOWN, [ours, verl], tmp_path / "proc") == ("5 ray::WorkerDict",), "its verl may be ours"
 
 
 def test_a_real_process_is_seen_by_what_it_has_loaded(tmp_path: Path) -> None:
@@ -215,7 +231,7 @@ def test_a_real_process_is_seen_by_what_it_has_loaded(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout
         child.stdout.readline()
-        named = [[line.split()[0] for line in running((), [place])] for place in (package, tmp_path)]
+        named = [[line.split()[0] for line in lines((), [place])] for place in (package, tmp_path)]
         child.communicate()
     assert str(child.pid) in named[0]
     assert named[1] == []

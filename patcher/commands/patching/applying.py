@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -12,7 +12,9 @@ from patcher.commands.patching import describing
 from patcher.commands.patching.describing import PlanPayload
 from patcher.commands.patching.planning import Attempted, Candidate, Planned, failures, find, plan
 from patcher.commands.where import Committed, Where
+from patcher.messages.notes import Note
 from patcher.messages.report import OMIT_NONE, CommandResult, StepResult
+from patcher.processes import RunningProcess
 from patcher.request import ProfileRequest
 from patcher.store.folder import StoreFolder
 from patcher.targets import applied
@@ -73,10 +75,23 @@ def _applied(
     if marked:
         step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *plans[-1].search.words)))
     if any(one.plan.changed for one in plans):
-        running = tuple(where.running([(one.search, one.upstream, one.plan.target.root) for one in plans]))
-        step += StepResult(tuple(applied.restart_lines(running)))
-        data = replace(data, restart=running)
+        running = where.running([(one.search, one.upstream, one.plan.target.root) for one in plans])
+        lines = tuple(one.line for one in running)
+        step = _others(running, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
+        data = replace(data, restart=lines)
     return CommandResult("apply", step, data=data)
+
+
+def _others(running: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:
+    """That what other users start here from now on records, too, where engines of theirs run."""
+    users = sorted({one.user for one in running if one.user})
+    if not users:
+        return StepResult()
+    folders = dict.fromkeys(one.plan.config.save_path for one in plans if one.plan.config.save_path)
+    text = f"engines of {', '.join(users)} run from here: what they start from now on records, too"
+    into = f"into {' and '.join(folders)}; " if folders else ""
+    detail = f"{into}`rlpatch run` with the same options patches one run alone"
+    return StepResult.noted([Note(text, detail)], "warning")
 
 
 def on(search: Search) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def _reverted(
         applied = ((search, one.root.path, record.patch.target) for search, one in taken for record in one.root.records)
         known = {project.name for project in projects.projects()}
         upstreams = [(search, projects.upstream(name), root) for search, root, name in applied if name in known]
-        running = tuple(where.running(upstreams))
+        running = tuple(one.line for one in where.running(upstreams))
         step += StepResult(tuple(restart_lines(running)))
         data = replace(data, restart=running)
     return CommandResult("revert", step, data=data)

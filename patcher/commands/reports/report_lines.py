@@ -80,7 +80,7 @@ def _verdict(verdict: model.Verdict) -> Iterator[str]:
 def _described(profile: model.RankProfile) -> Iterator[str]:
     """One profile with its parts and, as details, its units and checks."""
     yield from wrapped(profile.source)
-    origin = " · ".join(filter(None, (model.FORMS[profile.form], profile.device, profile.rank_name)))
+    origin = " · ".join(filter(None, (model.FORMS[profile.form], short(profile.device), short(profile.rank_name))))
     yield from _indented(origin, _times(profile), *_metadata(profile))
     if profile.total_ns:
         yield from _parts(profile)

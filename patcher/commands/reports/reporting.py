@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import shlex
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ import click
 from patcher.commands.reports import report_lines as lines
 from patcher.messages.errors import Kind, Problem, failed
 from patcher.messages.report import CommandResult, json_of
+from patcher.store.filesystem.opened import require_regular
 from patcher.traces import analysis, folders, formats, page
 from patcher.traces.tools import recipes
 
@@ -123,13 +123,14 @@ def _write_page(result: CommandResult, file: Path | None, found: model.TraceRepo
     """Write the page beside and over: whoever reads the old one meanwhile reads all of it."""
     if file is None:
         return
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside.write_text(page.page(found), encoding="utf-8")
-        beside.replace(file)
+        if file.exists():
+            require_regular(file.stat(), file)
+        with tempfile.TemporaryDirectory(prefix=".", dir=file.parent) as beside:
+            new = Path(beside, file.name)
+            new.write_text(page.page(found), encoding="utf-8")
+            new.replace(file)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()  # half of a page
         missing = not file.parent.exists()
         hint = f"mkdir -p {shlex.quote(str(file.parent))}" if missing else "name a file elsewhere: -o FILE.html"
         cause = f"{file} cannot be written: {error.strerror or error}"

@@ -31,7 +31,11 @@ def elsewhere(source: Path) -> list[Path]:
 def _of(stem: str, folder: Path) -> list[Path]:
     try:
         names = sorted(path.name for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+    except (
+        FileNotFoundError,
+        NotADirectoryError,
+        PermissionError,
+    ):  # another user's is stale by the time of the source
         return []
     found = (folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc"))
     return [path for path in found if path.is_symlink() or path.is_file()]

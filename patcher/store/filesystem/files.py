@@ -24,6 +24,8 @@ from patcher.store.filesystem.rights import Node
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
+_CLOSED = (*_ABSENT, PermissionError)
+"""Nothing of ours is in a folder that is not there, or that another user has closed (a ``__pycache__``)."""
 
 
 class FolderState(NamedTuple):
@@ -150,17 +152,23 @@ def can_come_back(path: Path, node: Node) -> bool:
 
 def sync(path: Path) -> None:
     """Bring the names in a folder to the disk, if it is there; raises OSError."""
-    with contextlib.suppress(*_ABSENT), opened(path) as folder:
+    with contextlib.suppress(*_CLOSED), opened(path) as folder:
         folder.sync()
 
 
 def folder(path: Path) -> FolderState | None:
-    """The times and names of the folder at ``path`` now; None when there is none. Raises OSError."""
+    """The times and names of the folder at ``path`` now, without names where it may not be read; None for none.
+
+    Raises OSError.
+    """
     try:
         with opened(path) as found:
             return _folder(found)
     except _ABSENT:
         return None
+    except PermissionError:
+        status = os.lstat(path)
+        return FolderState(digest(b""), status.st_atime_ns, status.st_mtime_ns)
 
 
 def _folder(found: Opened) -> FolderState:
@@ -175,7 +183,7 @@ def _ours(name: str) -> bool:
 
 def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
-    with contextlib.suppress(*_ABSENT), opened(path) as found:
+    with contextlib.suppress(*_CLOSED), opened(path) as found:
         for name in found.names():
             if name.startswith(TEMPORARY) and not found.is_folder(name):
                 found.remove(name)
@@ -188,7 +196,7 @@ def rewind(path: Path, first: FolderState | None) -> None:
     system reads a listing again only when the time has moved. A bytecode folder that was not there
     (``first`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
     """
-    with contextlib.suppress(*_ABSENT):
+    with contextlib.suppress(*_CLOSED):
         if first is not None:
             with opened(path) as found:
                 present = _folder(found)

@@ -106,6 +106,15 @@ class Opened:
                 raise
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """The regular file at ``path``, wherever links lead; anything else is an OSError, and no pipe is waited for."""
+    require_regular(path.stat(), path)
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+        require_regular(os.fstat(stream.fileno()), path)
+        yield stream
+
+
 def require_regular(status: os.stat_result, path: Path) -> None:
     """Raise OSError where the ``status`` of what lies at ``path`` is not that of a regular file."""
     if not stat.S_ISREG(status.st_mode):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from patcher.processes import alive
+from patcher.store.filesystem.opened import opened
 from patcher.traces import names
 from patcher.traces.folders import states
 from patcher.traces.formats import ascend, database
@@ -133,12 +135,9 @@ def _scheduled(settings: Any) -> Extent | None:
 
 def parsing(path: Path) -> bool:
     """Whether an `analyse` of rlpatch is at work in the folder of this trace."""
-    lock = path.parent / STORE / LOCK
-    try:
-        with lock.open("rb") as file:
+    with suppress(OSError), opened(path.parent.resolve() / STORE) as store, store.reading(LOCK) as file:
+        try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-    except BlockingIOError:
-        return path.name in lock.read_text(encoding="utf-8").split("\n")
-    except OSError:
-        return False
+        except BlockingIOError:
+            return path.name.encode() in file.read().split(b"\n")
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from patcher.store.filesystem.opened import reading
 from patcher.traces import sidecar
 from patcher.traces.formats import ascend_db, ascend_text, torch
 from patcher.traces.names import OUTPUT
@@ -15,7 +16,7 @@ _NUMBERED = "ProfilerStep#"
 
 def read(path: Path) -> Timeline:
     """The timeline of the trace at ``path``, with the metadata beside it; Problem (TRACE) if it is none."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         head = file.read(16)
     if head.startswith(b"SQLite format 3\0"):
         found = ascend_db.read(path)

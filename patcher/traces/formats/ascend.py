@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from patcher.store.filesystem.opened import reading
 from patcher.traces.formats.chrome import nanoseconds
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import Timeline, several
@@ -123,7 +124,8 @@ def types(output: Path) -> dict[str, str]:
 def loaded(file: Path) -> object:
     """The content of a small JSON file; None where it is not there, or no JSON."""
     try:
-        return json.loads(file.read_text(encoding="utf-8", errors="replace"), strict=False)
+        with reading(file) as stream:
+            return json.loads(stream.read().decode("utf-8", "replace"), strict=False)
     except (OSError, ValueError, RecursionError):
         return None
 

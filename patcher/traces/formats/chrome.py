@@ -15,14 +15,19 @@ import re
 import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import reading
 
 BLOCK = 8 << 20
 """Bytes that are decoded at once."""
+
+BEYOND = 1 << 63
+"""Nanoseconds that no time is: columns have 64 bits."""
 
 LARGEST = 32 << 20
 """Bytes: no event is as large, so where none ends within them, something opens that nothing closes."""
@@ -41,7 +46,7 @@ _LONGEST_STEP = len(b"ProfilerStep#") + 13
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
-_TOKENS = re.compile(rb'"(?:[^"\\\n]|\\.)*"?|[{}\[\]]')  # a text that is not closed ends with its line
+_TOKENS = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?|[{}\[\]]')  # a text that is not closed ends with its line
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
 _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
@@ -98,23 +103,27 @@ def nanoseconds(microseconds: bytes | str) -> int:
     text = bytes(microseconds) if not isinstance(microseconds, str) else microseconds.encode()
     if text[:1] == b'"':
         text = text[1:-1]
+    time: Decimal | int
     try:
-        return int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
+        time = int(text[:-4] + text[-3:]) if text[-4:-3] == b"." else int(text) * 1000
     except ValueError:
-        pass
-    try:
-        time = Decimal(text.decode("ascii", "replace")) * 1000
-        if abs(time) < 1 << 63:
-            return round(time)
-    except DecimalException:
-        pass
+        with suppress(DecimalException):
+            time = Decimal(text.decode("ascii", "replace")) * 1000
+            if abs(time) < BEYOND:
+                return round(time)
+    else:
+        if abs(time) < BEYOND:
+            return time
     raise ValueError(f"no time: {text[:40]!r}")
 
 
 def times(event: Event) -> tuple[int, int]:
-    """Begin and end of an event, in whole nanoseconds; ValueError if its time is no number."""
+    """Begin and end of an event, in whole nanoseconds; ValueError or OverflowError if its time is none."""
     begin = nanoseconds(event.ts)
-    return begin, begin + round(event.dur * 1000)
+    end = begin + round(event.dur * 1000)
+    if abs(end) >= BEYOND:
+        raise OverflowError(f"no duration: {event.dur}")
+    return begin, end
 
 
 class ChromeEvents:
@@ -145,13 +154,13 @@ class ChromeEvents:
                     break
 
     def __iter__(self) -> Iterator[list[Event]]:
-        with self.path.open("rb") as raw:
+        with reading(self.path) as raw:
             file = _Stream(raw)
             rest, ended, goes_on = self._begin(file), False, True
             while goes_on and not ended:
                 events, at, ended = self._decoded(rest)
                 yield events
-                more = file.read(self.block)
+                more = file.read(self.block if at else max(self.block, len(rest)))  # so that one long event is linear
                 rest = rest[at:] + more
                 goes_on = bool(at or more)
             if ended:
@@ -204,6 +213,8 @@ class ChromeEvents:
                 return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(b", \t\r\n") + b"]")
             except ValueError:
                 continue
+            except RecursionError:
+                break
         return None
 
 
@@ -212,7 +223,7 @@ def has_events(path: Path) -> bool:
     try:
         if not path.is_file():  # a pipe would be waited for
             return False
-        with path.open("rb") as raw:
+        with reading(path) as raw:
             return _HEAD.search(_Stream(raw).read(_ENDS)) is not None
     except OSError:
         return False
@@ -278,7 +289,7 @@ def scan(path: Path) -> Scan:
     steps: set[int] = set()
     head = tail = rest = b""
     events = False
-    with path.open("rb") as raw:
+    with reading(path) as raw:
         stream = _Stream(raw)
         while block := stream.read(_SCAN):
             head = head or block[:_ENDS]
@@ -303,7 +314,7 @@ def _is_ended(head: bytes, tail: bytes) -> bool:
 
 def closed(path: Path) -> bool:
     """Whether a file ends as it should, by its beginning and its end alone."""
-    with path.open("rb") as file:
+    with reading(path) as file:
         head = file.read(64)
         file.seek(max(path.stat().st_size - _ENDS, 0))
         return _is_ended(head, file.read())

@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from patcher.store.filesystem.opened import reading
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -33,13 +35,15 @@ def opened(file: Path) -> Iterator[sqlite3.Connection]:
     alone = not log.is_file() or not log.stat().st_size
     how = "mode=ro&immutable=1" if alone else "mode=ro"
     with closing(sqlite3.connect(f"{file.resolve().as_uri()}?{how}", uri=True)) as database:
+        database.text_factory = lambda text: text.decode("utf-8", "replace")
         yield database
 
 
 def broken(file: Path) -> bool:
     """Whether a file is no database, or one that ends in the middle."""
-    head = file.open("rb").read(100) if file.stat().st_size >= 100 else b""
-    if not head.startswith(b"SQLite format 3\0"):
+    with reading(file) as stream:
+        head = stream.read(100)
+    if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
         return True
     page = int.from_bytes(head[16:18], "big") or 1
     pages = int.from_bytes(head[28:32], "big")
@@ -53,7 +57,7 @@ def rows(file: Path, query: str) -> list[tuple[Any, ...]] | None:
     try:
         with opened(file) as connection:
             return connection.execute(query).fetchall()
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # a damaged schema stands in the message
         return None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from patcher.traces.formats.chrome import Args, ChromeEvents, Event, nanoseconds, times
+from patcher.traces.formats.chrome import BEYOND, Args, ChromeEvents, Event, nanoseconds, times
 from patcher.traces.model import COMMUNICATION, COMPUTE, COPY
 from patcher.traces.timeline import NN_MODULE, OPTIMIZER, UNKNOWN, HostCalls, Thread, Timeline, module_class, several
 
@@ -80,9 +80,11 @@ class _Reader:
                 begin = int(whole + decimals) if exact else nanoseconds(event.ts)
                 end = begin + round(event.dur * 1000)
                 thread, add_begin, add_end, add_name = ranges.get((event.pid, event.tid)) or self._thread(event)
-                add_name(numbers[name])
+                if not -BEYOND < end < BEYOND:  # before anything is added: the columns stay as long as each other
+                    raise OverflowError(f"no duration: {event.dur}")
                 add_begin(begin)
                 add_end(end)
+                add_name(numbers[name])
                 if event.args is not None and event.args.forward:
                     backward.add(thread)
             elif category != UNKNOWN:
@@ -142,7 +144,7 @@ class _Reader:
 @functools.lru_cache(maxsize=1 << 16)  # names are long, few, and met millions of times
 def _kind_of(name: str) -> str:
     """Classify a kernel of a GPU by its name, for nothing else in a trace does: NCCL, RCCL and vLLM's own are known."""
-    return COMMUNICATION if _COLLECTIVE.search(name) else COMPUTE
+    return COMMUNICATION if _COLLECTIVE.search(name, 0, 1000) else COMPUTE  # a damaged name can have millions
 
 
 @functools.cache

@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from patcher import interrupts
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import opened, require_regular
 from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK, STORE
 from patcher.traces.names import OUTPUT
@@ -198,10 +199,8 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
     with contextlib.ExitStack() as stack:
         descriptors = []
         for folder in sorted({path.parent for path in paths}):
-            place = folder / STORE / LOCK
             try:
-                place.parent.mkdir(exist_ok=True)
-                file = stack.enter_context(place.open("a+"))
+                file = stack.enter_context(_lock_file(folder))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 cause = "another `rlpatch analyse` works in this folder"
@@ -209,13 +208,27 @@ def locked(paths: Sequence[Path]) -> Iterator[tuple[int, ...]]:
             except OSError as error:
                 cause = f"the folder of the traces cannot be written: {error.strerror}"
                 hint = "parse a copy, or run rlpatch as its owner"
-                raise Problem(Kind.ENVIRONMENT, cause, str(folder), hint) from None
+                raise Problem(Kind.ENVIRONMENT, cause, error.filename or str(folder), hint) from None
             file.truncate(0)
             file.write("\n".join(path.name for path in paths if path.parent == folder))
             file.flush()
             stack.callback(file.truncate, 0)  # it stays: who removes it lets two hold it
             descriptors.append(file.fileno())
         yield tuple(descriptors)
+
+
+def _lock_file(folder: Path) -> TextIO:
+    """The file that is locked, which no link leads to: what it holds is replaced."""
+    store = folder.resolve() / STORE
+    store.mkdir(exist_ok=True)
+    with opened(store) as inside:
+        descriptor = inside.open(LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        require_regular(os.fstat(descriptor), store / LOCK)
+        return os.fdopen(descriptor, "r+", encoding="utf-8")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _written(path: Path) -> object:

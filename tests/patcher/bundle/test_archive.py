@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import zipfile
 from pathlib import Path
@@ -67,15 +68,17 @@ def test_nothing_is_imported_that_is_not_in_it(modules: dict[str, bytes]) -> Non
     [
         ("folder", Kind.USAGE, "is a folder"),
         ("script", Kind.USAGE, "is a file that is no bundle"),
+        ("pipe", Kind.USAGE, "is a file that is no bundle"),
         ("missing/patch.pyz", Kind.ENVIRONMENT, "No such file"),
     ],
 )
 def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Kind, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "script").write_text("#!/bin/bash\n")
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Problem) as caught:
         archive.write(tmp_path / there, b"x")
     assert (caught.value.kind, "-o" in caught.value.hint) == (kind, True)
     assert why in caught.value.cause
     assert (tmp_path / "script").read_text() == "#!/bin/bash\n"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "script"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe", "script"]

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from patcher import cli
 from patcher.commands.finding import SearchOptions
 from patcher.commands.where import Where
+from patcher.processes import RunningProcess
 from patches import projects
 from tests.patcher.cli.conftest import SOURCE, WORKER, release
 from tests.patcher.store.tree import picture
@@ -706,16 +707,19 @@ def test_running_engines_are_named(run, site: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         "patcher.processes.running",
         lambda known, packages: (
-            tuple(f"17 python -m {name}" for one in known for name in one.modules)
+            tuple(RunningProcess(f"17 python -m {name}", "alice") for one in known for name in one.modules)
             if list(packages) == [site / "vllm_ascend"]
             else ()
         ),
     )
-    assert "restart them:\n  17 python -m vllm\n" in run(*APPLY).stdout
+    done = run(*APPLY)
+    assert "restart them:\n  17 python -m vllm\n" in done.stdout
+    first = "warning: engines of alice run from here: what they start from now on records, too"
+    assert re.sub(r"\s+", " ", done.stderr).startswith(first)
     # An agent on a node hands them over one after the other.
     search = SearchOptions()
     handed = iter([(search, projects.upstream("vllm-ascend"), site)])
-    assert "17 python -m vllm" in Where(search, print).running(handed)
+    assert RunningProcess("17 python -m vllm", "alice") in Where(search, print).running(handed)
 
 
 def rlpatch(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ import pytest
 from patcher.cluster.node_worker import NodeWorker
 from patcher.commands.finding import SearchOptions
 from patcher.messages.report import CommandResult
+from patcher.processes import RunningProcess
 from patches import projects
 from tests.patcher.cli.conftest import release
 
@@ -56,7 +57,9 @@ def test_the_status_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
         "patcher.commands.patching.status.status",
         lambda *_: CommandResult("status", data=SimpleNamespace(patches=patches)),
     )
-    monkeypatch.setattr("patcher.processes.running", lambda _known, packages: tuple(map(str, packages)))
+    monkeypatch.setattr(
+        "patcher.processes.running", lambda _known, packages: tuple(RunningProcess(str(one)) for one in packages)
+    )
     status = NodeWorker(SearchOptions(path=site)).status([], ENGINES).data
     assert (status.state, status.patches) == (state, patches)
     assert status.unfinished == ((str(site),) if state == "interrupted" else ())

@@ -16,6 +16,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.hook import folder
 from patcher.hook.folder import RunFolder, sweep
+from patcher.messages.errors import Kind, Problem
 from tests.patcher.hook.conftest import AFTER, BEFORE, Hooked
 
 
@@ -75,6 +76,30 @@ def test_it_stays_for_processes_that_go_on_and_the_next_run_removes_it(hooked: H
     assert not run.path.exists()
 
 
+TITLED = """
+import ctypes
+begin, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[47:49])
+ctypes.memset(begin, 0, end - begin)
+print(flush=True)
+input()
+"""
+
+
+def test_it_stays_for_a_process_that_wrote_over_its_environment(hooked: Hooked) -> None:
+    """As setproctitle does: vLLM's engine, Ray's workers."""
+    run = hooked.plan()
+    words = [sys.executable, "-c", TITLED]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=hooked.environ())
+    assert process.stdout
+    process.stdout.readline()
+    assert b"RLPATCH_RUN" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert run.leave() == (process.pid,)
+    hooked.run = None
+    assert sweep() == ()
+    process.communicate(b"\n")
+    assert sweep() == (run.path,)
+
+
 def test_it_waits_for_processes_that_are_about_to_end(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
     run = hooked.plan()
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=hooked.environ())
@@ -108,22 +133,87 @@ def test_of_a_run_that_was_killed_the_next_one_removes_it(hooked: Hooked) -> Non
     assert list(Path(tempfile.gettempdir()).iterdir()) == []
 
 
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
 def test_what_is_no_folder_of_ours_stays(hooked: Hooked) -> None:
     scratch = Path(tempfile.gettempdir())
-    (scratch / "rlpatch-run-new").mkdir()  # of a run at its first step
+    elsewhere = hooked.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "alive").write_bytes(folder._MARKER)
+    (scratch / "rlpatch-run-1" / ".rlpatch").mkdir(parents=True)  # --save-path
+    (scratch / "rlpatch-run-1" / "trace.json").write_text("{}")
+    (scratch / "rlpatch-run-2").mkdir()
+    (scratch / "rlpatch-run-abcdefgh").mkdir()
+    (scratch / "rlpatch-run-abcdefgh" / "trace.json").write_text("{}")
     (scratch / "rlpatch-run-file").write_text("")
-    (hooked.folder / "elsewhere").mkdir()
-    (hooked.folder / "elsewhere" / "alive").write_text("")
-    (scratch / "rlpatch-run-link").symlink_to(hooked.folder / "elsewhere")
-    (scratch / "other").mkdir()
+    (scratch / "rlpatch-run-link").symlink_to(elsewhere)
+    (scratch / "rlpatch-run-other").mkdir()
+    (scratch / "rlpatch-run-other" / "alive").write_text("of another program")
     (scratch / "rlpatch-run-odd").mkdir()
-    (scratch / "rlpatch-run-odd" / "alive").symlink_to(hooked.folder / "elsewhere" / "alive")
+    (scratch / "rlpatch-run-odd" / "alive").symlink_to(elsewhere / "alive")
+    (scratch / "rlpatch-run-pipe").mkdir()
+    os.mkfifo(scratch / "rlpatch-run-pipe" / "alive")
+    for path in scratch.iterdir():
+        os.utime(path, (1, 1), follow_symlinks=False)
+    before = everything(hooked.folder)
     assert sweep() == ()
-    old = scratch / "rlpatch-run-new"
-    os.utime(old, (1, 1))
-    assert sweep() == (old,)
-    assert len(list(scratch.iterdir())) == 4
-    assert (hooked.folder / "elsewhere" / "alive").exists()
+    assert everything(hooked.folder) == before
+
+
+@pytest.mark.parametrize("names", [(), ("alive.new",)])
+def test_one_that_was_begun_is_removed_a_minute_later(hooked: Hooked, names: tuple[str, ...]) -> None:
+    begun = Path(tempfile.mkdtemp(prefix=folder.PREFIX))
+    for name in names:
+        (begun / name).write_text("")
+    assert sweep() == ()
+    os.utime(begun, (1, 1))
+    assert sweep() == (begun,)
+    assert not begun.exists()
+
+
+def test_of_a_folder_of_ours_only_what_a_run_makes_is_removed(hooked: Hooked) -> None:
+    run = hooked.plan()
+    hooked.started(sys.executable, "-c", "import json")
+    (run.path / "trace.json").write_text("{}")
+    (run.path / "receipts" / "note").write_text("mine")
+    (run.path / "mine").mkdir()
+    (run.path / "mine" / "plan").write_text("mine")
+    shutil.rmtree(run.package / "__pycache__", ignore_errors=True)
+    (run.package / "__pycache__").symlink_to(run.path / "mine")
+    assert run.leave() == ()
+    hooked.run = None
+    left = {str(path.relative_to(run.path)) for path in run.path.rglob("*")}
+    assert left == {
+        "trace.json",
+        "receipts",
+        "receipts/note",
+        "mine",
+        "mine/plan",
+        "sitecustomize",
+        "sitecustomize/__pycache__",
+    }
+    assert sweep() == ()
+
+
+@pytest.mark.parametrize("name", ["note", "1-0-patched", "x-y-patched", "1-0-odd"])
+def test_what_is_no_receipt_is_passed_over(hooked: Hooked, name: str) -> None:
+    run = hooked.plan()
+    os.mkfifo(run.path / "receipts" / name)
+    os.mkfifo(run.path / "started")
+    assert (run.receipts(), run.prefixes()) == ((), ())
+
+
+def test_a_name_that_pythonpath_cannot_hold_is_refused(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    scratch = hooked.folder / "a:b"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    with pytest.raises(Problem) as caught:
+        hooked.plan()
+    assert caught.value.kind is Kind.ENVIRONMENT
+    assert "TMPDIR" in caught.value.hint
+    assert list(scratch.iterdir()) == []
 
 
 def test_one_that_cannot_be_made_leaves_nothing(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:

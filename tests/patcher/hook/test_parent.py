@@ -38,6 +38,9 @@ sys.exit(5)
 """
 
 
+SENT = "SIGTERM SIGHUP SIGUSR1 SIGUSR2 SIGINT SIGQUIT SIGALRM SIGVTALRM SIGPROF SIGIO SIGXCPU SIGRTMIN SIGRTMAX"
+
+
 def command(*words: str) -> list[str]:
     return [sys.executable, "-c", ALONE, *words]
 
@@ -67,7 +70,7 @@ def test_the_streams_are_the_commands() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("in", "error\n", 0)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT", "SIGQUIT"])
+@pytest.mark.parametrize("name", SENT.split())
 def test_what_is_sent_to_us_reaches_the_command_once(name: str) -> None:
     process = subprocess.Popen(listener(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -402,3 +403,15 @@ def test_an_older_ray_without_that_variable_is_left_alone(hooked: Hooked) -> Non
     hooked.write("ray/_private/ray_constants.py", "OTHER = 1\n")
     code = "import os; from ray._private import ray_constants; print([name for name in os.environ if 'HOOK' in name])"
     assert hooked.started(sys.executable, "-c", code).stdout == "[]\n"
+
+
+def test_a_pipe_in_the_place_of_a_word_is_not_waited_for(hooked: Hooked) -> None:
+    os.mkfifo(hooked.plan().path / "started")
+    assert hooked.started(sys.executable, "-c", "pass").stderr == ""
+
+
+@pytest.mark.parametrize("name", ["linecache", "traceback", "threading"])
+def test_a_file_of_the_users_that_is_called_like_a_module_of_python(hooked: Hooked, name: str) -> None:
+    (hooked.folder / f"{name}.py").write_text("raise RuntimeError('mine')\n")
+    done = hooked.started(sys.executable, "-c", f"import sys; sys.path.insert(0, ''); {SHOW}")
+    assert (done.stdout, done.stderr) == ("planned\n", "")

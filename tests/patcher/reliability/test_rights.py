@@ -190,6 +190,17 @@ def test_a_folder_of_a_colleague_gets_a_new_time_and_stops_nothing(site: Path, r
     assert not (site / ".rlpatch").exists()
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o711])
+def test_a_bytecode_folder_that_a_colleague_has_closed_stops_nothing(site: Path, run, mode: int) -> None:
+    """What is in it stays, and is stale by the time of its source."""
+    hers = site / "vllm_ascend" / "worker" / "__pycache__"
+    give(hers, SHE, mode)
+    before = Picture(site)
+    for words in ((*APPLY, "--dry-run"), APPLY, ("status",), AGAIN, ("revert",)):
+        assert run(ME, *words).code == 0, words
+    assert Picture(site) == before
+
+
 def test_a_colleague_is_refused_before_anything_is_written(site: Path, run) -> None:
     give(site, ME, 0o2775)
     before = Picture(site)

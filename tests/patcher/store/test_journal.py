@@ -207,11 +207,12 @@ def test_a_root_that_was_moved_still_recovers(two: list[Path], leave) -> None:
     assert bytes_of([moved]) == [patched()]
 
 
+@pytest.mark.parametrize("time", [-(10**18), 9_300_000_000 * 10**9], ids=["before 1970", "beyond 64 bits"])
 @pytest.mark.parametrize(("marks", "word"), [(0, "before"), (2, "after")])
-def test_files_and_folders_may_be_older_than_1970(two: list[Path], leave, marks: int, word: str) -> None:
+def test_files_and_folders_may_be_of_any_time(two: list[Path], leave, time: int, marks: int, word: str) -> None:
     for root in two:
         for path in (root, *root.rglob("*")):
-            os.utime(path, ns=(-(10**18), -(10**18) - 1), follow_symlinks=False)
+            os.utime(path, ns=(time, time - 1), follow_symlinks=False)
     originals = [picture(root) for root in two]
     leave([applying(root) for root in two], marks)
     store.recover(two)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,13 @@ def test_a_trace_without_facts_stays_as_it_was(saved: Saved) -> None:
     report, (row,) = told(saved)
     assert (row["target"], row["asked"], row["got"], row["uncounted"]) == ("", "", "30:31", {})
     assert report.messages == ()
+
+
+def test_facts_that_are_a_pipe_are_not_waited_for(saved: Saved) -> None:
+    saved.path.mkdir(exist_ok=True)
+    (saved.path / NAME).write_text(steps(30, 31))
+    os.mkfifo(saved.path / f"{NAME}.rlpatch.json")
+    assert told(saved)[1][0]["state"] == "whole"
 
 
 def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:

@@ -343,3 +343,15 @@ def test_nothing_that_lies_there_ends_in_a_traceback(base: dict[str, object], da
         for read in (workers.read, requests.read):
             with contextlib.suppress(ValueError):
                 read(content)
+
+
+def test_a_folder_that_is_a_link_is_neither_read_nor_written(saved: Saved, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (saved.path / ".rlpatch").rmdir()
+    (saved.path / ".rlpatch").symlink_to(elsewhere)
+    states = StateFolder(saved.path)
+    for act in (states.read, lambda: states.write("rollout", requests.read(json.dumps(REQUEST).encode()))):
+        with pytest.raises(OSError, match="link"):
+            act()
+    assert list(elsewhere.iterdir()) == []

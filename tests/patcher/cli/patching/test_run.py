@@ -258,6 +258,35 @@ def test_what_ray_has_started_gets_longer_to_end(lent: Run) -> None:
     assert "still there" not in lent(*TARGET, "--", "sh", "-c", script).stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_no_signal_takes_the_code_of_a_command_that_has_ended(
+    number: signal.Signals, site: Path, scratch: Path, tmp_path: Path
+) -> None:
+    """While it waits for what the command has left behind."""
+    words = [
+        sys.executable,
+        "-m",
+        "patcher",
+        "run",
+        *TARGET,
+        "--",
+        "sh",
+        "-c",
+        "sleep 60 > late 2>&1 & echo $!; exit 5",
+    ]
+    process = subprocess.Popen(
+        words, env=environ(site, scratch), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    late = int(process.stdout.readline())
+    time.sleep(0.5)
+    process.send_signal(number)
+    said = process.communicate()[1]
+    os.kill(late, signal.SIGKILL)
+    assert process.returncode == 5
+    assert f"1 process of the run still there ({late})" in said
+
+
 def test_processes_that_go_on_keep_the_folder_and_the_next_run_removes_it(
     lent: Run, site: Path, scratch: Path, tmp_path: Path
 ) -> None:

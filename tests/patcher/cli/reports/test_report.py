@@ -81,20 +81,23 @@ def test_a_range_without_units_is_answered_with_all_of_them(trace: Path) -> None
 
 
 def test_the_page_is_written_as_a_whole(trace: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
+    page, pipe = tmp_path / "page.html", tmp_path / "pipe"
+    os.mkfifo(pipe)
     result = typed("report", trace, "-o", page)
     assert result.exit_code == 0
     assert "<html" in page.read_text()
-    assert sorted(tmp_path.iterdir()) == sorted([trace, page])
+    there = sorted([trace, page, pipe])
+    assert sorted(tmp_path.iterdir()) == there
     for name, hint in (
         ("missing folder/page.html", f"mkdir -p '{tmp_path}/missing folder'\n"),
         ("x" * 300, "-o FILE.html\n"),
+        ("pipe", "-o FILE.html\n"),
     ):
         refused = typed("report", trace, "-o", tmp_path / name)
         assert refused.exit_code == 5
         assert "cannot be written" in refused.stderr
         assert hint in refused.stderr
-        assert sorted(tmp_path.iterdir()) == sorted([trace, page])
+        assert sorted(tmp_path.iterdir()) == there
 
 
 def test_a_disk_that_cannot_be_read_is_told_with_a_way_on(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

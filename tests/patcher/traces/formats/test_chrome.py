@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from patcher.messages.errors import Kind, Problem
-from patcher.traces.formats import chrome
+from patcher.traces.formats import chrome, torch
 from patcher.traces.formats.chrome import ChromeEvents, nanoseconds
 from tests.matrix import examples
 
@@ -207,6 +207,35 @@ ODD = {
 def test_fields_of_another_type_do_no_harm(tmp_path: Path, reader: str, more: dict[str, Any], time: int) -> None:
     data = json.dumps([*EVENTS[:3], event(3, **more), *EVENTS[4:]]).encode()
     assert read(tmp_path / "trace.json", data)[1] == [*known(3), ("op3", time), *known(20)[4:]]
+
+
+BEYOND_ALL = {
+    "ts": '"ts": 9223372036854775.808',
+    "ts, far": '"ts": 1e30',
+    "ts, whole": '"ts": 9223372036854775808',
+    "dur": '"dur": 9223372036854775',
+    "dur, far": '"dur": 1e30',
+    "dur, negative": '"dur": -1e30',
+    "nested arguments": f'"args": {{"a": {"[" * 100_000}{"]" * 100_000}}}',
+    "nested field": f'"pid": {"[" * 100_000}{"]" * 100_000}',
+}
+
+
+@pytest.mark.parametrize("field", BEYOND_ALL.values(), ids=BEYOND_ALL)
+@pytest.mark.parametrize("category", ["cpu_op", "kernel", "user_annotation"])
+def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: str, category: str) -> None:
+    start = f'{{"ph": "X", "cat": "{category}", "name": "k", "pid": 1, "tid": 1'
+    whole = f'{start}, "ts": 30, "dur": 2, "args": {{"correlation": 1}}}}'
+    odd = f'{start}, "ts": 10, "dur": 2, {field}}}'
+    (tmp_path / "t.json").write_text(f'{{"traceEvents": [{whole}, {odd}, {whole}]}}')
+    (tmp_path / "plain.json").write_text(f'{{"traceEvents": [{whole}, {whole}]}}')
+    found, plain = torch.read(tmp_path / "t.json"), torch.read(tmp_path / "plain.json")
+    assert found.lost == 1
+    assert (found.tasks.begin, [one.begin for one in found.operators]) == (
+        plain.tasks.begin,
+        [one.begin for one in plain.operators],
+    )
+    assert [len(one.begin) for one in found.operators] == [len(one.name) for one in found.operators]
 
 
 NONE = {

@@ -26,7 +26,7 @@ from patcher.cli import rlpatch
 from patcher.cli.reports import analyse as cli
 from patcher.traces import folders
 from patcher.traces.folders import npu_folders, states
-from patcher.traces.folders.npu_folders import BEFORE
+from patcher.traces.folders.npu_folders import BEFORE, LOCK
 from patcher.traces.names import OUTPUT
 from patcher.traces.tools import offline, parsing, recipes, viewers
 from tests.patcher.cli.conftest import runner
@@ -485,6 +485,30 @@ def test_whoever_is_stopped_leaves_nobody(tmp_path: Path, what: str) -> None:
     assert left == []
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+ODD_LOCKS = {
+    "a link": lambda lock, victim: lock.symlink_to(victim),
+    "a pipe": lambda lock, _victim: os.mkfifo(lock),
+    "a folder": lambda lock, _victim: lock.mkdir(),
+    "in a link": lambda lock, victim: (lock.parent.rmdir(), lock.parent.symlink_to(victim.parent)),
+}
+
+
+@pytest.mark.parametrize("what", ODD_LOCKS)
+def test_a_lock_that_is_no_file_is_neither_followed_nor_waited_for(
+    analyse, traces: Path, tmp_path: Path, what: str
+) -> None:
+    not_parsed(traces, 0)
+    victim = tmp_path / "elsewhere" / LOCK
+    victim.parent.mkdir()
+    victim.write_text("of somebody else")
+    (traces / ".rlpatch").mkdir(exist_ok=True)
+    ODD_LOCKS[what](traces / ".rlpatch" / LOCK, victim)
+    (problem,) = analyse(traces, code=5)["problems"]
+    assert "cannot be written" in problem["cause"]
+    assert ".rlpatch" in problem["where"]
+    assert victim.read_text() == "of somebody else"
 
 
 def test_a_second_analyse_of_the_same_folder(started, analyse, traces: Path) -> None:
