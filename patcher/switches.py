@@ -46,7 +46,7 @@ class Switch(NamedTuple):
     values in lower case, ``otherwise`` of all the others. For an option whose value is a JSON object,
     ``keys`` are those that decide, and ``--name.key value`` is understood as well. Where a word is a name of its
     ``programs``, the option may also be among words that only the run tells, or in the file behind an option of
-    ``files``; their options ``flags`` take no value. ``asked_by`` tells which
+    ``files``; their options ``flags`` take no value. ``requested_by`` tells which
     launches make an armed profiler record: each alternative is a row of regular expressions, each of which
     has to match one whole word of the command. ``code`` are texts that the code of a release with this switch contains
     (behind a ``!``: does not); they decide where a version says little, as of a development tree.
@@ -62,7 +62,7 @@ class Switch(NamedTuple):
     values: tuple[tuple[str, State], ...] = (("", State.OFF), ("0", State.OFF))
     keys: tuple[str, ...] = ()
     releases: str = ""
-    asked_by: tuple[tuple[str, ...], ...] = ()
+    requested_by: tuple[tuple[str, ...], ...] = ()
     code: tuple[str, ...] = ()
     programs: str = ""
     flags: str = "(?!)"

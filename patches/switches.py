@@ -25,7 +25,7 @@ ENGINE_VARIABLE = Switch(
     "LLM.start_profile() on; an empty value still means the working directory to vLLM 0.10 to 0.12, so unset it",
     source="vllm_ascend/worker/worker_v1.py and worker/worker.py, 0.7.1rc1 to 0.13.0 (V0 and V1); vllm/envs.py",
     off="unset VLLM_TORCH_PROFILER_DIR",
-    asked_by=START_PROFILE,
+    requested_by=START_PROFILE,
 )
 ENGINE_DEPRECATED = ENGINE_VARIABLE._replace(
     why="vLLM 0.13 to 0.15 copy this deprecated variable into --profiler-config; recording begins with /start_profile "
@@ -50,11 +50,11 @@ ENGINE_OPTION = Switch(
     programs=_VLLM,
     flags=_VLLM_FLAGS,
     files="--config",
-    asked_by=START_PROFILE,
+    requested_by=START_PROFILE,
 )
 
 _DAEMON_VALUES = (("", State.OFF), ("0", State.OFF), ("1", State.ARMED))
-_DAEMON_ASKED = ((r"(.*/)?dyno", "nputrace|gputrace"),)
+_DAEMON_REQUEST = ((r"(.*/)?dyno", "nputrace|gputrace"),)
 DAEMON = Switch(
     profiler=MSMONITOR,
     form=Form.VARIABLE,
@@ -65,7 +65,7 @@ DAEMON = Switch(
     "asks. Only 1 is understood, other numbers are not",
     source="torch_npu/profiler/_non_intrusive_profile.py, from 2.7.1",
     off="unset MSMONITOR_USE_DAEMON",
-    asked_by=_DAEMON_ASKED,
+    requested_by=_DAEMON_REQUEST,
 )
 DAEMON_STEPPED = DAEMON._replace(
     why="the worker steps torch_npu's dynamic profiler in each execute_model and records when `dyno nputrace` asks; "
@@ -96,7 +96,7 @@ DAEMON_OPTION = Switch(
     flags=_VLLM_FLAGS,
     files="--config",
     releases=">=0.20.2rc1",
-    asked_by=_DAEMON_ASKED,
+    requested_by=_DAEMON_REQUEST,
     code=("msmonitor_use_daemon",),
 )  # fmt: skip
 

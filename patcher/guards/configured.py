@@ -93,7 +93,7 @@ def _apps(
             file, known = _configuration(application, root, program, start, typed)
         reasons = {
             _ANY: any(map(is_hidden, words)),
-            "a group of the configuration that it takes is not here": any(_is_missing(word, home) for word in words),
+            _NO_GROUP: any(_is_missing(word, home) for word in words),
             "which configuration it takes is not here, or only known when it runs; --config FILE names it": not known,
         }
         launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)

@@ -191,6 +191,8 @@ def _requests(switch: Switch, launch: Launch) -> list[Start]:
     """The starts that make an armed profiler record, those that surely run first."""
 
     def asks(start: Start) -> bool:
-        return any(all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.asked_by)
+        return any(
+            all(any(re.fullmatch(one, word) for word in start.words) for one in row) for row in switch.requested_by
+        )
 
     return sorted(filter(asks, launch.starts), key=lambda one: not one.sure)

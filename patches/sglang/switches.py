@@ -19,7 +19,7 @@ _SGLANG = Switch(
     why="each scheduler builds a profiler when it starts, and records from /start_profile to /stop_profile",
     source="sglang/srt/managers/scheduler.py, 0.4.0 to 0.4.3.post2",
     off="unset SGLANG_TORCH_PROFILER_DIR",
-    asked_by=_SGLANG_START,
+    requested_by=_SGLANG_START,
 )
 
 SWITCHES: tuple[Switch, ...] = (

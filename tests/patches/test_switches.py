@@ -29,7 +29,7 @@ def test_is_documented(switch: Switch) -> None:
     assert switch.name in switch.off or any(key in switch.off for key in switch.keys)
     assert switch.profiler
     SpecifierSet(switch.releases)
-    for row in switch.asked_by:
+    for row in switch.requested_by:
         for pattern in row:
             re.compile(pattern)
 
