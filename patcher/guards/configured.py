@@ -34,7 +34,7 @@ def configured(
     _check(config)
     launch = launch._replace(hidden=[*launch.hidden])  # an override hides nothing of the environment
     apps = [*_apps(application, root, config, launch)]
-    mentions = [one for one in launch.texts if re.search(application.names, one.text)]
+    mentions = [one for one in launch.texts if re.search(application.names, one.text) and not _reads(one, root)]
     unclear = [Hidden(one.where, one.text, NOT_PLAIN) for one in mentions if not one.plain or "oc.env" in one.text]
     launch.hidden[:0] = unclear
     if root is None and not launch.texts:
@@ -43,11 +43,21 @@ def configured(
     if mentions and not apps:
         reason = f"nothing that can be read here starts {application.packages[0]}"
         launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    composes = (mentions or config) and not unclear
+    known = "|".join((r"_self_|\S+://.*", *application.defaults))  # any other one may say anything
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!({known})\s*$)")
+    others = any(takes.match(one.text) for one in launch.texts if ".yaml:" in one.where)
+    composes = (mentions or others) and not unclear
     composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
     launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
     profilers = dict.fromkeys(switch.profiler for switch in application.switches)
     return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
+
+
+def _reads(text: LaunchText, root: Path | None) -> bool:
+    """Whether a text stands in a program of the project itself, which reads the names that others set."""
+    file = Path(text.where.rpartition(":")[0])
+    own = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
+    return own and bool(_MAIN.search(text_of(file)))
 
 
 def _check(config: Path | None) -> None:
@@ -82,7 +92,7 @@ def _apps(
     """The starts of the application with their overrides for words, and their configurations if these are here."""
     home = root / application.folder if root else None
     if config is not None and not any(start.words[0] for start in launch.starts):
-        _read(config, application, root, launch, composes=True)
+        _read(config, application, root, launch)
         yield Start(str(config), (), {}, "python", sure=True), config
     for start in launch.starts:
         at, program = _program(application, root, start)
@@ -99,7 +109,7 @@ def _apps(
         launch.hidden.extend(Hidden(start.where, "", reason) for reason, holds in reasons.items() if holds)
         if at and known:
             if file:
-                _read(file, application, root, launch, composes=bool(config))
+                _read(file, application, root, launch)
             overrides = [one for one in words if one[:1] != "-" and one not in typed.values()]
             yield start._replace(words=(*overrides,), sure=start.sure and not _PRINTS & {*start.words}), file
 
@@ -135,16 +145,12 @@ def _configuration(
     return file, bool(file) or (is_packaged and names[0] in application.defaults)
 
 
-def _read(file: Path, application: Application, root: Path | None, launch: Launch, *, composes: bool) -> None:
+def _read(file: Path, application: Application, root: Path | None, launch: Launch) -> None:
     """Take in the lines of a configuration of the user's; those that the project packages name nothing."""
     if root and file.resolve().is_relative_to((root / application.packages[0]).resolve()):
         return
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!(_self_|\S+://.*|{'|'.join(application.defaults)})\s*$)")
     for number, line in enumerate(text_of(file).splitlines(), 1):
-        text = LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True)
-        launch.texts.append(text)
-        if takes.match(text.text) and not composes:
-            launch.hidden.append(Hidden(text.where, line, "it may take other configurations"))
+        launch.texts.append(LaunchText(f"{file}:{number}", normal(re.sub(r"(^|\s)#.*", "", line)), plain=True))
 
 
 def _is_missing(word: str, home: Path | None) -> bool:

@@ -237,8 +237,14 @@ class _Shell:
             self.hide("it is too large, or named by a file that the launch names", word)
         elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text_of(path)):
             self.nested(text_of(path), path=path, args=args, here=here)
-        else:
+        elif not self.packaged(path):
             self.names(text_of(path), shown(path))
+
+    def packaged(self, path: Path) -> bool:
+        """Whether it is a program of a project that is known, which reads the names that others set."""
+        packages = self.launch.packages
+        beside = [one.parent / packages[0] for one in path.absolute().parents if one.name in packages]
+        return any((one / "__init__.py").is_file() for one in beside)
 
     def names(self, text: str, name: str, line: int = 1) -> None:
         """A program in Python, or settings: read for names only, also for those that stand in several strings."""
@@ -337,7 +343,7 @@ class _Shell:
         """Keep the texts of a command, and which files it writes."""
         for word, text in taken:
             self.lines(text, word.line, plain=plain)
-            if not plain:
+            if not plain or text == INSIDE:  # an array, or what stands in braces
                 self.lines(word.text, word.line)
         for redirect in self.current.redirects:
             self.lines(redirect.text + redirect.document, redirect.line)

@@ -94,7 +94,7 @@ CHOSEN: dict[str, dict[str, object]] = {
     f"{LOG_PROB} --micro-batch 0:1": {"ROLES": ("actor", "ref")},
     f"{LOG_PROB} --micro-batch 0:1 --role ref": {"ROLES": ("ref",)},
     f"{POLICY} --micro-batch 0:1 --ranks all": {"RANKS": "all", "IDENTITY": (*TRAINED[:4], "world", *TRAINED[4:])},
-    f"{POLICY} --micro-batch 0:1 --on-demand": {"IDENTITY": (*TRAINED[:-1], "request", "units")},
+    f"{POLICY} --micro-batch 0:1 --on-demand": {"IDENTITY": (*TRAINED[:-1], "request", "refused", "units")},
     "--decode 2:5": {"REPLICAS": "0", "ROLLOUT": "0", "AT": {}, "IDENTITY": ROLLED},
     "--decode 2:5 --rollout 3 --replicas 1,2 --ranks 0,4": {"REPLICAS": "1,2", "ROLLOUT": "3", "RANKS": "0,4"},
     "--decode 2:5 --at-load 4": {"AT": {"load": "4"}},

@@ -64,6 +64,7 @@ SCRIPTS: dict[str, tuple[set[State], dict[str, str]]] = {
     f"bash <(curl h/x)\n{VERL}": ({UNKNOWN}, {}),
     f"source none.sh\n{VERL}": ({UNKNOWN}, {}),
     f"{VERL} $(cat args)": ({UNKNOWN}, {}),
+    f"{VERL} {{global_profiler.steps=[1],global_profiler.tool=npu}}": ({UNKNOWN}, {}),
     f"{VERL} $EXTRA": ({UNKNOWN}, {}),
     f"mapfile -t A < args\n{VERL} \"${{A[@]}}\"": ({UNKNOWN}, {}),
     "$STARTER": ({UNKNOWN}, {}),
