@@ -43,14 +43,18 @@ def configured(
     if mentions and not apps:
         reason = f"nothing that can be read here starts {application.packages[0]}"
         launch.hidden.append(Hidden(mentions[0].where, mentions[0].text, reason))
-    known = "|".join((r"_self_|\S+://.*", *application.defaults))  # any other one may say anything
-    takes = re.compile(rf"\s{{0,2}}-\s+(?!({known})\s*$)")
-    others = any(takes.match(one.text) for one in launch.texts if ".yaml:" in one.where)
-    composes = (mentions or others) and not unclear
+    composes = (mentions or _takes_others(application, launch)) and not unclear
     composed = [(start, _composed(application, root, start, file)) for start, file in apps if composes]
     launch.hidden.extend(Hidden(start.where, "", made) for start, made in composed if isinstance(made, str))
     profilers = dict.fromkeys(switch.profiler for switch in application.switches)
     return [one for profiler in profilers for one in _of(profiler, application, release, composed, launch)]
+
+
+def _takes_others(application: Application, launch: Launch) -> bool:
+    """Whether a configuration that was read is made of others than the packaged ones, which may say anything."""
+    known = "|".join((r"_self_|\S+://.*", *application.defaults))
+    takes = re.compile(rf"\s{{0,2}}-\s+(?!({known})\s*$)")
+    return any(takes.match(one.text) for one in launch.texts if ".yaml:" in one.where)
 
 
 def _reads(text: LaunchText, root: Path | None) -> bool:
