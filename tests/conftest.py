@@ -130,8 +130,10 @@ def _keyboard() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.getsignal(signal.SIGINT)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
     signal.signal(signal.SIGINT, before)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # `rlpatch run` leaves them blocked, too
 
 
 @pytest.fixture(scope="session")

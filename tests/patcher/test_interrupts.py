@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ def handlers() -> Iterator[None]:
 
 
 def send(number: int) -> None:
-    signal.raise_signal(number)  # in this thread: another one's would be handled some time later
+    os.kill(os.getpid(), number)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
