@@ -14,6 +14,7 @@ from fixtures.cache import REPOSITORY
 from patcher.bundle import archive
 from patcher.bundle.plans import Bundle
 from patcher.messages.errors import Kind, Problem
+from tests.alarms import at_most
 
 ELSEWHERE = {"git", "packaging"}
 """What is imported where it can be had, and only then."""
@@ -76,7 +77,7 @@ def test_it_takes_the_place_of_nothing_else(tmp_path: Path, there: str, kind: Ki
     (tmp_path / "folder").mkdir()
     (tmp_path / "script").write_text("#!/bin/bash\n")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(Problem) as caught:
+    with at_most(30), pytest.raises(Problem) as caught:
         archive.write(tmp_path / there, b"x")
     assert (caught.value.kind, "-o" in caught.value.hint) == (kind, True)
     assert why in caught.value.cause

@@ -16,6 +16,7 @@ import pytest
 from fixtures.cache import REPOSITORY
 from patcher.hook import parent
 from patcher.messages.errors import Kind, Problem
+from tests.alarms import at_most
 
 ALONE = f"""
 import os, sys
@@ -77,8 +78,9 @@ def test_what_is_sent_to_us_reaches_the_command_once(name: str) -> None:
     assert process.stdout
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, name))
-    assert process.stdout.readline() == f"{name}\n"
-    out, _ = process.communicate()
+    with at_most(30):
+        assert process.stdout.readline() == f"{name}\n"
+        out, _ = process.communicate()
     assert (out, process.returncode) == ("", 5)
 
 

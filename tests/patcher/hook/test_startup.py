@@ -12,6 +12,7 @@ import pytest
 
 from patcher.changes.change import Change
 from patcher.hook import folder, startup
+from tests.alarms import at_most
 from tests.interpreters import interpreter
 from tests.matrix import thinned
 from tests.patcher.hook.conftest import AFTER, BEFORE, MODULE, Hooked
@@ -407,7 +408,8 @@ def test_an_older_ray_without_that_variable_is_left_alone(hooked: Hooked) -> Non
 
 def test_a_pipe_in_the_place_of_a_word_is_not_waited_for(hooked: Hooked) -> None:
     os.mkfifo(hooked.plan().path / "started")
-    assert hooked.started(sys.executable, "-c", "pass").stderr == ""
+    with at_most(30):
+        assert hooked.started(sys.executable, "-c", "pass").stderr == ""
 
 
 @pytest.mark.parametrize("name", ["linecache", "traceback", "threading"])

@@ -5,16 +5,15 @@ from __future__ import annotations
 import gzip
 import random
 import re
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from patcher.cli import rlpatch
 from patcher.messages.errors import Kind
+from tests.alarms import at_most
 from tests.patcher.cli.conftest import release, runner
 from tests.patcher.store.tree import picture
 from tests.patcher.traces.recorded import steps
@@ -25,7 +24,6 @@ PIECES = (
     b"", b"\0", b"null", b"true", b"1e999", b"NaN", b"-1", b"-0.5", b"9" * 40, b"[" * 5_000, b'{"a":' * 2_000, b'"', b"\\", b"{}",
     b"[]", b"\xff\xfe", b"\n", b" " * 10_000, b"\\u0000", b"\\ud800", b"x" * 100_000, b"../../etc/passwd", b"\x1b[2J",
 )  # fmt: skip
-SECONDS = 30
 
 
 class Files(NamedTuple):
@@ -102,20 +100,6 @@ def changed(data: bytes, chance: random.Random) -> bytes:
     return data
 
 
-@contextmanager
-def in_time() -> Iterator[None]:
-    def hangs(*_: Any) -> None:
-        raise AssertionError(f"not done in {SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(SECONDS)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "turns" in metafunc.fixturenames:
         count, share = (2_000, 100) if metafunc.config.getoption("--thorough", default=False) else (6, 6)
@@ -141,7 +125,7 @@ def test_whatever_stands_in_a_file_a_command_ends_as_documented(
         path.write_bytes(gzip.compress(inner) if packed_inside else inner)
         before = picture(folder)
         for words in files.commands:
-            with in_time():
+            with at_most(30):
                 result = runner().invoke(rlpatch, list(map(str, words)))
             assert result.exit_code in DOCUMENTED, (turn, path.name, words, result.output, result.exception)
             assert "Traceback" not in result.output

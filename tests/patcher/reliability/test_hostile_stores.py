@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.alarms import at_most
 from tests.matrix import thinned
 from tests.patcher.reliability import package
 from tests.patcher.reliability.package import V1, Picture, cached, kept, named
@@ -29,22 +30,6 @@ def site(tmp_path: Path) -> Path:
     site = package.install(tmp_path / "site")
     assert package.rlpatch(site, *APPLY).exit_code == 0
     return site
-
-
-@contextlib.contextmanager
-def at_most(seconds: int) -> Iterator[None]:
-    """What hangs fails."""
-
-    def hangs(*_args: object) -> None:
-        raise AssertionError("it hangs")
-
-    before = signal.signal(signal.SIGALRM, hangs)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def doctored(change: Callable[[dict[str, Any]], object], name: str = "state.json") -> Callable[[Path], object]:

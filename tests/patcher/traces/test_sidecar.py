@@ -15,6 +15,7 @@ from patcher.commands.reports import tracing
 from patcher.messages import tables
 from patcher.messages.report import CommandResult, json_of
 from patcher.traces import analysis, formats, sidecar
+from tests.alarms import at_most
 from tests.matrix import examples
 from tests.patcher.workers.maker import ROLLOUT, TRAINING, VALUES, Saved
 
@@ -56,7 +57,8 @@ def test_facts_that_are_a_pipe_are_not_waited_for(saved: Saved) -> None:
     saved.path.mkdir(exist_ok=True)
     (saved.path / NAME).write_text(steps(30, 31))
     os.mkfifo(saved.path / f"{NAME}.rlpatch.json")
-    assert told(saved)[1][0]["state"] == "whole"
+    with at_most(30):
+        assert told(saved)[1][0]["state"] == "whole"
 
 
 def test_every_form_of_a_trace_finds_its_facts(saved: Saved) -> None:

@@ -238,6 +238,14 @@ def test_an_event_beyond_all_is_lost_alone(tmp_path: Path, reader: str, field: s
     assert [len(one.begin) for one in found.operators] == [len(one.name) for one in found.operators]
 
 
+def test_a_kernel_whose_correlation_is_beyond_all_is_lost_alone(tmp_path: Path, reader: str) -> None:
+    start = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 30, "dur": 2, "args": {"correlation": '
+    (tmp_path / "t.json").write_text(f'{{"traceEvents": [{start}1}}}}, {start}{"9" * 40}}}}}, {start}2}}}}]}}')
+    found = torch.read(tmp_path / "t.json")
+    assert (found.lost, list(found.tasks.key)) == (1, [1, 2])
+    assert {len(column) for column in vars(found.tasks).values()} == {2}
+
+
 NONE = {
     "nothing": (b"", "is empty"),
     "spaces": (b" \n ", "is empty"),

@@ -29,6 +29,7 @@ from patcher.traces.folders import npu_folders, states
 from patcher.traces.folders.npu_folders import BEFORE, LOCK
 from patcher.traces.names import OUTPUT
 from patcher.traces.tools import offline, parsing, recipes, viewers
+from tests.alarms import at_most
 from tests.patcher.cli.conftest import runner
 from tests.patcher.traces.tools import standin
 
@@ -505,7 +506,8 @@ def test_a_lock_that_is_no_file_is_neither_followed_nor_waited_for(
     victim.write_text("of somebody else")
     (traces / ".rlpatch").mkdir(exist_ok=True)
     ODD_LOCKS[what](traces / ".rlpatch" / LOCK, victim)
-    (problem,) = analyse(traces, code=5)["problems"]
+    with at_most(30):
+        (problem,) = analyse(traces, code=5)["problems"]
     assert "cannot be written" in problem["cause"]
     assert ".rlpatch" in problem["where"]
     assert victim.read_text() == "of somebody else"
