@@ -151,7 +151,7 @@ def _erase(path: Path) -> None:
 
 
 def _clear(folder: Opened) -> None:
-    for name in folder.names():
+    for name in sorted(folder.names(), key=lambda name: name == _ALIVE):  # what proves that it is ours goes last
         with contextlib.suppress(OSError):
             if not folder.is_folder(name):
                 if _FILES.fullmatch(name):

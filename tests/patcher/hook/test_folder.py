@@ -17,6 +17,7 @@ from fixtures.cache import REPOSITORY
 from patcher.hook import folder
 from patcher.hook.folder import RunFolder, sweep
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import Opened
 from tests.patcher.hook.conftest import AFTER, BEFORE, Hooked
 
 
@@ -195,6 +196,23 @@ def test_of_a_folder_of_ours_only_what_a_run_makes_is_removed(hooked: Hooked) ->
         "sitecustomize/__pycache__",
     }
     assert sweep() == ()
+
+
+def test_what_proves_that_it_is_ours_goes_last(hooked: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a run that is killed as it removes its folder leaves one that the next run takes for what it is."""
+    removed: list[str] = []
+    remove = Opened.remove
+
+    def seen(self: Opened, name: str) -> None:
+        removed.append(name)
+        remove(self, name)
+
+    monkeypatch.setattr(Opened, "remove", seen)
+    run = hooked.plan()
+    run.leave()
+    hooked.run = None
+    assert {"plan", "__init__.py"} <= {*removed}
+    assert removed[-1] == "alive"
 
 
 @pytest.mark.parametrize("name", ["note", "1-0-patched", "x-y-patched", "1-0-odd"])
