@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from patcher.store.filesystem.files import BYTECODE
+from patcher.store.filesystem.files import BYTECODE, CLOSED
 
 
 def beside(source: Path) -> list[Path]:
@@ -31,11 +31,7 @@ def elsewhere(source: Path) -> list[Path]:
 def _of(stem: str, folder: Path) -> list[Path]:
     try:
         names = sorted(path.name for path in folder.iterdir())
-    except (
-        FileNotFoundError,
-        NotADirectoryError,
-        PermissionError,
-    ):  # another user's is stale by the time of the source
+    except CLOSED:  # another user's bytecode is stale by the time of its source
         return []
     found = (folder / name for name in names if name.startswith(f"{stem}.") and name.endswith(".pyc"))
     return [path for path in found if path.is_symlink() or path.is_file()]

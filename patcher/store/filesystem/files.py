@@ -24,7 +24,7 @@ from patcher.store.filesystem.rights import Node
 TEMPORARY = ".rlpatch-tmp-"
 BYTECODE = "__pycache__"
 _ABSENT = (FileNotFoundError, NotADirectoryError)
-_CLOSED = (*_ABSENT, PermissionError)
+CLOSED = (*_ABSENT, PermissionError)
 """Nothing of ours is in a folder that is not there, or that another user has closed (a ``__pycache__``)."""
 
 
@@ -152,7 +152,7 @@ def can_come_back(path: Path, node: Node) -> bool:
 
 def sync(path: Path) -> None:
     """Bring the names in a folder to the disk, if it is there; raises OSError."""
-    with contextlib.suppress(*_CLOSED), opened(path) as folder:
+    with contextlib.suppress(*CLOSED), opened(path) as folder:
         folder.sync()
 
 
@@ -183,7 +183,7 @@ def _ours(name: str) -> bool:
 
 def clean(path: Path) -> None:
     """Remove the temporary files that a killed run left in the folder ``path``. Raises OSError."""
-    with contextlib.suppress(*_CLOSED), opened(path) as found:
+    with contextlib.suppress(*CLOSED), opened(path) as found:
         for name in found.names():
             if name.startswith(TEMPORARY) and not found.is_folder(name):
                 found.remove(name)
@@ -196,7 +196,7 @@ def rewind(path: Path, first: FolderState | None) -> None:
     system reads a listing again only when the time has moved. A bytecode folder that was not there
     (``first`` is None) and is empty is removed. A link in its place is not followed. Raises OSError.
     """
-    with contextlib.suppress(*_CLOSED):
+    with contextlib.suppress(*CLOSED):
         if first is not None:
             with opened(path) as found:
                 present = _folder(found)
