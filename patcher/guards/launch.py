@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from patcher.guards.shell import SimpleCommand, Token, commands, pieces, tokens
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.opened import reading
 
 OUTSIDE, INSIDE = "\0", "\1"
 """Stand in a word for what only the run tells, and for what is one of the texts but not known to be which."""
@@ -170,7 +171,8 @@ def find(word: str, folders: Iterable[Path]) -> Path | None:
 def text_of(path: Path) -> str:
     """The text of a file of the launch. Raises Problem(USAGE) where it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with reading(path) as file:
+            return file.read().decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "give files that can be read, a shell or Python script for the launch script"
@@ -237,14 +239,8 @@ class _Shell:
             self.hide("it is too large, or named by a file that the launch names", word)
         elif path.suffix in (".sh", ".bash", "") or re.match("#!.*sh", text_of(path)):
             self.nested(text_of(path), path=path, args=args, here=here)
-        elif not self.packaged(path):
+        else:
             self.names(text_of(path), shown(path))
-
-    def packaged(self, path: Path) -> bool:
-        """Whether it is a program of a project that is known, which reads the names that others set."""
-        packages = self.launch.packages
-        beside = [one.parent / packages[0] for one in path.absolute().parents if one.name in packages]
-        return any((one / "__init__.py").is_file() for one in beside)
 
     def names(self, text: str, name: str, line: int = 1) -> None:
         """A program in Python, or settings: read for names only, also for those that stand in several strings."""

@@ -338,6 +338,15 @@ def test_a_configuration_of_the_user(tmp_path: Path, path: str, command: str, ex
         assert found.off == f"global_profiler.steps=null as an override, or at {config}:10"
 
 
+@pytest.mark.parametrize(("tool", "expected"), [("torch_memory", ON), ("nsys", OFF)])
+def test_a_configuration_that_is_made_of_others(tmp_path: Path, tool: str, expected: State) -> None:
+    """It names no profiler itself."""
+    (tmp_path / "more.yaml").write_text(f"global_profiler:\n  tool: {tool}\n")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("defaults:\n  - ppo_trainer\n  - more\n  - _self_\ntrainer:\n  nnodes: 2\n")
+    assert guard("0.9.1", command=PPO, config=mine)[MEMORY].state is expected
+
+
 @pytest.mark.parametrize(("name", "cause"), [("no.yaml", "there is no such file"), ("a.json", "end in .yaml")])
 def test_a_configuration_that_is_none(tmp_path: Path, name: str, cause: str) -> None:
     (tmp_path / "a.json").write_text("{}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from patches.projects import upstreams
 from patches.switches import DYNAMIC, ENGINE, MSMONITOR, MSPROF
 from patches.vllm.switches import SWITCHES as VLLM
 from patches.vllm_ascend.switches import SWITCHES as VLLM_ASCEND
+from tests.alarms import at_most
 from tests.matrix import ends, examples, thinned_rows
 
 SWITCHES = {upstream.project.name: upstream.switches for upstream in upstreams()}
@@ -245,6 +247,15 @@ def test_unknown_says_the_reason(tmp_path: Path) -> None:
         finding = one(in_script(tmp_path, text), MSPROF)
         assert finding.state is (UNKNOWN if reason else OFF), text
         assert reason in finding.reason
+
+
+@pytest.mark.parametrize("words", [(), ("bash",)])
+def test_a_script_that_is_a_pipe_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    pipe = tmp_path / "run.sh"
+    os.mkfifo(pipe)
+    script, command = (None, (*words, str(pipe))) if words else (pipe, ())
+    with at_most(30), pytest.raises(Problem, match="not a regular file"):
+        detect(VLLM, version="0.12.0", environ={}, script=script, command=command)
 
 
 def test_vllm_itself() -> None:
