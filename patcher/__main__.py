@@ -7,7 +7,6 @@ import gc
 import io
 import os
 import sys
-from pathlib import Path
 
 
 def main() -> None:
@@ -67,13 +66,13 @@ def _check_sibling() -> None:
     """Stops where another package ``patches`` hides ours: its files would be taken for recipes."""
     import patches
 
-    ours = Path(__file__).resolve().parent.parent / "patches"
-    theirs = [Path(entry).resolve() for entry in patches.__path__]
+    ours = os.path.realpath(f"{__file__}/../../patches")  # without pathlib, which is a tenth of the time of the help
+    theirs = [os.path.realpath(entry) for entry in patches.__path__]
     if theirs != [ours]:
         _stop(
             5,
             "the environment refuses: another package named `patches` hides the one of rlpatch\n"
-            f"  ours:   {ours}\n  theirs: {', '.join(map(str, theirs))}\n"
+            f"  ours:   {ours}\n  theirs: {', '.join(theirs)}\n"
             "  next: take the folder above it out of PYTHONPATH, or start rlpatch from another folder",
         )
 

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from patcher.targets.target import Project
 
 
+def names() -> list[str]:
+    """The names of the projects; none of them is imported, so that the help is quick."""
+    return [name.replace("_", "-") for name in _packages()]
+
+
 @cache
 def projects() -> tuple[Project, ...]:
     """What can be looked for, in the order of the names of their packages."""
@@ -41,6 +46,12 @@ def upstream(name: str) -> Upstream:
 @cache
 def _declared() -> tuple[tuple[Project, str], ...]:
     """Each project with the name of the package that declares it."""
-    names = sorted(module.name for module in iter_modules(patches.__path__) if module.ispkg)  # of an archive, too
-    modules = (import_module(f"{__package__}.{name}") for name in names)
-    return tuple((module.PROJECT, module.__name__) for module in modules if hasattr(module, "PROJECT"))
+    modules = (import_module(f"{__package__}.{name}") for name in _packages())
+    return tuple((module.PROJECT, module.__name__) for module in modules)
+
+
+def _packages() -> list[str]:
+    """The packages that have recipes, also where they are in an archive."""
+    (folder,) = patches.__path__
+    modules = sorted(module.name for module in iter_modules([folder]) if module.ispkg)
+    return [name for name in modules if any(inner.name == "recipes" for inner in iter_modules([f"{folder}/{name}"]))]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from patcher import __version__
-from patcher.cli.command import reported
-from patches.projects import projects
+from patches import projects
 
 COMMANDS = {
     "apply": ("patching.apply", "Patch targets, all of them or none."),
@@ -31,10 +32,22 @@ COMMANDS = {
     "demo": ("about.demo", "Patch a copy of a real release, and take it out again."),
     "completion": ("about.completion", "Print the completion script for a shell."),
 }
-"""Name → module and a line of help; the module is imported when its command is used, which keeps `status` quick."""
+"""Name → module and a line of help; the module is imported when its command is used, which keeps the help quick."""
 
 LAUNCHING = ("apply", "run", "check")
 """The commands that take the command of the run behind ``--``; to the others it means what it means everywhere."""
+
+
+@contextmanager
+def _reported(ctx: click.Context) -> Iterator[None]:
+    """End the process with a report of ours where the command line is wrong, or a command cannot be loaded."""
+    try:
+        yield
+    except click.exceptions.Exit:  # behind the help
+        raise
+    except (Exception, KeyboardInterrupt):
+        with importlib.import_module("patcher.cli.command").reported("", ctx.meta["typed"]):
+            raise
 
 
 class _Root(click.Group):
@@ -47,11 +60,11 @@ class _Root(click.Group):
             at = args.index("--")
             ctx.meta["launch"] = tuple(args[at + 1 :])
             args = args[:at]
-        with reported("", ctx.meta["typed"]):
+        with _reported(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with reported("", ctx.meta["typed"]):
+        with _reported(ctx):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -66,7 +79,7 @@ class _Root(click.Group):
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         with formatter.section("Targets"):
-            formatter.write_text(", ".join(project.name for project in projects()))
+            formatter.write_text(", ".join(projects.names()))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from patches.projects import projects, upstreams
+from patches.projects import names, projects, upstreams
 from patches.releases import Releases
 from tests.patches.surveys import run
 
@@ -100,6 +100,10 @@ def test_who_asks_for_names_and_files_alone_loads_no_recipe() -> None:
     assert [
         name for name in loaded if name.endswith((".recipes", ".switches", "patcher.recipe", "patcher.config"))
     ] == []
+
+
+def test_the_names_of_the_projects_are_those_of_their_packages() -> None:
+    assert names() == [project.name for project in projects()]
 
 
 def test_releases_are_named_by_their_ends() -> None:

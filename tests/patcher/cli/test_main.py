@@ -54,17 +54,26 @@ def test_a_foreign_package_patches_ends_with_both_paths(
     assert str(tmp_path) in capsys.readouterr().err
 
 
-def test_apply_of_a_plain_release_loads_no_more_than_it_needs(site: Path) -> None:
-    (site / "vllm_ascend-0.11.0rc1.dist-info" / "RECORD").write_text(f"{WORKER},sha256=other,1\n")
+def loaded_by(*command: str) -> set[str]:
+    """The modules of a process that runs a command."""
     program = (
         "import atexit, sys\natexit.register(lambda: print(*sys.modules))\nfrom patcher.cli import rlpatch\nrlpatch()"
     )
-    command = [sys.executable, "-c", program, "apply", "vllm-ascend==0.11.0rc1", *APPLY[2:]]
-    repository = Path(entry.__file__).parents[1]
-    done = subprocess.run(command, env={"PATH": "/usr/bin", "PYTHONPATH": str(repository)}, capture_output=True)
-    loaded = done.stdout.decode().splitlines()[-1].split()
+    environ = {"PATH": "/usr/bin", "PYTHONPATH": str(Path(entry.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", program, *command], env=environ, capture_output=True, text=True)
+    return {*done.stdout.splitlines()[-1].split()}
+
+
+def test_apply_of_a_plain_release_loads_no_more_than_it_needs(site: Path) -> None:
+    (site / "vllm_ascend-0.11.0rc1.dist-info" / "RECORD").write_text(f"{WORKER},sha256=other,1\n")
+    loaded = loaded_by("apply", "vllm-ascend==0.11.0rc1", *APPLY[2:])
     assert "libcst" in loaded
     assert {"packaging", "base64", "rich", "git", "tempfile"}.isdisjoint(loaded)
+
+
+def test_the_help_loads_no_command_and_no_target() -> None:
+    ours = {name for name in loaded_by("--help") if name.startswith(("patcher.", "patches."))}
+    assert ours == {"patcher.cli", "patches.projects"}
 
 
 @pytest.fixture
