@@ -10,13 +10,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-_PYTHON = re.compile(r"(python|pypy)[\d.]*t?")
-_STARTED = re.compile(
-    r"""[^\0]*\0
+_PYTHON = r"(python|pypy)[\d.]*t?"
+_STARTED = r"""(?x)[^\0]*\0
     (?: -[^-\0cmWX]+\0 | -[^-\0cmWX]*[WX](?:\0[^\0]*|[^\0]+)\0 | --check-hash-based-pycs\0[^\0]*\0 | --[^\0]*\0 )*
-    (?: -[^-\0cmWX]*m\0? (?P<module>[^\0]+) | (?P<script>-|[^-\0][^\0]*) ) (?:\0|$)""",
-    re.VERBOSE,
-)
+    (?: -[^-\0cmWX]*m\0? (?P<module>[^\0]+) | (?P<script>-|[^-\0][^\0]*) ) (?:\0|$)"""
 """The command line of an interpreter: options of its own, then a module or a script (and neither with ``-c``)."""
 
 
@@ -97,7 +94,7 @@ def _script(command: str, *, python: bool, known: Sequence[Processes]) -> str | 
     """The script that one of ``known`` runs, "" if it is a module or has a title; None for any other process."""
     if command.startswith(tuple(title for one in known for title in one.titles)):
         return ""
-    started = _STARTED.match(command) if python else None
+    started = re.match(_STARTED, command) if python else None
     if started is None:
         return None
     module, script = started["module"], started["script"] or ""
@@ -117,7 +114,7 @@ def _is_python(process: Path, name: str) -> bool:
     """Whether an interpreter runs there: by its file, or where that is not ours to see, by its name."""
     with contextlib.suppress(OSError):
         name = str((process / "exe").readlink()).removesuffix(" (deleted)")
-    return bool(_PYTHON.fullmatch(Path(name).name))
+    return bool(re.fullmatch(_PYTHON, Path(name).name))
 
 
 def _search(process: Path) -> list[Path] | None:

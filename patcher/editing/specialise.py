@@ -9,12 +9,11 @@ short as it can be.
 from __future__ import annotations
 
 import ast
-import copy
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _UNKNOWN = object()
 _HEAD = re.compile(r" *def \w+(\(.*\)(?: -> .*?)?):(?:  #.*)?$", re.MULTILINE)
@@ -31,6 +30,13 @@ def literal(value: object) -> str:
         return f"({', '.join(map(literal, value))}{',' * (len(value) == 1)})"
     code = ascii(value)
     return f'"{code[1:-1]}"' if code.startswith("'") and '"' not in code else code
+
+
+def _bare(field: Any) -> Any:
+    """A field of the arguments of a function without their annotations."""
+    if isinstance(field, list):
+        return [_bare(one) for one in field]
+    return ast.arg(field.arg) if isinstance(field, ast.arg) else field
 
 
 class _Edit(NamedTuple):
@@ -188,9 +194,7 @@ class Specialiser(ast.NodeVisitor):
         """A function, without the annotations of its head, which is one line."""
         head = _HEAD.match(self.text, self.starts[node.lineno - 1])
         assert head, node.name  # noqa: S101
-        arguments = copy.deepcopy(node.args)
-        for argument in (one for one in ast.walk(arguments) if isinstance(one, ast.arg)):
-            argument.annotation = None
+        arguments = ast.arguments(**{name: _bare(field) for name, field in ast.iter_fields(node.args)})
         self._edit(*head.span(1), "(" + ast.unparse(arguments).replace("'", '"') + ")")
         for decorator in node.decorator_list:
             self.visit(decorator)
@@ -230,8 +234,7 @@ class Specialiser(ast.NodeVisitor):
 
         ``self.NO and …`` is one, too: Python never comes to what is behind ``and``.
         """
-        attributes = (inner.attr for inner in ast.walk(node) if isinstance(inner, ast.Attribute))
-        if not any(name in self.constants for name in attributes):
+        if not self.mentions(self.text, self._start(node), self._end(node)):
             return _UNKNOWN
         known = SimpleNamespace(**self.constants)
         try:

@@ -20,8 +20,8 @@ from patcher.switches import Application, ConfigSwitch, Release, State
 
 _UNKNOWN = "rlpatch_unknown"
 """Stands in a configuration for what is not known; an identifier, so that it is valid wherever a text is."""
-_MAIN = re.compile(r"hydra\.main\(([^)]*)\)")
-_OPTION = re.compile(r"^(?:--config-|-c)([pnd])\w*[=\n](.*)$", re.MULTILINE)  # for path, name and dir
+_MAIN = r"hydra\.main\(([^)]*)\)"
+_OPTION = r"(?m)^(?:--config-|-c)([pnd])\w*[=\n](.*)$"  # for path, name and dir
 _PRINTS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i"}  # then it runs nothing
 _ANY = "a word of it is only known when it runs, and may be any override"
 _NO_GROUP = "a group of the configuration that it takes is not here"
@@ -61,7 +61,7 @@ def _reads(text: LaunchText, root: Path | None) -> bool:
     """Whether a text stands in a program of the project itself, which reads the names that others set."""
     file = Path(text.where.rpartition(":")[0])
     own = root is not None and file.is_file() and file.resolve().is_relative_to(root.resolve())
-    return own and bool(_MAIN.search(text_of(file)))
+    return own and bool(re.search(_MAIN, text_of(file)))
 
 
 def _check(config: Path | None) -> None:
@@ -101,7 +101,7 @@ def _apps(
     for start in launch.starts:
         at, program = _program(application, root, start)
         words = start.words[at:] if at else ()
-        typed = dict(_OPTION.findall("\n".join(words)))
+        typed = dict(re.findall(_OPTION, "\n".join(words)))
         file, known = config, True
         if at and not config:
             file, known = _configuration(application, root, program, start, typed)
@@ -125,7 +125,7 @@ def _program(application: Application, root: Path | None, start: Start) -> tuple
         module = before in ("-m", "--module") and word.partition(".")[0] in application.packages
         path = f"{word.replace('.', '/')}.py" if module else word
         file = find(path, folders) if path.endswith(".py") else None
-        if file and _MAIN.search(text_of(file)):
+        if file and re.search(_MAIN, text_of(file)):
             return at, file
         if module and not re.search(r"\.(model_merger|utils|tools?)\b", word):
             return at, None
@@ -138,7 +138,7 @@ def _configuration(
     """The configuration of a start if it is here, and whether it is known: it is here, or packaged."""
     if "d" in typed or not is_known("".join(typed.values())):
         return None, False
-    main = _MAIN.search(text_of(program)) if program else None  # the program names one in its code
+    main = re.search(_MAIN, text_of(program)) if program else None  # the program names one in its code
     options = {**dict(re.findall(r"config_([pn])\w+\s*=\s*[\"']([^\"']*)", main[1] if main else "")), **typed}
     path, name = options.get("p", ""), options.get("n", "").removesuffix(".yaml")
     is_packaged, names = path in ("", "config"), [name] if name else application.defaults

@@ -103,10 +103,10 @@ def _unclear(switch: Switch, launch: Launch) -> list[GuardResult]:
     """The first text that names a switch and is not plain; of a variable, plain is what sets it."""
     name = switch.name.lstrip("-/").replace("-", "[-_]")
     variable = switch.form is Form.VARIABLE
-    named = re.compile(rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])")
+    named = rf"\b{name}\b" if variable else rf"(?<![\w-])(--)?{name}(?![\w-])"
     for one in launch.texts:
         plain = one.plain and (re.match(rf"{name}(=|$)", one.text) if variable else switch.form is Form.OPTION)
-        if not plain and named.search(one.text):
+        if not plain and re.search(named, one.text):
             return [_judged(switch, State.UNKNOWN, one.where, one.text, NOT_PLAIN)]
     return []
 

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -25,45 +26,45 @@ OUTSIDE, INSIDE = "\0", "\1"
 COMMAND = "command after --"
 ENVIRONMENT = "environment"
 
+# Patterns are compiled where they are first used: most launches that `apply` looks at have no script.
 _LEVELS = 2  # the script, and the files that it names
 _LARGEST = 1 << 20  # of a file that is read for names, in bytes
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(\[[^\]]*\])?\+?=", re.ASCII)
-_PARAMETER = re.compile(r"\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?", re.DOTALL)
-_MAY_BE_NONE = re.compile(r"[^\"']*|\"\$(@|\{(@|\w+\[@\])\})\"")  # the words that vanish where they are empty
-_BRACES = re.compile(r"\{[^{}]*,[^{}]*\}")
-_HOME = re.compile(
-    r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
-)
-_SETS_UP = re.compile(  # CANN, conda or Python: what such a file sets if it is not here may be missed
+_ASSIGNS = partial(re.match, r"(?a)[A-Za-z_]\w*(\[[^\]]*\])?\+?=")
+_PARAMETER = r"(?s)\$\{?(\w+|[@*])(?:\[[@*]\])?(?::?([-+])(.*?))?\}?"
+_MAY_BE_NONE = r"[^\"']*|\"\$(@|\{(@|\w+\[@\])\})\""  # the words that vanish where they are empty
+_BRACES = r"\{[^{}]*,[^{}]*\}"
+_HOME = r"\$\((cd (-- )?\"?\$\()?dirname (-- )?\"?\$(0|BASH_SOURCE|\{(0|BASH_SOURCE(\[0\])?)\})\"?\)(\"? .*&& pwd\))?"
+_SETS_UP = (  # CANN, conda or Python: what such a file sets if it is not here may be missed
     r"(.*/)?(set_env\.sh|setvars\.sh|activate|\.?bash_?rc|\.profile|\.bash_profile|conda\.sh)|/(usr|etc|opt)/.*"
 )
-_SETS_UP_BY = re.compile(r"[\"']?\$\((\S*/)?(conda|mamba|micromamba|pyenv|ssh-agent|resize)\b.*", re.DOTALL)
-_FILE = re.compile(  # among the words of a program, behind the word before it; a name of a configuration is none
+_SETS_UP_BY = r"(?s)[\"']?\$\((\S*/)?(conda|mamba|micromamba|pyenv|ssh-agent|resize)\b.*"
+_FILE = (  # among the words of a program, behind the word before it; a name of a configuration is none
     r"(?!(\S* )?(--config-name|-cn)\b|\S* \S*://)\S* (?:--?[\w-]+=|(?!-))(?P<file>[^=\s]+\.(?:sh|bash|py|ya?ml|env|in))"
 )
-_SHELL = re.compile(r"(ba|da|z|k)?sh")
-_PASSES_ON = re.compile(rf"{_SHELL.pattern}|set|export|declare|typeset|local|readonly|unset")  # whatever word it gets
-_PROGRAM = re.compile(r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed|vllm|sglang|msprof")
-_WRAPPER = re.compile(  # what may stand before the program, or behind these
-    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+="
+_SHELL = r"(ba|da|z|k)?sh"
+_PASSES_ON = rf"{_SHELL}|set|export|declare|typeset|local|readonly|unset"  # whatever word it gets
+_PROGRAM = r"(python|pypy)[\d.]*t?|torchrun|accelerate|deepspeed|vllm|sglang|msprof"
+_WRAPS = partial(  # what may stand before the program, or behind these
+    re.match,
+    r"(.*/)?(nohup|nice|ionice|setsid|stdbuf|numactl|taskset|timeout|unbuffer|exec|env)$|-|[\d.,:-]+[smhd]?$|\w+=",
 )
-_NO_LAUNCH = re.compile(
+_NO_LAUNCH = (
     r"\[\[?|:|test|true|false|echo|printf|cd|pushd|popd|ls|cat|cp|mv|rm|mkdir|touch|chmod|chown|ln|pip3?|uv|git|wget|curl"
     r"|e?grep|sed|awk|sort|head|tail|wc|sleep|date|tar|unzip|ulimit|wait|kill|pkill|tee|basename|dirname|realpath|hostname"
     r"|nvidia-smi|npu-smi|which|type|pwd|shopt|alias|trap|hf|huggingface-cli|jobs|seq|tr|cut|find|df|du|free|uname|apt(-get)?"
 )
-_CANNOT_FAIL = re.compile(r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|")
-_FAILS = re.compile(r"\s-\w*[eu]| errexit| nounset")  # then whatever fails ends the script
-_ENDS = re.compile(  # or may never end, or changes what is known in a way that is not followed
+_CANNOT_FAIL = r":|true|echo|printf|set|shopt|export|declare|typeset|readonly|unset|trap|alias|ulimit|"
+_FAILS = r"\s-\w*[eu]| errexit| nounset"  # then whatever fails ends the script
+_ENDS = (  # or may never end, or changes what is known in a way that is not followed
     r"\A(\S*/)?((exit|return|kill|while|until|alias|set\s-\w*[akn]|set\s-o\s(allexport|noexec))\s|exec\s\S)"
     r"|\A(declare|typeset|export|unset)\s[-+]\w*[^-xgaA\s]|\AIFS=.*\n\Z|\$\{\w+:?[=?]"
     r"|sleep\sinf|tail\s(.|\n)*-[fF]|--block|\btrap\s(.|\n)*(DEBUG|ERR)"
 )
-_HIDES = re.compile(  # commands that start what stands elsewhere, or what comes from another command
-    r"\0|make\b|just\b|docker.*\sup\b|(xargs|parallel)\s(.*\s)?(env|python|torchrun|\w*sh)\b|eval\s.*[\0\1]", re.DOTALL
+_HIDES = (  # commands that start what stands elsewhere, or what comes from another command
+    r"(?s)\0|make\b|just\b|docker.*\sup\b|(xargs|parallel)\s(.*\s)?(env|python|torchrun|\w*sh)\b|eval\s.*[\0\1]"
 )
-_JOINED = re.compile(r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']")  # strings in Python
-_PYTHON_HIDES = re.compile(
+_JOINED = r"[\"'][ \t]*(\\?\n)?[ \t]*\+?[ \t]*[rbfuRBFU]?[\"']"  # strings in Python
+_PYTHON_HIDES = (
     r"\bexec\(|(?<![\w.])eval\(|b64decode|fromhex|(putenv|environ\.(setdefault|update|__setitem__))\((?!\s*(\)|[\"'{]|\w+=))"
     r"|environ\s*\|=|environ\[(?!\s*[\"'])[^\]]*\]\s*=[^=]"
 )
@@ -209,14 +210,14 @@ class _Shell:
         if path is not None:
             shell.path, shell.name, shell.line = path, shown(path), 1
             shell.folders = [*self.folders, *path.absolute().parents]
-            shell.fails = self.fails or bool(_FAILS.search(text.partition("\n")[0]))
+            shell.fails = self.fails or bool(re.search(_FAILS, text.partition("\n")[0]))
         try:
             for command in commands(text, shell.line):
                 shell.command(command)
         except (ValueError, RecursionError):
             shell.lines(text, shell.line)
             self.hide("it cannot be split into commands", shell.name)
-        self.sure = self.sure and (not here or bool(path and _SETS_UP.fullmatch(str(path))))
+        self.sure = self.sure and (not here or bool(path and re.fullmatch(_SETS_UP, str(path))))
 
     def place(self, line: int = 0) -> str:
         return f"{self.name}:{line or self.line}" if self.name else COMMAND
@@ -233,7 +234,7 @@ class _Shell:
         """A file that the launch names: a script, a program in Python, or settings."""
         path = find(word, self.folders)
         if path is None or name_of(word) in self.launch.written:
-            if not _SETS_UP.fullmatch(word):
+            if not re.fullmatch(_SETS_UP, word):
                 self.hide("a file that it names is not here, or only known when it runs", word)
         elif self.level >= _LEVELS or path.stat().st_size > _LARGEST:
             self.hide("it is too large, or named by a file that the launch names", word)
@@ -248,8 +249,8 @@ class _Shell:
         inner.name = name
         text = re.sub(r"^[ \t]*#.*", "", text, flags=re.MULTILINE)
         inner.lines(text, line)
-        inner.lines(_JOINED.sub("", text), line)
-        if found := _PYTHON_HIDES.search(text):
+        inner.lines(re.sub(_JOINED, "", text), line)
+        if found := re.search(_PYTHON_HIDES, text):
             inner.line = text.count("\n", 0, found.start()) + line
             inner.hide("what it sets or runs there is only known when it runs", found[0])
         for script in re.findall(r"[\"' ]([\w./-]+\.sh)\b", text):
@@ -271,16 +272,16 @@ class _Shell:
             elif piece[0] == "(":
                 expanded += _mark(self.joined(piece[1:-1]))
             else:
-                expanded += piece[1:-1] if piece[0] == "'" else _BRACES.sub(INSIDE, piece)
+                expanded += piece[1:-1] if piece[0] == "'" else re.sub(_BRACES, INSIDE, piece)
         return expanded
 
     def value(self, raw: str) -> str:
         """What an expansion stands for."""
         if raw in ("$(pwd)", "$PWD", "${PWD}"):
             return "."
-        if self.path and _HOME.fullmatch(raw):
+        if self.path and re.fullmatch(_HOME, raw):
             return str(self.path.absolute().parent)
-        found = _PARAMETER.fullmatch(raw)
+        found = re.fullmatch(_PARAMETER, raw)
         if not found:
             return {"$": raw}.get(raw, INSIDE if raw.startswith(("$((", "${#")) else OUTSIDE)
         name, operator, word = found.groups()
@@ -315,8 +316,8 @@ class _Shell:
             return
         self.current, self.line = command, begin.line
         taken = [(word, self.expand(word.text)) for word in command.words]
-        first = len([*takewhile(_ASSIGNMENT.match, (word.text for word in command.words))])
-        words = [text for word, text in taken[first:] if text or not _MAY_BE_NONE.fullmatch(word.text)]
+        first = len([*takewhile(_ASSIGNS, (word.text for word in command.words))])
+        words = [text for word, text in taken[first:] if text or not re.fullmatch(_MAY_BE_NONE, word.text)]
         name = name_of(words[0]) if words else ""
         self.sure = self.sure and name not in self.functions
         outermost = command.outer and self.level < _LEVELS
@@ -332,8 +333,8 @@ class _Shell:
 
     def may_end(self, name: str, taken: Sequence[tuple[Token, str]]) -> bool:
         """Whether the script may not get behind the command, or means something else there."""
-        may_fail = not _CANNOT_FAIL.fullmatch(name) or not all(is_known(text) for _, text in taken)
-        return (self.fails and may_fail) or bool(_ENDS.search("".join(f"{word.text}\n" for word, _ in taken)))
+        may_fail = not re.fullmatch(_CANNOT_FAIL, name) or not all(is_known(text) for _, text in taken)
+        return (self.fails and may_fail) or bool(re.search(_ENDS, "".join(f"{word.text}\n" for word, _ in taken)))
 
     def note(self, taken: Iterable[tuple[Token, str]], *, plain: bool) -> None:
         """Keep the texts of a command, and which files it writes."""
@@ -349,9 +350,9 @@ class _Shell:
     def run(self, words: Sequence[str], last: str, assigned: dict[str, str | None]) -> bool:
         """Take in the words of a command; whether it plainly exports a variable or starts Python here."""
         name, text = name_of(words[0]), " ".join(words)
-        deciding = words if name in self.functions or _PASSES_ON.fullmatch(name) else words[:1]
-        hides = _HIDES.match(text) or any(map(is_hidden, deciding))
-        if hides and not _SETS_UP_BY.match(last):
+        deciding = words if name in self.functions or re.fullmatch(_PASSES_ON, name) else words[:1]
+        hides = re.match(_HIDES, text) or any(map(is_hidden, deciding))
+        if hides and not re.match(_SETS_UP_BY, last):
             self.hide("what it starts or sets is only known when it runs", text)
         match name:
             case "export" | "declare" | "typeset" | "local" | "readonly" | "unset":
@@ -361,7 +362,7 @@ class _Shell:
             case "eval" if OUTSIDE not in text:
                 self.nested(text[5:], here=True)
             case "set" | "shift":
-                self.fails = self.fails or bool(_FAILS.search(text))
+                self.fails = self.fails or bool(re.search(_FAILS, text))
                 self.args = self.args if re.match("set [-+][^-]", text) else INSIDE
             case "cd" if is_known(text):
                 self.folders = [self.folders[0] / "".join(words[1:2]), *self.folders]
@@ -385,18 +386,18 @@ class _Shell:
 
     def start(self, words: Sequence[str], assigned: dict[str, str | None]) -> bool:
         """Take in a program: the files and texts that it names, and how it is started."""
-        before = [*takewhile(_WRAPPER.match, words)]
-        assigned.update(map(self.assigned, filter(_ASSIGNMENT.match, before)))  # behind `env`
+        before = [*takewhile(_WRAPS, words)]
+        assigned.update(map(self.assigned, filter(_ASSIGNS, before)))  # behind `env`
         emptied = "env" in map(name_of, before) and any(word[:1] == "-" for word in before)
         own = words[len(before) :]
         program = name_of(own[0]) if own and not emptied else ""
-        if _SHELL.fullmatch(program):
+        if re.fullmatch(_SHELL, program):
             outside, self.variables = self.variables, {**self.variables, **assigned}
             self.interpreted(own[1:])
             self.variables = outside
             return self.level == 0 and len(own) == 2  # what it gets is not followed
-        program = program if _PROGRAM.fullmatch(program) else ""
-        if not _NO_LAUNCH.fullmatch(name_of(words[0])):
+        program = program if re.fullmatch(_PROGRAM, program) else ""
+        if not re.fullmatch(_NO_LAUNCH, name_of(words[0])):
             self.files(own if program else words, python=bool(program))
             assigned = {**self.variables, **assigned}
         start = Start(self.place(), (*words,), assigned, program, self.passed, (*self.folders,))
@@ -427,7 +428,7 @@ class _Shell:
             if re.search(r"\w\s", text):
                 self.names(text, self.name, self.line) if python else self.nested(text)
         for before, word in pairwise(words):
-            if named := _FILE.fullmatch(f"{before} {word}"):
+            if named := re.fullmatch(_FILE, f"{before} {word}"):
                 self.file(named["file"])
             module = before in ("-m", "--module") and word.partition(".")[0] not in self.launch.packages
             if module and (found := find(f"{word.replace('.', '/')}.py", self.folders)):

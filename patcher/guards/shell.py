@@ -29,17 +29,16 @@ class SimpleCommand(NamedTuple):
     here: bool = True
 
 
-_TOKEN = re.compile(  # a command goes on in the next line behind && || and |; what a scheduler reads is no comment
-    r"""(?P<blank>(?:[ \t\r]|\\\n|\#(?!(?:SBATCH|PBS|BSUB|\$)\s)[^\n]*)+)
+_NEXT = (  # a command goes on in the next line behind && || and |; what a scheduler reads is no comment
+    r"""(?x)(?P<blank>(?:[ \t\r]|\\\n|\#(?!(?:SBATCH|PBS|BSUB|\$)\s)[^\n]*)+)
     |(?P<define>function[ \t]+[\w:.-]+(?:[ \t]*\([ \t]*\))?|[\w:.-]+[ \t]*\([ \t]*\))
     |(?P<redirect>(?:\d+|\{\w+\})?(?:<<<|<<-?|<&|>&|&>>?|>>|>\||<>|<(?!\()|>(?!\())[ \t]*)
     |(?P<operator>;;&|;&|;;|(?:&&|\|\||\|&?)(?:\s|\\\n|\#[^\n]*\n)*|[;&()\n])
-    |(?P<word>\[\[\s(?:[^\]]|\](?!\]))*\]\])""",
-    re.VERBOSE,
+    |(?P<word>\[\[\s(?:[^\]]|\](?!\]))*\]\])"""
 )
 _PLAIN = re.compile(r"[^ \t\r\n;&|()<>'\"\\`$]+")
 _QUOTED = re.compile(r"[^\"\\`$]+")
-_SIMPLE = re.compile(r"'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?", re.ASCII | re.DOTALL)
+_SIMPLE = r"(?as)'[^']*'|\$'(?:\\.|[^'\\])*'|\$(?:\d|[A-Za-z_]\w*|[@*#?$!-])?|\\.?"
 _CLOSED_BY = {"if": "fi", "case": "esac", "{": "}", "(": ")"}
 _CLOSED_BY.update(dict.fromkeys(("for", "select", "while", "until"), "done"))
 
@@ -87,7 +86,7 @@ def tokens(text: str, line: int = 1) -> Iterator[Token]:
     """The words, redirections and operators of a text; comments are left out. Raises ValueError."""
     at, behind = 0, 0  # `behind` is where the here-documents of the line end
     while at < len(text):
-        start, document, found = at, "", _TOKEN.match(text, at)
+        start, document, found = at, "", re.compile(_NEXT).match(text, at)
         kind, first = (found.lastgroup or "" if found else "word"), at
         at = found.end() if found else max(_word_end(text, at), start + 1)
         if kind == "redirect":
@@ -138,7 +137,7 @@ def _skipped(text: str, at: int) -> int:
         return _closing(text, at + 1, text[at])
     if text.startswith(("$(", "<(", ">(", "${"), at):
         return _closing(text, at + 2, "}" if text[at + 1] == "{" else ")")
-    if not (found := _SIMPLE.match(text, at)):
+    if not (found := re.compile(_SIMPLE).match(text, at)):
         raise ValueError("a quote is not closed")
     return found.end()
 
