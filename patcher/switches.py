@@ -107,14 +107,13 @@ class Application(NamedTuple):
     """A project whose programs are configured by Hydra.
 
     ``packages`` are those of its programs, the first one is that of the project; ``folder`` (relative to the root of
-    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``extra`` is
-    what brings Hydra along with rlpatch. ``whole`` says that the configurations name every key that the code reads.
+    the target) holds the configurations ``defaults``, which count where no start of a program is known. ``names``
+    is a pattern of the words that name a profiler in one.
     """
 
     packages: tuple[str, ...]
     folder: str
     defaults: tuple[str, ...]
-    extra: str
     names: str
     switches: tuple[ConfigSwitch, ...]
 

@@ -17,7 +17,7 @@ COMMANDS = {
     "run": ("patching.run", "Run a command with patched targets, no file changed."),
     "bundle": ("patching.bundle", "Write one file that patches machines without rlpatch."),
     "diff": ("patching.diff", "Show every line that is, or would be, inserted."),
-    "revert": ("patching.revert", "Take patches out again."),
+    "revert": ("patching.revert", "Remove patches."),
     "status": ("patching.status", "Say what is patched where, and whether it is intact."),
     "check": ("patching.check", "Look for other profilers that are switched on."),
     "list": ("about.listing", "Show targets, releases, stages and windows."),
@@ -29,7 +29,7 @@ COMMANDS = {
     "analyse": ("reports.analyse", "Parse what torch_npu recorded."),
     "report": ("reports.report", "Say where the time of the recorded units went."),
     "compare": ("reports.compare", "Say what changed from one capture to another."),
-    "demo": ("about.demo", "Patch a copy of a real release, and take it out again."),
+    "demo": ("about.demo", "Patch a copy of a real release, and revert it."),
     "completion": ("about.completion", "Print the completion script for a shell."),
 }
 """Name → module and a line of help; the module is imported when its command is used, which keeps the help quick."""
@@ -93,7 +93,7 @@ class _Root(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:
-    """Put an exact profiler window into installed sources, review it, take it out again.
+    """Insert an exact profiler window into installed sources, review it, remove it again.
 
     \b
     Examples:

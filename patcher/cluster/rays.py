@@ -200,7 +200,7 @@ def _imported() -> Any:
         import ray.util.scheduling_strategies  # noqa: PLC0415
     except ImportError:
         cause = "Ray is not installed beside rlpatch"
-        hint = "the rlpatch of the cluster's environment, or pip install 'rlpatch[ray]' in the version of the cluster"
+        hint = "the rlpatch of the cluster's environment, or pip install ray in the version of the cluster"
         raise Problem(Kind.ENVIRONMENT, cause, hint=hint) from None
     return ray
 

@@ -88,7 +88,7 @@ class RolloutStage(WindowedStage):
     rollout: int = option(Number(0), WHOSE, "Which rollout, counted from 0.", default=0)
     replicas: tuple[int, ...] | None = _replicas()
     at_load: int = option(
-        Number(1), WINDOW, "Count from behind the first iteration of at least N requests.", default=0, shown=""
+        Number(1), WINDOW, "Start counting after the first iteration with at least N requests.", default=0, shown=""
     )
     at_tail: int = option(
         Number(1), WINDOW, "Count from where at most N requests are left, after there were more.", default=0, shown=""

@@ -176,7 +176,7 @@ def _composed(application: Application, root: Path | None, start: Start, file: P
         yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # OmegaConf builds on it: half the time
         from hydra import compose, initialize_config_dir
     except ImportError:
-        return f"no hydra-core: pip install 'rlpatch[{application.extra}]'"
+        return "no hydra-core: pip install hydra-core"
     if file is None:
         return f"{application.packages[0]} is not found here: --path DIR or --python EXE leads to it"
     words = [re.sub("[\0\1]", _UNKNOWN, word) for word in start.words]

@@ -23,7 +23,7 @@ class Kind(enum.Enum):
     FOREIGN_EDIT = (4, "changed by someone else")
     ENVIRONMENT = (5, "the environment refuses")
     ROLLED_BACK = (6, "failed and rolled back")
-    ROLLBACK_INCOMPLETE = (7, "rollback incomplete")
+    ROLLBACK_INCOMPLETE = (7, "neither rolled back nor completed")
     TRACE = (4, "trace not recognised")
     NO_TRACE = (3, "no trace")
     NO_WORKER = (3, "no worker")

@@ -2,12 +2,12 @@
 
 WINDOW = "Window, one for each stage; of A:B, B itself is not recorded"
 RECORDED = "What is recorded"
-WHOSE = "Whose"
-PLACE = "Where it is looked for"
+WHOSE = "Ranks, roles and steps"
+PLACE = "Where to look"
 PROFILERS = "Other profilers"
-PARSED = "How it is parsed"
-READ = "What of it is read"
-WAITED = "Whom it waits for"
+PARSED = "Parsing"
+READ = "What to read"
+WAITED = "Waiting"
 OUTPUT = "Output"
 
 HEADINGS = (WINDOW, RECORDED, WHOSE, PLACE, PROFILERS, PARSED, READ, WAITED, OUTPUT)

@@ -19,7 +19,6 @@ PROFILING = Application(
     packages=("mindspeed_rl",),
     folder="configs",
     defaults=("grpo_qwen25_7b_A3", "dapo_qwen25_32b_A3", "ppo_qwen25_32b_A3", "dpo_qwen3_30b_a3b_A3"),
-    extra="mindspeed-rl",
     names=r"profiler_config|(?<!_)\bintegrated\s*[.=:{[]",
     switches=(
         ConfigSwitch(

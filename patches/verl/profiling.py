@@ -255,7 +255,6 @@ PROFILING = Application(
     packages=("verl", "recipe"),
     folder="verl/trainer/config",
     defaults=("ppo_trainer", "ppo_megatron_trainer", "sft_trainer_engine"),
-    extra="verl",
     names=r"(?<!torch\.)(?<!utils\.)profiler\s*[]@.=:{[]|profile_(steps|interval)|use_profile|\btorch_memory\b",
     switches=(*_STEP_SWITCHES, *_MEGATRON_SWITCHES, *_SERVER_SWITCHES, *_MEMORY_SWITCHES),
 )

@@ -16,7 +16,7 @@ PATH = options.click_option(options_of(SearchOptions)["path"]._replace(about=_PA
 
 @options.command("demo", PATH)
 def command(path: Path | None) -> CommandResult:
-    """Patch a copy of a real vllm-ascend, show what was done, take it out again, and compare every byte.
+    """Patch a copy of a real vllm-ascend, show what was done, revert it, and compare every byte.
 
     The release comes from the package index, and everything happens in a scratch folder.
 

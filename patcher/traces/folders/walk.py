@@ -120,7 +120,7 @@ def readable(path: Path) -> list[Path]:
         cause = f"{first.name} has not been parsed"
     else:
         hint = "rlpatch traces shows what was recorded, and where"
-        raise Problem(Kind.NO_TRACE, f"no trace lies in {path.name or path}", str(path), hint)
+        raise Problem(Kind.NO_TRACE, f"no traces found in {path.name or path}", str(path), hint)
     raise Problem(Kind.NO_TRACE, cause, str(first), f"rlpatch analyse {shlex.quote(str(path))}")
 
 

@@ -651,7 +651,7 @@ def test_every_command_has_help_with_an_example(run, command: str) -> None:
 
 def test_help_lists_every_command(run) -> None:
     said = run("--help").stdout
-    assert "Put an exact profiler window into installed sources" in said
+    assert "Insert an exact profiler window into installed sources" in said
     assert "  rlpatch apply vllm-ascend==0.11.0rc1 --decode 30:60\n" in said
     assert all(f"  {name} " in said for name in cli.COMMANDS)
     assert run("-V").stdout.startswith("rlpatch, version ")

@@ -300,4 +300,4 @@ def test_without_ray_the_extra_is_named(ray: Callable[[FakeRay | None], None]) -
     ray(None)
     with pytest.raises(Problem, match="Ray is not installed") as caught:
         connect("auto", None, SearchOptions())
-    assert "rlpatch[ray]" in caught.value.hint
+    assert "pip install ray" in caught.value.hint

@@ -21,7 +21,6 @@ APPLICATION = Application(
     packages=("toy",),
     folder="toy/conf",
     defaults=("main",),
-    extra="toy",
     names=r"\bmode\b",
     switches=(
         ConfigSwitch("toy's profiler", (Key("mode", (None, "record")),), lambda values: STATES[values["mode"]], "why", "toy.py"),  # type: ignore[index]
@@ -106,7 +105,7 @@ def test_a_user_without_hydra_is_told_once(root: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "hydra", None)
     switches = tuple(APPLICATION.switches[0]._replace(profiler=f"profiler {number}") for number in range(3))
     (note,) = report(root, "mode=record", application=APPLICATION._replace(switches=switches)).notes
-    assert note.text == "3 profilers may be on: no hydra-core: pip install 'rlpatch[toy]'"
+    assert note.text == "3 profilers may be on: no hydra-core: pip install hydra-core"
     assert "no hydra-core" not in note.detail
     assert note.detail.endswith("the patch looks again before it records")
     assert report(root, "other=1", application=APPLICATION._replace(switches=switches)).notes == []

@@ -342,7 +342,7 @@ def test_report_takes_the_same_for_a_trace(
     os.mkfifo(path) if content is None else path.write_bytes(content)
     assert walk.recorded(tmp_path) == ([path] if taken else [])
     if taken is False:
-        with pytest.raises(Problem, match="no trace lies in"):
+        with pytest.raises(Problem, match="no traces found in"):
             folders.readable(tmp_path)
     else:
         assert folders.readable(tmp_path) == [path]

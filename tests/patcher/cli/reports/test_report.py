@@ -299,7 +299,7 @@ def content(name: str, data: bytes) -> Callable[[Path], Path]:
 
 BAD: dict[str, tuple[Callable[[Path], Path], int, str]] = {
     "nothing there": (lambda place: place / "nowhere", 3, "does not exist"),
-    "an empty folder": (lambda place: place, 3, "no trace lies in"),
+    "an empty folder": (lambda place: place, 3, "no traces found in"),
     "0 bytes": (content("a.json", b""), 4, "is empty"),
     "no JSON": (content("a.json", b"hello"), 4, "holds no JSON"),
     "JSON of another kind": (content("a.json", b'{"a": 1}'), 4, "no list traceEvents"),
