@@ -65,6 +65,15 @@ def test_the_reference_has_every_code_key_and_variable(suffix: str) -> None:
     assert "RLPATCH_WINDOW" in read
 
 
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_the_messages_that_are_explained_are_ours(suffix: str) -> None:
+    page = (DOCS / "howto" / f"troubleshooting{suffix}").read_text()
+    code = "".join(path.read_text() for room in ("patcher", "patches") for path in (REPOSITORY / room).rglob("*.py"))
+    shown = re.findall(r"^\| `([^`]+)` \|", page, re.M)
+    assert len(shown) == 20
+    assert [text for text in shown if text not in code] == []
+
+
 def test_the_reference_of_commands_has_every_option() -> None:
     hooks = site.hooks()
     page = hooks.on_page_markdown((REFERENCE / "cli.md").read_text())
