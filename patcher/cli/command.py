@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import shutil
@@ -22,6 +23,8 @@ from patches.projects import projects
 
 T = TypeVar("T")
 
+_OF_OTHERS = {"help": "--help", "version": "--version", "remove": "revert", "restore": "revert", "undo": "revert"}
+"""What other tools call a command of ours."""
 STARTERS = ("bash", "sh", "python", "python3", "torchrun", "ray")
 """Programs that start a run, whether they are on this machine or not."""
 
@@ -159,13 +162,23 @@ def reported(command: str, typed: Sequence[str]) -> Iterator[None]:
     except click.UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # click's own since 8.2: it is no error, and shows the help
             raise
-        help_of = " ".join(filter(None, ("rlpatch", command, "--help")))
-        problem = Problem(Kind.USAGE, error.format_message(), hint=help_of)
+        problem = Problem(Kind.USAGE, error.format_message(), hint=_meant(error, command, typed))
     except (Problem, KeyboardInterrupt) as error:
         problem = failed(error)
     else:
         return
     end(CommandResult(command, problems=[problem]), OutputOptions(as_json="--json" in typed))
+
+
+def _meant(error: click.UsageError, command: str, typed: Sequence[str]) -> str:
+    """What to type instead of a wrong command line: what was probably meant, else the help."""
+    if error.ctx and isinstance(error.ctx.command, click.Group):
+        word = next((word for word in typed if not word.startswith("-")), "")
+        near = difflib.get_close_matches(word, error.ctx.command.list_commands(error.ctx), 1)
+        return f"rlpatch {_OF_OTHERS.get(word) or next(iter(near), '--help')}"
+    if isinstance(error, click.MissingParameter) and "--ray" in typed:
+        return f"rlpatch {command} TARGET --ray …: the word behind --ray is the address of the cluster"
+    return f"rlpatch {command} --help"
 
 
 def end(report: CommandResult, output: OutputOptions) -> NoReturn:

@@ -133,7 +133,7 @@ def _joined(unit: str, windows: Iterable[tuple[int, int]]) -> Window:
 
 def _suggestion(unit: str, text: str, following: str) -> str:
     """The window that ``text`` probably names, as a hint."""
-    spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
+    spelled = re.fullmatch(r"[\[(]?\s*([0-9]+)\s*(?:[-,;/_.\uff1a]+|to|\s)\s*([0-9]+)\s*[\])]?", text.strip())
     both = (spelled[1], spelled[2]) if spelled else (text.strip(), following.strip())
     first, end = (whole_number(item) for item in both)
     if first is not None and end is not None:

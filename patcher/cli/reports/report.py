@@ -34,7 +34,7 @@ READING = Group(
         ["--units"], heading=READ, callback=_units, metavar="A:B", help="Only these units; B itself is not one of them."
     ),
     Option(
-        ["-o", "page"],
+        ["-o", "--output", "page"],
         heading=OUTPUT,
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.html",

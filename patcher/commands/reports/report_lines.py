@@ -97,8 +97,8 @@ def _times(profile: model.RankProfile) -> str:
     if profile.total_ns:
         text += f": median {in_ms(profile.median_ns)}"
     if slowest and profile.median_ns and count > 1:
-        times = slowest.device_ns / profile.median_ns
-        text += f", 95th percentile {in_ms(profile.percentile95_ns)}, slowest: #{slowest.number} ({times:.2f}× median)"
+        text += f", 95th percentile {in_ms(profile.percentile95_ns)}"
+        text += f", slowest: #{slowest.number} ({slowest.device_ns / profile.median_ns:.2f}x the median)"
     return text
 
 
