@@ -123,4 +123,7 @@ def _config(request: ProfileRequest, upstream: Upstream, target: Target) -> Prof
             cause = f"the traces would go to {folder}, inside {what}"
             hint = f"--save-path /tmp/rlpatch_traces, or start from a folder outside of {inside}"
             raise Problem(Kind.USAGE, cause, str(inside), hint)
+        if inside == Path("/proc") or (inside.exists() and not inside.is_dir()):
+            cause = f"the traces cannot go to {folder}: {inside} takes no folders"
+            raise Problem(Kind.USAGE, cause, str(inside), "--save-path DIR, a folder that is there or can be made")
     return config

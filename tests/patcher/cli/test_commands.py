@@ -148,6 +148,8 @@ ERRORS = {
     "not installed": (("apply", "vllm-ascend", "--decode", "1:2"), 3, "vllm-ascend (the package vllm_ascend) is not there", "--path DIR"),
     "traces in the package": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend/worker/traces"), 2, "inside the package vllm_ascend", "--save-path /tmp/rlpatch_traces"),
     "traces in the store": (("diff", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/.rlpatch/traces"), 2, "inside the store of rlpatch", "--save-path /tmp/rlpatch_traces"),
+    "traces in a file": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "site/vllm_ascend-0.11.0rc1.dist-info/METADATA/x"), 2, "METADATA takes no folders", "--save-path DIR"),
+    "traces in /proc": (("apply", "vllm-ascend", "--decode", "1:2", "--path", "site", "--save-path", "/proc/x"), 2, "/proc takes no folders", "--save-path DIR"),
     "a check of nothing": (("check", "verl", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
     "a check of nothing at all": (("check", "--path", "nowhere"), 3, "there is no folder nowhere", "--path .../site-packages"),
     "a check of what is not there": (("check", "verl", "--path", "site"), 3, "verl (the package verl) is not there", "--path"),
