@@ -21,12 +21,7 @@ _METRICS = {
     "resource_conflict_ratio": "ResourceConflictRatio",
     "l2_cache": "L2Cache",
 }
-_CONTENTS = {
-    "memory": "profile_memory",
-    "shapes": "record_shapes",
-    "stack": "with_stack",
-    "module": "with_modules",
-}
+_CONTENTS = {"memory": "profile_memory", "shapes": "record_shapes", "stack": "with_stack", "module": "with_modules"}
 
 
 def arguments(config: ProfileConfig[Stage]) -> Mapping[tuple[str, str], str]:

@@ -14,10 +14,7 @@ _BLOCK = re.compile(rb"^(\+[ \t\f]*)(# >>> rlpatch .*\n)((?:\+.*\n)*?\+[ \t\f]*#
 
 
 def revert(
-    root: Path,
-    read: Callable[[PurePosixPath], bytes | None],
-    records: Iterable[Record],
-    patches: Iterable[PatchId],
+    root: Path, read: Callable[[PurePosixPath], bytes | None], records: Iterable[Record], patches: Iterable[PatchId]
 ) -> Edit:
     """The edit that takes ``patches`` out of every file that ``records`` name for them.
 

@@ -87,9 +87,7 @@ class _Root(click.Group):
 
 
 @click.group(
-    cls=_Root,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    no_args_is_help=True,
+    cls=_Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, no_args_is_help=True
 )
 @click.version_option(__version__, "-V", "--version", prog_name="rlpatch")
 def rlpatch() -> None:

@@ -52,10 +52,7 @@ class SearchOptions:
 
     nodes: ClassVar[tuple[str, ...]] = ()
     path: Path | None = option(
-        FilePath("DIR"),
-        PLACE,
-        "Site-packages, unpacked wheel or checkout that holds the package.",
-        default=None,
+        FilePath("DIR"), PLACE, "Site-packages, unpacked wheel or checkout that holds the package.", default=None
     )
     python: str | None = option(AnyText("EXE"), PLACE, "Look in the environment of this interpreter.", default=None)
     typed: tuple[str, ...] = ()

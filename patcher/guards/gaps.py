@@ -24,10 +24,7 @@ _LOST = {
         "another machine has neither our environment nor our folder",
         "start rlpatch run over there",
     ),
-    rf"ray job submit(?!.*([\0\1]|{_OURS})).*": (
-        "the job runs with the environment of the cluster",
-        "add {submitted}",
-    ),
+    rf"ray job submit(?!.*([\0\1]|{_OURS})).*": ("the job runs with the environment of the cluster", "add {submitted}"),
     r"srun (.* )?--export=(?!ALL)(?!\S*PYTHONPATH).*": (
         "srun hands on what --export lists",
         "add PYTHONPATH to --export, or leave --export out",

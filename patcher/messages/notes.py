@@ -52,10 +52,5 @@ class Message(NamedTuple):
 def wrapped(text: str, indent: str = "", further: str = "  ", width: int = WIDTH) -> list[str]:
     """``text`` in lines of ``width`` columns, those after the first behind ``further``; a longer word stays whole."""
     return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=further,
-        break_long_words=False,
-        break_on_hyphens=False,
+        text, width, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )

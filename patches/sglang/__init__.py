@@ -32,8 +32,5 @@ PROJECT = Project(
     distributions=("sglang",),
     checkout="python",
     releases=RELEASES,
-    files=(
-        "sglang/srt/managers/scheduler.py",
-        "sglang/srt/managers/tp_worker_overlap_thread.py",
-    ),
+    files=("sglang/srt/managers/scheduler.py", "sglang/srt/managers/tp_worker_overlap_thread.py"),
 )

@@ -145,11 +145,7 @@ def _megatron(values: _Values) -> State:
 
 _MEGATRON = ConfigSwitch(
     MEGATRON,
-    (
-        Key(f"{_ACTOR}.profiler.enable", _OFF_OR_ON),
-        Key(f"{_ACTOR}.profiler.tool", _tools("torch")),
-        _STRATEGY,
-    ),
+    (Key(f"{_ACTOR}.profiler.enable", _OFF_OR_ON), Key(f"{_ACTOR}.profiler.tool", _tools("torch")), _STRATEGY),
     _megatron,
     "update_policy starts torch.profiler whatever global_profiler.steps says",
     "verl/workers/actor/megatron_actor.py use_torch_profiler, 0.6.0 to 0.7.0",
@@ -159,11 +155,7 @@ _MEGATRON = ConfigSwitch(
 _MEGATRON_SWITCHES = (
     ConfigSwitch(
         MEGATRON,
-        (
-            Key(f"{_ACTOR}.profile.use_profile", _OFF_OR_ON),
-            Key(f"{_REF}.profile.use_profile", _OFF_OR_ON),
-            _STRATEGY,
-        ),
+        (Key(f"{_ACTOR}.profile.use_profile", _OFF_OR_ON), Key(f"{_REF}.profile.use_profile", _OFF_OR_ON), _STRATEGY),
         _old_megatron,
         "update_policy starts torch.profiler for its first mini-batches",
         "verl/workers/actor/megatron_actor.py and verl/utils/debug/profile.py, 0.4.0 to 0.5.0",

@@ -19,12 +19,7 @@ FORCE = options.switch(PROFILERS, "Patch although another profiler is switched o
 
 @options.command("apply", TARGETS, options.DRY_RUN, FORCE, groups=(PROFILE, WHERE, LAUNCH))
 def command(
-    targets: tuple[str, ...],
-    request: ProfileRequest,
-    where: Where,
-    launch: LaunchOptions,
-    force: bool,
-    dry_run: bool,
+    targets: tuple[str, ...], request: ProfileRequest, where: Where, launch: LaunchOptions, force: bool, dry_run: bool
 ) -> CommandResult:
     """Patch TARGETs, all of them or none. Words after `--` are the command that will start the run.
 
