@@ -10,6 +10,20 @@ from click.shell_completion import get_completion_class
 from patcher.cli import options, rlpatch
 from patcher.messages.report import CommandResult
 
+_BASH = """
+_rlpatch_with_releases() {
+    local COMP_WORDS COMP_CWORD line=${COMP_LINE:0:COMP_POINT}
+    read -ra COMP_WORDS <<< "$line"
+    [[ $line == *" " ]] && COMP_WORDS+=("")
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    local current=${COMP_WORDS[COMP_CWORD]}
+    _rlpatch_completion "$1"
+    COMPREPLY=("${COMPREPLY[@]#"${current%"${current##*=}"}"}")
+}
+complete -o nosort -F _rlpatch_with_releases rlpatch
+"""
+"""For bash, to which ``vllm-ascend==0.11.0rc1`` is three words, and what completes it stands behind the ``=`` alone."""
+
 
 @dataclass(frozen=True)
 class Completion:
@@ -30,4 +44,5 @@ def command(shell: str) -> CommandResult:
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101  (the choice lists click's own shells)
     source = kind(rlpatch, {}, "rlpatch", "_RLPATCH_COMPLETE").source()
+    source += _BASH * (shell == "bash")
     return CommandResult("completion", data=Completion(source), raw=f"{source}\n".encode())
