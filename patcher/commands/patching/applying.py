@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from pathlib import Path
 
 from patcher import plan as planning
 from patcher.commands.finding import LaunchOptions, Search
@@ -73,13 +75,21 @@ def _applied(
         return CommandResult("apply", step + StepResult((describing.NEXT_DRY_RUN,)), data=data)
     marked = [one.plan.target.project.name for one in plans if any(place.marked for place in one.plan.places)]
     if marked:
-        step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *plans[-1].search.words)))
+        step += StepResult(tuple(applied.next_lines(*dict.fromkeys(marked), *_from_anywhere(plans))))
     if any(one.plan.changed for one in plans):
         running = where.running([(one.search, one.upstream, one.plan.target.root) for one in plans])
         lines = tuple(one.line for one in running)
         step = _others(running, plans) + step + StepResult(tuple(applied.restart_lines(lines)))
         data = replace(data, restart=lines)
     return CommandResult("apply", step, data=data)
+
+
+def _from_anywhere(plans: Sequence[Planned]) -> tuple[str, ...]:
+    """The options that lead to what was patched, also from another folder or with another environment activated."""
+    words, roots = plans[-1].search.words, {one.plan.target.root for one in plans}
+    if words[:1] == ("--path",) or (not words and len(roots) == 1 and not {*sys.path} & {*map(str, roots)}):
+        return ("--path", str(Path(words[1]).absolute()) if words else str(*roots))
+    return words
 
 
 def _others(running: Iterable[RunningProcess], plans: Sequence[Planned]) -> StepResult:

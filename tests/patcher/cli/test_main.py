@@ -225,7 +225,7 @@ def test_ctrl_c_while_the_report_is_made_stops_nothing(site: Path) -> None:
     code = AFTER.replace("patcher.store", "patcher").format(module="processes", name="running")
     done = rlpatch(*APPLY, code=code, stdout=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
-    assert "restart it" in done.stdout
+    assert "restart " in done.stdout  # it, or the engines that run here
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""What `apply` prints to type next leads to what was patched, from wherever it is typed."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.patcher.cli.conftest import WORKER
+
+APPLY = ("apply", "vllm-ascend", "--decode", "30:60", "--save-path", "/tmp/traces")
+
+
+def revert_of(said: str) -> list[str]:
+    (typed,) = re.findall(r"`rlpatch (revert [^`]*)`", said)
+    return shlex.split(typed)
+
+
+@pytest.mark.parametrize("activated", [False, True])
+def test_the_revert_that_is_printed_works_from_anywhere(
+    run, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, activated: bool
+) -> None:
+    where, worker = ("--path", "site"), site / WORKER
+    if activated:
+        venv.create(tmp_path / "venv", symlinks=True)
+        (packages,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+        for folder in site.iterdir():
+            folder.rename(packages / folder.name)
+        where, worker = (), packages / WORKER
+        monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "venv"))
+    before = worker.read_bytes()
+    said = run(*APPLY, *where).stdout
+    assert worker.read_bytes() != before
+
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    assert "reverted" in run(*revert_of(said)).stdout
+    assert worker.read_bytes() == before
