@@ -32,6 +32,12 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert [link for link in links if "://" not in link and not (page.parent / link).is_file()] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name.endswith(".zh.md")], ids=name)
+def test_a_chinese_page_leads_to_chinese_pages(page: Path) -> None:
+    links = re.findall(r"(?<!English)\]\(([^)#]+)\.md(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if (page.parent / f"{link}.zh.md").is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAIRS, ids=name)
 def test_both_languages_have_the_same_parts_and_show_the_same_commands(page: Path) -> None:
     def parts(text: str) -> tuple[int, int, list[str]]:
