@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.mounts import kernel_text
 
 _OTHERS = frozenset(
     {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGWINCH}
@@ -22,6 +27,8 @@ _OTHERS = frozenset(
 _OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on, and a command does not expect to be ignored."""
+_ONE_BY_ONE_S = 0.01
+"""Seconds that somebody has who sends a signal to one process of the group after the other, as Slurm does."""
 
 
 def findable(program: str) -> None:
@@ -39,9 +46,9 @@ _HINT = "behind `--` stands the command as you would type it alone; for a script
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run ``command`` to its end; the status that `os.waitpid` gave.
 
-    What somebody sends to this process is sent on; what the terminal sends, the command has got by itself, being of the
-    same group. When it has ended these signals stay blocked: nothing takes its exit code and the report away, until
-    `leave`. Raises Problem like `findable` where it does not start.
+    What somebody sends to this process is sent on; what the terminal or somebody else sends to the group, the command
+    has got by itself, being of the same one. When it has ended these signals stay blocked: nothing takes its exit code
+    and the report away, until `leave`. Raises Problem like `findable` where it does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -51,7 +58,8 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
         raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
-    return _follow(pid)
+    with contextlib.closing(_Witness()) as witness:  # after the command, which so gets all that the witness gets
+        return _follow(pid, witness)
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
@@ -64,7 +72,39 @@ def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[
         return os.posix_spawnp(shell[0], shell, environ, setsigmask=mask, setsigdef=_RESTORED)
 
 
-def _follow(pid: int) -> int:
+class _Witness:
+    """A process of our group that blocks every signal: what is pending there was sent to all of the group.
+
+    It waits for the end of its input, so it goes with us, however we end.
+    """
+
+    def __init__(self) -> None:
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        with contextlib.suppress(OSError):  # without it everything is sent on
+            return subprocess.Popen(["cat"], stdin=pipe, stdout=none, stderr=none, env={})
+        return None
+
+    def got(self, number: int) -> bool:
+        """Whether it got this signal, too; a new one takes its place then, on which none is pending."""
+        time.sleep(_ONE_BY_ONE_S)
+        text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
+        pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
+        if not pending or not int(pending[1], 16) >> (number - 1) & 1:
+            return False
+        self.close()
+        self._process = self._started()
+        return True
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _follow(pid: int, witness: _Witness) -> int:
     while True:
         got = signal.sigwaitinfo(_OURS)
         if got.si_signo == signal.SIGCHLD:
@@ -72,7 +112,9 @@ def _follow(pid: int) -> int:
             if ended:
                 return status
         elif got.si_code <= 0 and got.si_pid != pid:  # from a process, and not from the command to its caller
-            os.kill(pid, got.si_signo)
+            in_group = os.getpgid(pid) == os.getpgrp()
+            if not (in_group and witness.got(got.si_signo)):
+                os.kill(pid, got.si_signo)
 
 
 def leave(status: int) -> NoReturn:
