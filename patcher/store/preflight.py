@@ -38,7 +38,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     that is not as planned.
     """
     undated: dict[Path, int] = {}
-    links: list[Note] = []
+    notes: list[Note] = []
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
@@ -48,19 +48,26 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             path = store.locate(change.path)
             node, file = current(path, change)
             if change.before != change.after:
-                _permitted(store, path, node, file)
+                plain = _permitted(store, path, node, file)
+                if group := rights.lost_group(plain, path):
+                    notes.append(
+                        Note(
+                            f"{path.name} gets another group for good, though nobody loses a right",
+                            f"{path} is of {group}",
+                        )
+                    )
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
                     lost = "a link led to a file that is gone: the file itself comes back"
-                    links.append(Note(lost, f"{path} -> {target}"))
+                    notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
     new = "the time of change of a folder is new: it belongs to somebody else"
     why = "{} belongs to user {}, who alone can put its time of change back: it gets a new one"
-    return (*links, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
+    return (*notes, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:
@@ -95,7 +102,8 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
     return node, file
 
 
-def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
+def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> Node:
+    """The file that may take the place of this one."""
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
         hint = "run rlpatch as its owner, or as root (outside of a container), or install the package into an"
@@ -117,6 +125,7 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     for one in compiled:
         with contextlib.suppress(FileNotFoundError):  # it went this moment
             _removable(one)
+    return plain
 
 
 def _removable(compiled: Path) -> None:
