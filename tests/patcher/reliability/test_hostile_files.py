@@ -64,7 +64,7 @@ def beside(folder: Path) -> Files:
 def states(folder: Path) -> Files:
     saved = Saved(folder)
     files = [saved.state(), saved.state(on_demand=True, request="abc123"), saved.request()]
-    return Files(files, [("watch", folder, "--once"), ("trigger", folder, "--decode", "1:2", "--dry-run")])
+    return Files(files, [("watch", folder, "--once"), ("trigger", "--decode", "1:2", "--save-path", folder, "--dry-run")])
 
 
 def launches(folder: Path) -> Files:
