@@ -64,7 +64,9 @@ def beside(folder: Path) -> Files:
 def states(folder: Path) -> Files:
     saved = Saved(folder)
     files = [saved.state(), saved.state(on_demand=True, request="abc123"), saved.request()]
-    return Files(files, [("watch", folder, "--once"), ("trigger", "--decode", "1:2", "--save-path", folder, "--dry-run")])
+    return Files(
+        files, [("watch", folder, "--once"), ("trigger", "--decode", "1:2", "--save-path", folder, "--dry-run")]
+    )
 
 
 def launches(folder: Path) -> Files:
