@@ -58,8 +58,7 @@ def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         kind = Kind.NO_COMMAND if isinstance(error, FileNotFoundError) else Kind.NOT_EXECUTABLE
         raise Problem(kind, f"{command[0]}: {error.strerror}", hint=_HINT) from None
-    with contextlib.closing(_Witness()) as witness:  # after the command, which so gets all that the witness gets
-        return _follow(pid, witness)
+    return _follow(pid)
 
 
 def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[int]) -> int:
@@ -79,24 +78,16 @@ class _Witness:
     """
 
     def __init__(self) -> None:
-        self._process = self._started()
-
-    def _started(self) -> subprocess.Popen[bytes] | None:
-        pipe, none = subprocess.PIPE, subprocess.DEVNULL
+        self._process, none = None, subprocess.DEVNULL
         with contextlib.suppress(OSError):  # without it everything is sent on
-            return subprocess.Popen(["cat"], stdin=pipe, stdout=none, stderr=none, env={})
-        return None
+            self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
 
     def got(self, number: int) -> bool:
-        """Whether it got this signal, too; a new one takes its place then, on which none is pending."""
+        """Whether it got this signal, too."""
         time.sleep(_ONE_BY_ONE_S)
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
-        if not pending or not int(pending[1], 16) >> (number - 1) & 1:
-            return False
-        self.close()
-        self._process = self._started()
-        return True
+        return pending is not None and bool(int(pending[1], 16) >> (number - 1) & 1)
 
     def close(self) -> None:
         if self._process:
@@ -104,17 +95,21 @@ class _Witness:
             self._process.communicate()
 
 
-def _follow(pid: int, witness: _Witness) -> int:
+def _follow(pid: int) -> int:
+    witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
         got = signal.sigwaitinfo(_OURS)
         if got.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
+                witness.close()
                 return status
         elif got.si_code <= 0 and got.si_pid != pid:  # from a process, and not from the command to its caller
-            in_group = os.getpgid(pid) == os.getpgrp()
-            if not (in_group and witness.got(got.si_signo)):
+            if os.getpgid(pid) != os.getpgrp() or not witness.got(got.si_signo):
                 os.kill(pid, got.si_signo)
+            else:
+                witness.close()
+                witness = _Witness()  # on which it is not pending
 
 
 def leave(status: int) -> NoReturn:

@@ -48,8 +48,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             path = store.locate(change.path)
             node, file = current(path, change)
             if change.before != change.after:
-                plain = _permitted(store, path, node, file)
-                if group := rights.lost_group(plain, path):
+                _permitted(store, path, node, file)
+                if group := rights.lost_group(node.gid, path):
                     notes.append(
                         Note(
                             f"{path.name} gets another group for good, though nobody loses a right",
@@ -102,8 +102,7 @@ def current(path: Path, change: Change) -> tuple[Node, Node]:
     return node, file
 
 
-def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> Node:
-    """The file that may take the place of this one."""
+def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> None:
     plain = rights.copied(node, file, resolved(path), store.root)
     if lost := rights.unkept(plain, file, path):
         hint = "run rlpatch as its owner, or as root (outside of a container), or install the package into an"
@@ -125,7 +124,6 @@ def _permitted(store: StoreFolder, path: Path, node: Node, file: Node) -> Node:
     for one in compiled:
         with contextlib.suppress(FileNotFoundError):  # it went this moment
             _removable(one)
-    return plain
 
 
 def _removable(compiled: Path) -> None:

@@ -204,7 +204,7 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
         return f"the file behind the link is user {file.uid}'s alone, and a replaced one would be user {plain.uid}'s"
     out = f"the file is of {_called('group', plain.gid)}, and a replaced one would shut its members out"
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
-    if narrowed and lost_group(plain, path):
+    if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
         return f"the file has the attribute {lost}, and a replaced one would not"
@@ -215,9 +215,9 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     return "" if made is None or made.mode == plain.mode else out
 
 
-def lost_group(plain: Node, path: Path) -> str:
-    """The group of ``plain`` that a replaced file at ``path`` cannot be of; empty when it can."""
-    return "" if in_group(plain.gid, os.stat(path.parent)) else _called("group", plain.gid)
+def lost_group(gid: int, path: Path) -> str:
+    """The group, if a replaced file at ``path`` cannot be of it; empty when it can."""
+    return "" if in_group(gid, os.stat(path.parent)) else _called("group", gid)
 
 
 def _called(what: str, number: int) -> str:

@@ -33,7 +33,7 @@ BEYOND = 1 << 63
 LARGEST = 32 << 20
 """Bytes: no event is as large, so where none ends within them, something opens that nothing closes. Nor is a header."""
 
-_DEEPEST, _MOST_TOKENS, _MOST_HEADS = 1000, 1_000_000, 4
+_DEEPEST, _MOST_TOKENS, _MOST_HEADS = 1000, 1_000_000, 3
 """How deep an event is nested, brackets and texts of it, and places that look like the begin of the list: likewise."""
 
 _SCAN = 1 << 20
@@ -180,18 +180,15 @@ class ChromeEvents:
             return rest[1:]
         if not rest.startswith(b"{"):
             raise self._problem("holds no JSON" if rest else "is empty", file)
-        seen = heads = 0
         while True:
-            for found in islice(_HEAD.finditer(rest, seen), _MOST_HEADS - heads):
+            for found in islice(_HEAD.finditer(rest), _MOST_HEADS):
                 header = _loaded(rest[: found.end()] + b"]}")
                 if header is not None:
                     self.header = header
                     return rest[found.end() :]
-                heads, seen = heads + 1, found.end()
-            more = file.read(self.block) if heads < _MOST_HEADS and len(rest) <= LARGEST else b""
+            more = file.read(max(self.block, len(rest))) if len(rest) <= LARGEST else b""
             if not more:
                 raise self._problem(f"holds no list traceEvents within its first {len(rest):,} bytes", file)
-            seen = max(seen, len(rest) - _ENDS)
             rest += more
 
     def _problem(self, what: str, file: _Stream) -> Problem:
@@ -225,17 +222,14 @@ class ChromeEvents:
 
     def _attempt(self, events: bytes) -> list[Event] | None:
         """The events of this text, repaired if it has to be; None where one of them cannot be read."""
-        with suppress(RecursionError):
+        for broken in (False, True):
             try:
-                return self._list(events)
+                return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
             except ValueError:
-                repaired = _repaired(events)
-                with suppress(ValueError):
-                    return None if repaired == events else self._list(repaired)
+                continue
+            except RecursionError:
+                break
         return None
-
-    def _list(self, events: bytes) -> list[Event]:
-        return self.decode(b"[" + events.lstrip(_BETWEEN_EVENTS) + b"]")
 
 
 def has_events(path: Path) -> bool:
