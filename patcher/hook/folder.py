@@ -126,10 +126,7 @@ class RunFolder:
 
 
 def _content(folder: Opened, name: str) -> str | None:
-    """The text of a file of the run, of 1 MB at most; None for what is gone, or no regular file.
-
-    People will see it, and anybody of the run may have written it: it says nothing to their terminal.
-    """
+    """A file of the run as people may see it, 1 MB at most; None for what is gone, or no regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
         text = os.fsdecode(stream.read(1 << 20))
         return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)

@@ -27,8 +27,6 @@ _OTHERS = frozenset(
 _OURS = signal.valid_signals() - _OTHERS
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on, and a command does not expect to be ignored."""
-_ONE_BY_ONE_S = 0.01
-"""Seconds that somebody has who sends a signal to one process of the group after the other, as Slurm does."""
 
 
 def findable(program: str) -> None:
@@ -84,7 +82,7 @@ class _Witness:
 
     def got(self, number: int) -> bool:
         """Whether it got this signal, too."""
-        time.sleep(_ONE_BY_ONE_S)
+        time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
         text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
         pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
         return pending is not None and bool(int(pending[1], 16) >> (number - 1) & 1)

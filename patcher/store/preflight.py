@@ -50,12 +50,8 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             if change.before != change.after:
                 _permitted(store, path, node, file)
                 if group := rights.lost_group(node.gid, path):
-                    notes.append(
-                        Note(
-                            f"{path.name} gets another group for good, though nobody loses a right",
-                            f"{path} is of {group}",
-                        )
-                    )
+                    lost = f"{path.name} gets another group for good, though nobody loses a right"
+                    notes.append(Note(lost, f"{path} is of {group}"))
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)

@@ -242,8 +242,7 @@ class Timeline:
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
             if number == MOST_THREADS:
-                cause = f"{Path(self.source).name} holds more than {MOST_THREADS:,} threads: more than a window can"
-                raise Problem(Kind.TRACE, cause, self.source, "record the window again: such a trace is damaged")
+                raise Problem(Kind.TRACE, f"it holds more than {number:,} threads", self.source, "record it again")
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number

@@ -205,19 +205,22 @@ class ChromeEvents:
             events = self._attempt(rest[: cut.start() + 1])
             if events is not None:
                 return events, cut.end(), False
-        whole, end, endless = _whole_events(rest)
-        if not whole and not end and (endless or len(rest) > LARGEST):
+        whole, end = _whole_events(rest)
+        if not whole and (end < 0 or (end == 0 and len(rest) > LARGEST)):
             self.lost += 1
             return self._skipped(rest)
         each = [self._attempt(rest[begin:after]) for begin, after in whole]
         self.lost += each.count(None)
-        return [event for events in each for event in events or ()], end or (whole[-1][1] if whole else 0), bool(end)
+        return (
+            [event for events in each for event in events or ()],
+            end if end > 0 else whole[-1][1] if whole else 0,
+            end > 0,
+        )
 
     def _skipped(self, rest: bytes) -> tuple[list[Event], int, bool]:
         """Leave out what nothing closes, up to where an event seems to begin."""
-        found = _BETWEEN.search(rest)
+        found, last = _BETWEEN.search(rest), rest.rfind(b"}", max(len(rest) - _NEAR, 0))
         self._skipping = not found
-        last = rest.rfind(b"}", max(len(rest) - _NEAR, 0))
         return [], found.end() if found else last if last >= 0 else len(rest), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
@@ -337,10 +340,10 @@ def closed(path: Path) -> bool:
 # ---------------------------------------------------------------- within the text of a trace
 
 
-def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int, bool]:
-    """Where each whole event of ``rest`` begins and ends, token by token; where the list ends, else 0.
+def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
+    """Where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0.
 
-    And whether an event goes on for longer than any does.
+    It is -1 where an event goes on for longer than any does.
     """
     found: list[tuple[int, int]] = []
     depth = begin = first = 0
@@ -352,14 +355,14 @@ def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int, bool]:
                 begin, first = match.start(), count
             depth += 1
             if depth > _DEEPEST or count - first > _MOST_TOKENS:
-                return found, 0, True
+                return found, -1
         elif token in (b"}", b"]"):
             depth -= 1
             if depth < 0:
-                return found, match.end(), False
+                return found, match.end()
             if depth == 0:
                 found.append((begin, match.end()))
-    return found, 0, False
+    return found, 0
 
 
 def _repaired(data: bytes) -> bytes:
