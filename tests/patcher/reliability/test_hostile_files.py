@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import random
 import re
-import signal
 import sys
 import tempfile
 import time
@@ -14,14 +13,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import Result
 
-from patcher.cli import rlpatch
 from patcher.messages.errors import Kind
 from patcher.store.filesystem.rights import Node
 from patcher.store.registry import Journal, Move, text_of
 from tests.alarms import at_most
-from tests.patcher.cli.conftest import release, runner
+from tests.patcher.cli.conftest import release
+from tests.patcher.reliability.package import WINDOW, invoked
 from tests.patcher.store.tree import picture
 from tests.patcher.traces.recorded import steps
 from tests.patcher.workers.maker import Saved
@@ -80,9 +78,6 @@ def launches(folder: Path) -> Files:
     return Files([script, config], [(*check, "vllm-ascend"), (*check, "verl", "--config", config)])
 
 
-WINDOW = ("--decode", "1:2", "--backend", "npu", "--save-path", "/traces")
-
-
 def receipts(folder: Path) -> Files:
     """What the processes of a run leave, as the command of the run writes it."""
     site, left = release(folder / "site"), folder / "left"
@@ -110,15 +105,6 @@ def bundles(folder: Path) -> Files:
     words = ("bundle", "vllm-ascend", "--path", release(folder / "site"), *WINDOW, "-o", file)
     assert invoked(*words).exit_code == 0
     return Files([file], [words], made=file)
-
-
-def invoked(*words: object) -> Result:
-    """A command line in this process, which has its signals back then, also where they came meanwhile."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        return runner().invoke(rlpatch, list(map(str, words)))
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 FORMS: dict[str, Callable[[Path], Files]] = {

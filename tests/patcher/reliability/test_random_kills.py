@@ -19,11 +19,10 @@ import pytest
 
 from patcher.cli import rlpatch
 from tests.patcher.cli.conftest import release
-from tests.patcher.reliability.test_hostile_files import WINDOW, invoked
+from tests.patcher.reliability.package import WINDOW, invoked
 from tests.patcher.store.tree import picture
 from tests.patcher.traces.recorded import steps
 from tests.patcher.traces.tools import standin
-from tests.patcher.traces.tools.test_parsing import not_parsed
 from tests.patcher.workers.maker import Saved
 
 Seen = dict[str, tuple[object, ...]]
@@ -56,6 +55,14 @@ def on_demand(folder: Path) -> None:
     Saved(folder / "saved").state(on_demand=True, request="abc123")
 
 
+def not_parsed(folder: Path) -> None:
+    """What a probe on an NPU leaves, as far as `analyse` looks at it."""
+    path = folder / "traces" / "host_dp0_rank0_77_77_20261122041742076_ascend_pt"
+    (path / "FRAMEWORK").mkdir(parents=True)
+    (path / "FRAMEWORK" / "torch.op_range").write_bytes(b"ProfilerStep#3")
+    (path / "profiler_info_0.json").write_text("{}")
+
+
 AT = ("--path", "site")
 APPLY = ("apply", "vllm-ascend", *WINDOW, *AT)
 TARGET = r"site|site/\.rlpatch(/.*)?|site/vllm_ascend/worker(/worker_v1\.py|/__pycache__(/.*)?|/\.[^/]*)?"
@@ -84,7 +91,7 @@ SCENES = {
         stays=r"saved/\.rlpatch(/rollout\.request|/\.[^/]*(/.*)?)?",
     ),
     "analyse": Scene(
-        lambda folder: not_parsed(folder / "traces"),
+        not_parsed,
         ("analyse", "traces", "--python", sys.executable),
         r"traces|traces/\.rlpatch(/.*)?|traces/[^/]*_ascend_pt(/ASCEND_PROFILER_OUTPUT(\.before)?(/.*)?)?",
         (("analyse", "traces", "--python", sys.executable),),
