@@ -186,7 +186,7 @@ class ChromeEvents:
                 if header is not None:
                     self.header = header
                     return rest[found.end() :]
-            more = file.read(max(self.block, len(rest))) if len(rest) <= LARGEST else b""
+            more = file.read(max(self.block, len(rest))) if len(rest) < LARGEST else b""
             if not more:
                 raise self._problem(f"holds no list traceEvents within its first {len(rest):,} bytes", file)
             rest += more
