@@ -133,8 +133,8 @@ def _verify(file: SourceFile, after: bytes, patch: PatchId, where: str) -> None:
     cause = "an argument shares its lines with something that cannot become a comment, such as a text of several lines"
     hint = "nothing was written; put the arguments on lines of their own, or reinstall the package"
     try:
-        same = ast.dump(ast.parse(after)) == ast.dump(file.tree)
-    except SyntaxError:
+        same = ast.dump(sources.read(after, where).tree) == ast.dump(file.tree)
+    except Problem:
         same = False
     if not same:
         raise Problem(Kind.STRUCTURE, cause, where, hint)

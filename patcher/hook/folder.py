@@ -126,9 +126,10 @@ class RunFolder:
 
 
 def _content(folder: Opened, name: str) -> str | None:
-    """The text of a file of the run, None for what is gone, or no regular file."""
+    """A file of the run as people may see it, 1 MB at most; None for what is gone, or no regular file."""
     with contextlib.suppress(OSError), folder.reading(name) as stream:
-        return os.fsdecode(stream.read())
+        text = os.fsdecode(stream.read(1 << 20))
+        return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
     return None
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import resource
 import shutil
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import NoReturn
 
 from patcher.messages.errors import Kind, Problem
+from patcher.store.filesystem.mounts import kernel_text
 
 _OTHERS = frozenset(
     {signal.SIGKILL, signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU, signal.SIGCONT, signal.SIGWINCH}
@@ -39,9 +44,9 @@ _HINT = "behind `--` stands the command as you would type it alone; for a script
 def run(command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run ``command`` to its end; the status that `os.waitpid` gave.
 
-    What somebody sends to this process is sent on; what the terminal sends, the command has got by itself, being of the
-    same group. When it has ended these signals stay blocked: nothing takes its exit code and the report away, until
-    `leave`. Raises Problem like `findable` where it does not start.
+    What somebody sends to this process is sent on; what the terminal or somebody else sends to the group, the command
+    has got by itself, being of the same one. When it has ended these signals stay blocked: nothing takes its exit code
+    and the report away, until `leave`. Raises Problem like `findable` where it does not start.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would take the status from us
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
@@ -64,15 +69,45 @@ def _spawn(command: Sequence[str], environ: Mapping[str, str], mask: Collection[
         return os.posix_spawnp(shell[0], shell, environ, setsigmask=mask, setsigdef=_RESTORED)
 
 
+class _Witness:
+    """A process of our group that blocks every signal: what is pending there was sent to all of the group.
+
+    It waits for the end of its input, so it goes with us, however we end.
+    """
+
+    def __init__(self) -> None:
+        self._process, none = None, subprocess.DEVNULL
+        with contextlib.suppress(OSError):  # without it everything is sent on
+            self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=none, stderr=none, env={})
+
+    def got(self, number: int) -> bool:
+        """Whether it got this signal, too."""
+        time.sleep(0.01)  # for whoever sends it to one process after the other, as Slurm does
+        text = kernel_text(f"/proc/{self._process.pid}/status") if self._process else ""
+        pending = re.search(r"^ShdPnd:\s*(\w+)", text, re.MULTILINE)
+        return pending is not None and bool(int(pending[1], 16) >> (number - 1) & 1)
+
+    def close(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+
+
 def _follow(pid: int) -> int:
+    witness = _Witness()  # after the command, which so gets all that the witness gets
     while True:
         got = signal.sigwaitinfo(_OURS)
         if got.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
+                witness.close()
                 return status
         elif got.si_code <= 0 and got.si_pid != pid:  # from a process, and not from the command to its caller
-            os.kill(pid, got.si_signo)
+            if os.getpgid(pid) != os.getpgrp() or not witness.got(got.si_signo):
+                os.kill(pid, got.si_signo)
+            else:
+                witness.close()
+                witness = _Witness()  # on which it is not pending
 
 
 def leave(status: int) -> NoReturn:

@@ -38,7 +38,7 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
     that is not as planned.
     """
     undated: dict[Path, int] = {}
-    links: list[Note] = []
+    notes: list[Note] = []
     for edit in edits:
         store = StoreFolder(edit.root)
         if not store.root.is_dir():
@@ -49,18 +49,21 @@ def preflight(edits: Sequence[Edit]) -> tuple[Note, ...]:
             node, file = current(path, change)
             if change.before != change.after:
                 _permitted(store, path, node, file)
+                if group := rights.lost_group(node.gid, path):
+                    lost = f"{path.name} gets another group for good, though nobody loses a right"
+                    notes.append(Note(lost, f"{path} is of {group}"))
                 undated.update(_dated_by_others(path.parent, path.parent / BYTECODE))
                 if change.after != change.pristine:  # what was compiled later must not stop a revert
                     _importable(path)
                 elif target := lost_link(path, store.entry(change.path)):
                     lost = "a link led to a file that is gone: the file itself comes back"
-                    links.append(Note(lost, f"{path} -> {target}"))
+                    notes.append(Note(lost, f"{path} -> {target}"))
         _writable(store.path if store.exists() else store.root)
         if not store.exists():
             undated.update(_dated_by_others(store.root))
     new = "the time of change of a folder is new: it belongs to somebody else"
     why = "{} belongs to user {}, who alone can put its time of change back: it gets a new one"
-    return (*links, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
+    return (*notes, *(Note(new, why.format(folder, owner)) for folder, owner in undated.items()))
 
 
 def lost_link(path: Path, entry: Entry | None) -> str:

@@ -26,6 +26,9 @@ UNKNOWN = -1
 STRETCH = 1 << 16
 """Ranges that are sorted at once."""
 
+MOST_THREADS = 1 << 16
+"""Of one trace: each takes 1 KB, whatever it did."""
+
 MANY = 16
 """Calls of one key among which the earliest is looked for: more is nothing that a profiler writes."""
 
@@ -235,9 +238,11 @@ class Timeline:
         self.unknown: set[str] = set()
 
     def thread(self, process: object, thread: object) -> int:
-        """The number of a thread of the host."""
+        """The number of a thread of the host. Raises Problem (TRACE) for one too many."""
         number = self.threads.setdefault((process, thread), len(self.threads))
         if number == len(self.operators):
+            if number == MOST_THREADS:
+                raise Problem(Kind.TRACE, f"it holds more than {number:,} threads", self.source, "record it again")
             self.operators.append(RangeColumns())
             self.modules.append(RangeColumns())
         return number

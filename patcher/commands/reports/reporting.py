@@ -13,7 +13,7 @@ import click
 
 from patcher.commands.reports import report_lines as lines
 from patcher.messages.errors import Kind, Problem, failed
-from patcher.messages.report import CommandResult, json_of
+from patcher.messages.report import CommandResult
 from patcher.store.filesystem.opened import require_regular
 from patcher.traces import analysis, folders, formats, page
 from patcher.traces.tools import recipes
@@ -44,7 +44,7 @@ def report(paths: Sequence[Path], options: ReadOptions) -> CommandResult:
     if len({profile.rank for profile in profiles}) < len(profiles):
         why = "a rank stands for several captures, or one has none"
         result.note("who waits for whom is not said: these are not ranks of one window", why)
-    result.data = json_of(found)
+    result.data = found
     result.lines += lines.report(found)
     _write_page(result, options.page, found)
     return result
@@ -59,7 +59,7 @@ def compare(
     if not all(sides):
         return result
     found = analysis.compared(*sides, force=force)
-    result.data = json_of(found)
+    result.data = found
     if found.refused and not force:
         first, *others = found.refused
         again = f"rlpatch {shlex.join(click.get_current_context().meta.get('typed', ()))} --force"

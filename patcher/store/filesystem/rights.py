@@ -204,7 +204,7 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
         return f"the file behind the link is user {file.uid}'s alone, and a replaced one would be user {plain.uid}'s"
     out = f"the file is of {_called('group', plain.gid)}, and a replaced one would shut its members out"
     narrowed = _has_list(plain) or without_group(plain.mode) != plain.mode
-    if narrowed and not in_group(plain.gid, os.stat(path.parent)):
+    if narrowed and lost_group(plain.gid, path):
         return out
     if lost := next((name for name, _value in plain.attributes if not _can_set(name)), ""):
         return f"the file has the attribute {lost}, and a replaced one would not"
@@ -213,6 +213,11 @@ def unkept(plain: Node, file: Node, path: Path) -> str:
     except OSError as error:
         return f"a new file cannot have the rights of this one: {error.strerror}"
     return "" if made is None or made.mode == plain.mode else out
+
+
+def lost_group(gid: int, path: Path) -> str:
+    """The group, if a replaced file at ``path`` cannot be of it; empty when it can."""
+    return "" if in_group(gid, os.stat(path.parent)) else _called("group", gid)
 
 
 def _called(what: str, number: int) -> str:

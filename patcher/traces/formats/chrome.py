@@ -1,6 +1,6 @@
 """Traces in Chrome's format, plain or gzip: all events of one, or in one pass whether it is whole and its step numbers.
 
-The events come a block of 8 MB at a time, so the whole of a trace is never in memory. A block is cut behind an event
+The events come a block of 2 MB at a time, so the whole of a trace is never in memory. A block is cut behind an event
 and decoded by msgspec into the few fields that a report needs, or by the standard library where msgspec is missing
 (the extra ``report``), which takes four times as long and gives the same. What is broken is read as far as it goes, and
 reported: a file that was cut, control characters and NaN, which profilers write and JSON does not know
@@ -17,20 +17,24 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal, DecimalException
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, get_type_hints
 
 from patcher.messages.errors import Kind, Problem
 from patcher.store.filesystem.opened import reading
 
-BLOCK = 8 << 20
+BLOCK = 2 << 20
 """Bytes that are decoded at once."""
 
 BEYOND = 1 << 63
 """Nanoseconds that no time is: columns have 64 bits."""
 
 LARGEST = 32 << 20
-"""Bytes: no event is as large, so where none ends within them, something opens that nothing closes."""
+"""Bytes: no event is as large, so where none ends within them, something opens that nothing closes. Nor is a header."""
+
+_DEEPEST, _MOST_TOKENS, _MOST_HEADS = 1000, 1_000_000, 3
+"""How deep an event is nested, brackets and texts of it, and places that look like the begin of the list: likewise."""
 
 _SCAN = 1 << 20
 """Bytes that a scan takes at once."""
@@ -43,10 +47,10 @@ _NEAR = 1 << 18
 
 _STEP = re.compile(rb"ProfilerStep#(\d{1,12})\b")
 _LONGEST_STEP = len(b"ProfilerStep#") + 13
-_BLANK = b"\xef\xbb\xbf \t\r\n"
+_BLANK, _BETWEEN_EVENTS = b"\xef\xbb\xbf \t\r\n", b", \t\r\n"
 
 _HEAD = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
-_TOKENS = re.compile(rb'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?|[{}\[\]]')  # a text that is not closed ends with its line
+_TOKENS = re.compile(rb'"[^"\n]*"?|[{}\[\]]')  # a text that is not closed ends with its line
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _NO_NUMBER = re.compile(rb"(:\s*)[-+]?(?:nan|inf|infinity)\b", re.IGNORECASE)
 _PRINTABLE = bytes(max(byte, 0x20) for byte in range(256))
@@ -140,6 +144,7 @@ class ChromeEvents:
         self.cut = ""
         self.lost = 0
         self.decode = _decoder()
+        self._skipping = False
 
     def feed(self, take: Callable[[Iterator[Event]], None]) -> None:
         """Hand all events to ``take``, in order; one at which it raises is lost, and the next call begins behind it."""
@@ -161,11 +166,11 @@ class ChromeEvents:
                 events, at, ended = self._decoded(rest)
                 yield events
                 more = file.read(self.block if at else max(self.block, len(rest)))  # so that one long event is linear
-                rest = rest[at:] + more
+                rest = (rest[at:] + more).lstrip(_BETWEEN_EVENTS)
                 goes_on = bool(at or more)
             if ended:
                 rest = b"".join((rest, *iter(lambda: file.read(self.block), b""))).strip()
-                self.header.update(_loaded(b"{" + rest.removeprefix(b",").removesuffix(b"}") + b"}") or {})
+                self.header.update(_loaded(b"{" + rest.removesuffix(b"}") + b"}") or {})
             self.cut = file.cut or ("" if ended else "the file ends before the list of its events does")
 
     def _begin(self, file: _Stream) -> bytes:
@@ -176,14 +181,14 @@ class ChromeEvents:
         if not rest.startswith(b"{"):
             raise self._problem("holds no JSON" if rest else "is empty", file)
         while True:
-            for found in _HEAD.finditer(rest):
+            for found in islice(_HEAD.finditer(rest), _MOST_HEADS):
                 header = _loaded(rest[: found.end()] + b"]}")
                 if header is not None:
                     self.header = header
                     return rest[found.end() :]
-            more = file.read(self.block)
+            more = file.read(max(self.block, len(rest))) if len(rest) < LARGEST else b""
             if not more:
-                raise self._problem("holds no list traceEvents", file)
+                raise self._problem(f"holds no list traceEvents within its first {len(rest):,} bytes", file)
             rest += more
 
     def _problem(self, what: str, file: _Stream) -> Problem:
@@ -193,24 +198,36 @@ class ChromeEvents:
 
     def _decoded(self, rest: bytes) -> tuple[list[Event], int, bool]:
         """The events of ``rest`` up to its last one, where that ends, and whether the list ends there."""
+        if self._skipping:
+            return self._skipped(rest)
         cuts = list(_BETWEEN.finditer(rest, max(len(rest) - _NEAR, 0)))
         for cut in reversed(cuts[-2:]):  # one that the decoder takes is right; what looks like one can lie in an event
             events = self._attempt(rest[: cut.start() + 1])
             if events is not None:
                 return events, cut.end(), False
         whole, end = _whole_events(rest)
-        if not whole and not end and len(rest) > LARGEST and (found := _BETWEEN.search(rest)):
+        if not whole and (end < 0 or (end == 0 and len(rest) > LARGEST)):
             self.lost += 1
-            return [], found.end(), False
+            return self._skipped(rest)
         each = [self._attempt(rest[begin:after]) for begin, after in whole]
         self.lost += each.count(None)
-        return [event for events in each for event in events or ()], end or (whole[-1][1] if whole else 0), bool(end)
+        return (
+            [event for events in each for event in events or ()],
+            end if end > 0 else whole[-1][1] if whole else 0,
+            end > 0,
+        )
+
+    def _skipped(self, rest: bytes) -> tuple[list[Event], int, bool]:
+        """Leave out what nothing closes, up to where an event seems to begin."""
+        found, last = _BETWEEN.search(rest), rest.rfind(b"}", max(len(rest) - _NEAR, 0))
+        self._skipping = not found
+        return [], found.end() if found else last if last >= 0 else len(rest), False
 
     def _attempt(self, events: bytes) -> list[Event] | None:
         """The events of this text, repaired if it has to be; None where one of them cannot be read."""
         for broken in (False, True):
             try:
-                return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(b", \t\r\n") + b"]")
+                return self.decode(b"[" + (_repaired(events) if broken else events).lstrip(_BETWEEN_EVENTS) + b"]")
             except ValueError:
                 continue
             except RecursionError:
@@ -324,15 +341,21 @@ def closed(path: Path) -> bool:
 
 
 def _whole_events(rest: bytes) -> tuple[list[tuple[int, int]], int]:
-    """Where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0."""
+    """Where each whole event of ``rest`` begins and ends, token by token; and where the list ends, else 0.
+
+    It is -1 where an event goes on for longer than any does.
+    """
     found: list[tuple[int, int]] = []
-    depth = begin = 0
-    for match in _TOKENS.finditer(rest):
+    depth = begin = first = 0
+    text = rest.replace(b"\\\\", b"__").replace(b'\\"', b"__")  # faster than an expression that knows escapes
+    for count, match in enumerate(_TOKENS.finditer(text)):
         token = match.group()
         if token in (b"{", b"["):
             if depth == 0:
-                begin = match.start()
+                begin, first = match.start(), count
             depth += 1
+            if depth > _DEEPEST or count - first > _MOST_TOKENS:
+                return found, -1
         elif token in (b"}", b"]"):
             depth -= 1
             if depth < 0:

@@ -106,6 +106,53 @@ def test_a_key_of_the_terminal_reaches_the_command_once(key: bytes, name: str) -
     assert os.waitstatus_to_exitcode(status) == 5
 
 
+@pytest.mark.parametrize("name", SENT.split())
+def test_what_is_sent_to_the_group_reaches_the_command_once(name: str) -> None:
+    """From whom it had come twice, `kill -- -PGID`: a second SIGTERM lets vLLM drop what it would have saved."""
+    process = subprocess.Popen(
+        listener(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    with at_most(30):
+        for _ in range(3):
+            os.killpg(process.pid, getattr(signal, name))
+            assert process.stdout.readline() == f"{name}\n"
+            time.sleep(0.2)
+        process.send_signal(getattr(signal, name))  # and what is sent to us alone still does
+        assert process.stdout.readline() == f"{name}\n"
+        out, _ = process.communicate()
+    assert (out, process.returncode) == ("", 5)
+
+
+def test_a_command_in_a_group_of_its_own_gets_what_ours_gets() -> None:
+    words = command("setsid", sys.executable, "-c", LISTENS, "SIGTERM")
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGTERM)
+    with at_most(30):
+        assert process.stdout.readline() == "SIGTERM\n"
+        process.communicate()
+    assert process.returncode == 5
+
+
+def test_whoever_is_killed_leaves_no_witness() -> None:
+    process = subprocess.Popen(command("sh", "-c", "echo ready; exec sleep 1"), stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.3)
+    _, witness = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert Path(f"/proc/{witness}/comm").read_text() == "cat\n"
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{witness}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not Path(f"/proc/{witness}").exists()
+
+
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 100)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import signal
 import stat
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class NPUWorker(WorkerBase):
         self.cache(worker_input)
 ''',
 }
+WINDOW = ("--decode", "1:2", "--backend", "npu", "--save-path", "/traces")
 MODE = 0o640
 OLD = 1_500_000_000_123_456_789
 
@@ -96,6 +98,15 @@ def age(root: Path) -> None:
 def rlpatch(site: Path, *words: str) -> Result:
     """One command line, in this process."""
     return runner().invoke(cli.rlpatch, [*words, "--path", str(site)])
+
+
+def invoked(*words: object) -> Result:
+    """A command line in this process, which has its signals back then, also where they came meanwhile."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        return runner().invoke(cli.rlpatch, list(map(str, words)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 class Picture:

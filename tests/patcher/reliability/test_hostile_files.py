@@ -5,16 +5,21 @@ from __future__ import annotations
 import gzip
 import random
 import re
+import sys
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from patcher.cli import rlpatch
 from patcher.messages.errors import Kind
+from patcher.store.filesystem.rights import Node
+from patcher.store.registry import Journal, Move, text_of
 from tests.alarms import at_most
-from tests.patcher.cli.conftest import release, runner
+from tests.patcher.cli.conftest import release
+from tests.patcher.reliability.package import WINDOW, invoked
 from tests.patcher.store.tree import picture
 from tests.patcher.traces.recorded import steps
 from tests.patcher.workers.maker import Saved
@@ -31,6 +36,8 @@ class Files(NamedTuple):
 
     paths: list[Path]
     commands: list[tuple[object, ...]]
+    made: Path | None = None
+    """The file that the command writes, where it writes one."""
 
 
 def traces(folder: Path, path: Path) -> Files:
@@ -55,7 +62,9 @@ def beside(folder: Path) -> Files:
 def states(folder: Path) -> Files:
     saved = Saved(folder)
     files = [saved.state(), saved.state(on_demand=True, request="abc123"), saved.request()]
-    return Files(files, [("watch", folder, "--once"), ("trigger", folder, "--decode", "1:2", "--dry-run")])
+    return Files(
+        files, [("watch", folder, "--once"), ("trigger", "--decode", "1:2", "--save-path", folder, "--dry-run")]
+    )
 
 
 def launches(folder: Path) -> Files:
@@ -69,6 +78,35 @@ def launches(folder: Path) -> Files:
     return Files([script, config], [(*check, "vllm-ascend"), (*check, "verl", "--config", config)])
 
 
+def receipts(folder: Path) -> Files:
+    """What the processes of a run leave, as the command of the run writes it."""
+    site, left = release(folder / "site"), folder / "left"
+    (left / "receipts").mkdir(parents=True)
+    files = [left / "started", left / "ray", left / "receipts" / "123-0-patched", left / "receipts" / "124-0-elsewhere"]
+    for file, text in zip(files, (f"123 {sys.prefix}\n", "1", "/a.py", "/b.py"), strict=True):
+        file.write_text(text)
+    command = ("sh", "-c", f'cp -r {left}/. "${{RLPATCH_RUN%/*}}"')
+    return Files(files, [("run", "vllm-ascend", "--path", site, *WINDOW, "--", *command)])
+
+
+def stores(folder: Path) -> Files:
+    site = release(folder / "site")
+    assert invoked("apply", "vllm-ascend", "--path", site, *WINDOW).exit_code == 0
+    store = site / ".rlpatch"
+    left = [Move("vllm_ascend/worker/worker_v1.py", *(Node("0" * 64, None, 0o644, 0, 0, 1, 1),) * 2)]
+    (store / "journal.json").write_bytes(text_of(Journal("x", (str(site),), 0, tuple(left), {}, {}, empties=True)))
+    looks = [("status",), ("diff",), ("revert", "--dry-run"), ("apply", "vllm-ascend", *WINDOW, "--dry-run")]
+    return Files([store / "state.json", store / "journal.json"], [(*words, "--path", site) for words in looks])
+
+
+def bundles(folder: Path) -> Files:
+    """A file that the next bundle takes the place of, if it is one."""
+    file = folder / "patch.pyz"
+    words = ("bundle", "vllm-ascend", "--path", release(folder / "site"), *WINDOW, "-o", file)
+    assert invoked(*words).exit_code == 0
+    return Files([file], [words], made=file)
+
+
 FORMS: dict[str, Callable[[Path], Files]] = {
     "trace of torch": lambda folder: traces(folder, steps().torch(folder / "t.json")),
     "packed trace": packed,
@@ -77,6 +115,9 @@ FORMS: dict[str, Callable[[Path], Files]] = {
     "facts": beside,
     "states and requests": states,
     "scripts and configurations": launches,
+    "receipts of a run": receipts,
+    "registries and journals": stores,
+    "bundles": bundles,
 }
 
 
@@ -111,8 +152,10 @@ def test_whatever_stands_in_a_file_a_command_ends_as_documented(
     form: str, turns: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "given"
+    folder, scratch = tmp_path / "given", tmp_path / "scratch"
     folder.mkdir()
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     files = FORMS[form](folder)
     whole = {path: path.read_bytes() for path in files.paths}
     for turn in turns:
@@ -123,11 +166,18 @@ def test_whatever_stands_in_a_file_a_command_ends_as_documented(
         packed_inside = path.suffix == ".gz" and chance.random() < 0.7
         inner = changed(gzip.decompress(whole[path]) if packed_inside else whole[path], chance)
         path.write_bytes(gzip.compress(inner) if packed_inside else inner)
-        before = picture(folder)
+        before = picture(folder, root_time=not files.made)
         for words in files.commands:
+            began = time.process_time()
             with at_most(30):
-                result = runner().invoke(rlpatch, list(map(str, words)))
+                result = invoked(*words)
+            assert time.process_time() - began < 5, (turn, words)
             assert result.exit_code in DOCUMENTED, (turn, path.name, words, result.output, result.exception)
             assert "Traceback" not in result.output
             assert "\x1b[2J" not in result.output
-        assert picture(folder) == before, turn
+        after = picture(folder, root_time=not files.made)
+        if files.made:
+            for seen in (before, after):
+                seen.pop(str(files.made.relative_to(folder)))
+        assert after == before, turn
+        assert list(scratch.iterdir()) == [], turn

@@ -406,6 +406,18 @@ def test_nobody_may_do_more_than_with_the_original(site: Path, run, case: str, c
 
 
 @pytest.mark.parametrize("caller", [ME, ROOT], ids=["owner", "root"])
+def test_a_group_that_a_file_loses_is_foreseen(site: Path, run, caller: Person) -> None:
+    """All may read it, so nobody loses a right by it; but neither apply nor revert can give it back."""
+    owned(site / V1, 4500, 0o644)
+    for words in ((*APPLY, "--dry-run"), APPLY):
+        text = run(caller, *words, "-v").text
+        assert ("worker_v1.py gets another group for good" in text) is (caller == ME)
+        assert ("is of group 4500, which you are not in" in re.sub(r"\s+", " ", text)) is (caller == ME)
+    assert run(caller, "revert").code == 0
+    assert (site / V1).stat().st_gid == (ME.gid if caller == ME else 4500)
+
+
+@pytest.mark.parametrize("caller", [ME, ROOT], ids=["owner", "root"])
 def test_lists_and_attributes_are_kept(site: Path, run, caller: Person) -> None:
     file = site / V1
     listed(file, "u::6", "u:4005:6", "g::0", "m::6", "o::0")

@@ -193,6 +193,35 @@ def test_a_quote_too_many_costs_what_is_near_it(
     assert found.lost
 
 
+ENDLESS = {
+    "brackets": b'"name": ' + b"[" * 3000 + b", ",
+    "braces": b'"name": ' + b'{"a":' * 3000,
+    "many texts": b'"name": [' + b'"",' * 3000,
+}
+
+
+@pytest.mark.parametrize("block", [64, 5000, 1 << 20])
+@pytest.mark.parametrize("what", ENDLESS)
+def test_an_event_that_goes_on_for_too_long_is_left_out_alone(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch, what: str, block: int
+) -> None:
+    monkeypatch.setattr(chrome, "LARGEST", 2000)
+    monkeypatch.setattr(chrome, "_MOST_TOKENS", 1000)
+    data = json.dumps({"traceEvents": EVENTS}).encode().replace(b'"name": "op7", ', ENDLESS[what])
+    found, events = read(tmp_path / "trace.json", data, block)
+    assert events == [one for one in known(20) if one[0] != "op7"]
+    assert found.lost == 1
+
+
+def test_the_list_of_events_is_looked_for_near_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chrome, "LARGEST", 2000)
+    listed = json.dumps({"a": [{"traceEvents": [1]}], "traceEvents": EVENTS})
+    assert read(tmp_path / "a.json", listed.encode())[1] == known(20)
+    for header in ({"a": "x" * 5000}, {"a": [{"traceEvents": [1]}] * 10}):
+        with pytest.raises(Problem, match=r"holds no list traceEvents within its first [\d,]+ bytes"):
+            read(tmp_path / "b.json", json.dumps({**header, "traceEvents": EVENTS}).encode())
+
+
 ODD = {
     "ts as text": ({"ts": "30.000"}, 30_000),
     "tid as text": ({"tid": "Spans", "pid": "Traces"}, 30_000),
