@@ -22,6 +22,7 @@ class Recorder(StepMetadata):
     SAVE_PATH = "/nowhere/rlpatch_traces"
     MAX_TRACE_GB = "0"
 
+    LAST_EVENT: CompileTime[str] = "leave"  # of a process
     WINDOWED: CompileTime[bool] = True
     LIMITED: CompileTime[bool] = False  # in the size of a trace
     EVERY_RANK: CompileTime[bool] = False
@@ -64,7 +65,12 @@ class Recorder(StepMetadata):
     @classmethod
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         try:
-            probe = probe or cls(worker)
+            if not probe:
+                import atexit
+                from multiprocessing.util import Finalize  # once, and in child processes, too
+
+                probe, end = cls(worker), (None, cls.LAST_EVENT, ("the process ends", True))
+                atexit.register(Finalize(None, cls.dispatch, [probe, *end], exitpriority=100))
             if not probe.done:
                 getattr(probe, event)(*args)
             return None if probe.done else probe
@@ -117,8 +123,7 @@ class Recorder(StepMetadata):
         if not self.WINDOWED:
             self.first, self.end = 0, 1
         if not self.ON_DEMAND:
-            self.done = self.setting("RLPATCH", "1", "[01]") == "0"
-            self.done = self.done or {"all", str(self.rank)}.isdisjoint(self.ranks)
+            self.done = self.setting("RLPATCH", "1", "[01]") == "0" or not {"all", str(self.rank)} & {*self.ranks}
 
     def setting(self, name: str, default: str, pattern: str) -> str:
         import os
@@ -133,10 +138,8 @@ class Recorder(StepMetadata):
         return text
 
     def open(self, at: int, batch: Any = None) -> None:  # not in __init__, where every rank is on device 0
-        import atexit
         import os
         from contextlib import ExitStack
-        from multiprocessing.util import Finalize
         from threading import get_ident
 
         import torch.profiler
@@ -158,12 +161,10 @@ class Recorder(StepMetadata):
         self.synchronize()
         self.prof = self.build(at, self.first - at, self.end - self.first)
         torch.profiler._rlpatch_recording = self  # where all our patches of this process meet
-        atexit.register(self.interrupt, "the process ends")  # before torch_npu shuts the device down
-        Finalize(None, self.interrupt, ["the process ends"], exitpriority=100)  # in child processes
+        self.prof.step_num = max(at - 1, 0)  # as after so many steps: ProfilerStep#n carries the number of its unit
         self.prof.start()
-        if self.WINDOWED:
-            for _ in range(at):  # through WAIT, so that ProfilerStep#n carries the number of its unit
-                self.prof.step()
+        if at:
+            self.prof.step()  # out of WAIT
         owner, name, begin = self.beginning()  # another one that begins later finds ours closed
         setattr(owner, name, lambda profiler: self.interrupt("another profiler starts") or begin(profiler))  # type: ignore[func-returns-value]
         self.watch.callback(setattr, owner, name, begin)
@@ -195,9 +196,9 @@ class Recorder(StepMetadata):
             of = " units" if self.end >= 10**9 else " of %s units" % (self.end - self.first)
             if self.RELATIVE:
                 of += " from number %s on," % self.first
-            between = self.between() if self.BY_STEP else "uncounted iterations"
-            result = why, count, of, self.uncounted, between, ", ".join(found) or "no trace"
-            self.finish("%s, recorded %s%s with %s %s between them: %s" % result, found)
+            result = why, count, of, self.uncounted, self.between() if self.BY_STEP else "uncounted iterations"
+            recorded = "%s, recorded %s%s with %s %s between them: " % result
+            self.finish(recorded + (", ".join(found) or "no trace"), found)
         else:
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 

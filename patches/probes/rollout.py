@@ -19,6 +19,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     ROLLOUT = "0"
     AT: Mapping[str, str] = {}
 
+    LAST_EVENT: CompileTime[str] = "end_rollout"
     UNIT: CompileTime[str] = "decode"
     FIRST: CompileTime[int] = 1
     BY_LOAD: CompileTime[bool] = False
@@ -62,6 +63,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if self.RELATIVE:
             self.awaited, self.most = requested, 0
             self.fewest = self.reach = 10**9
+            self.open_at = 10**9 if requested else None  # until the condition holds
         elif not self.SEVERAL:
             self.open_at = max(self.first - self.WARMUP, 0) if requested else None
         elif self.next_windows:
@@ -111,23 +113,25 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
     def drains(self, load: int) -> bool:
         return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
 
-    def end_rollout(self, why: str) -> None:
+    def end_rollout(self, why: str, last: bool = False) -> None:
         if self.SEVERAL and self.live and self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), []
         if self.prof is not None:
             self.close(why)
-        elif self.live and (self.open_at is not None or (self.RELATIVE and self.awaited)):
+        elif self.live and self.open_at is not None:
             if self.RELATIVE:
-                why = "%s after %s units" % (why, self.unit - self.FIRST)
-                self.finish("not recorded: " + why + (self.seen() if self.awaited else ""))
+                more = ", %s to %s requests were scheduled" % (self.fewest, self.most) if self.awaited else ""
             else:
-                units = "%s units; RLPATCH_ROLLOUT chooses another" % (self.unit - self.FIRST)
-                self.finish("not recorded: %s after %s" % (why, units))
+                more = "; RLPATCH_ROLLOUT chooses another"
+            self.finish("not recorded: %s after %s units%s" % (why, self.unit - self.FIRST, more))
+        if self.ON_DEMAND and last:
+            self.poll_request(self.rollout + 1)
+            self.done = not self.is_addressed or self.last() <= self.rollout
+        if last and not self.done:
+            if self.REPEAT > 1:
+                self.is_finished = lambda: True  # type: ignore[method-assign]
+            self.finish("not recorded: %s before rollout %s" % (why, max(self.rollout + 1, self.chosen_rollout)))
         self.forget()
-
-    def seen(self) -> str:
-        requests = ", %s to at most %s requests" % (self.fewest, self.most)
-        return requests + (" of up to %s tokens" % (self.reach % 10**9) if self.BY_CONTEXT else " were scheduled")
 
     def yield_to(self, start: bool) -> None:
         self.foreign = "the framework's own profiler was started and not stopped" if start else ""
@@ -249,9 +253,9 @@ class SchedulerOutputs(RolloutUnits):
         if self.RESUMED is None and not before:
             return {}
         contexts = [counts[name] + tokens for name, tokens in before]
+        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "longest": max(contexts)}
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
-        return {**held, "longest": max(contexts), "context": sum(contexts)}
+        return {**held, "drafts": drafts, "context": sum(contexts)}
 
 
 class ModelInputs(RolloutUnits):

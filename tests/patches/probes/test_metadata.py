@@ -405,7 +405,7 @@ def lines(words: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 82), ("--at-tail 8", "", 33)]
+    ("words", "without", "most"), [("", "--no-facts", 45), ("--on-demand", "", 88), ("--at-tail 8", "", 33)]
 )
 def test_what_is_asked_for_takes_few_lines(words: str, without: str, most: int) -> None:
     assert lines(words) - lines(without) <= most
