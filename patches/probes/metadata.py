@@ -31,6 +31,8 @@ class StepMetadata:
 
     clock: Callable[[], int]
     at: dict[str, int]
+    origin: int | None  # of the numbers of the window, None until the condition holds
+    recorded_window: str
     done: bool
     shared: Any
     watched: str
@@ -68,10 +70,12 @@ class StepMetadata:
             data["done"] = self.is_over()
         data["traces"] = self.saved if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1 else [*found]
         if self.RELATIVE:
-            data.update(self.at)
+            data.update(self.at, origin=self.origin)
         if self.REPEAT > 1:
             data["repeat"] = self.REPEAT
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
+            if self.SEVERAL and path != self.watched:
+                data["window"] = self.recorded_window
             try:
                 folder = os.path.dirname(self.watched)
                 os.makedirs(folder, exist_ok=not os.path.islink(folder))

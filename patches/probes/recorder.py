@@ -45,7 +45,6 @@ class Recorder(StepMetadata):
     request_settings: Mapping[str, Any]
     request_time: int
     next_windows: list[str]
-    origin: int
     current_window: str
     is_addressed: bool
     refused: bool
@@ -203,8 +202,10 @@ class Recorder(StepMetadata):
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
+        if self.SEVERAL:
+            self.recorded_window = self.current_window
         if self.SEVERAL and self.next_windows:
-            self.schedule_window(self.origin)
+            self.schedule_window(self.origin or 0)
         elif self.BY_STEP or self.ON_DEMAND:
             self.done, self.open_at = False, None
         elif self.REPEAT == 1:
@@ -301,8 +302,10 @@ class CountedUnits(Recorder):
 
     def schedule_window(self, origin: int) -> None:
         """Take the window, or the next one of several; its numbers count from ``origin``."""
+        if self.SEVERAL or self.RELATIVE:
+            self.origin = origin
         if self.SEVERAL:
-            self.current_window, self.origin = self.next_windows.pop(0), origin
+            self.current_window = self.next_windows.pop(0)
             self.first, self.end = (origin + int(text or 10**9) for text in self.current_window.split(":"))
         else:
             self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))

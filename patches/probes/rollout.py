@@ -43,6 +43,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
 
     def read_settings(self) -> None:
         if self.RELATIVE:
+            self.origin = None
             least = r"\d+" if self.ON_DEMAND else r"[1-9]\d*"
             self.at = {n: int(self.setting("RLPATCH_AT_" + n.upper(), at, least)) for n, at in self.AT.items()}
         self.chosen_rollout = int(self.setting("RLPATCH_ROLLOUT", self.ROLLOUT, r"\d+"))
@@ -61,7 +62,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if self.SEVERAL:
             self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
         if self.RELATIVE:
-            self.awaited, self.most = requested, 0
+            self.awaited, self.most, self.origin = requested, 0, None
             self.fewest = self.reach = 10**9
             self.open_at = 10**9 if requested else None  # until the condition holds
         elif not self.SEVERAL:
