@@ -249,11 +249,15 @@ def _pending(data: WatchData) -> Iterator[str]:
             yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
 
 
+_WORDS = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
+_WITH_TRACES = {AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
+
+
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    counts = Counter(row.outcome for row in data.workers)
-    words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
+    words = (_WITH_TRACES.get(row.outcome) if row.traces else None for row in data.workers)
+    counts = Counter(text or _WORDS[row.outcome] for text, row in zip(words, data.workers, strict=True))
     missing = sum(len(one.ranks) for one in data.missing)
-    parts = [f"{counts[outcome]} {text}" for outcome, text in words.items() if counts[outcome]]
+    parts = [f"{counts[text]} {text}" for text in (*_WORDS.values(), *_WITH_TRACES.values()) if counts[text]]
     parts += [f"{missing} not heard of"] if missing else []
     parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)

@@ -54,6 +54,12 @@ ENDS: dict[str, tuple[list[dict[str, Any]], list[str], int, str, str]] = {
         "no trace: not all have saved: 1 saved, 1 without a trace"),
     "one was not recorded": (
         [{"state": "not recorded", "why": "the rollout ended"}], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
+    "one of two windows": (
+        [{"state": "saved", "done": False, "traces": ["a.json"]}], ["--once"], 3, "at work",
+        "no trace: not all have saved yet: 1 saved and at work on more"),
+    "one of two windows, and gone": (
+        [here(state="saved", done=False, traces=["a.json"], pid=maker.ended())], [], 3, "lost",
+        "no trace: not all have saved: 1 without all of its traces"),
     "one is gone": ([here(pid=maker.ended())], [], 3, "lost", "no trace: not all have saved: 1 without a trace"),
     "the time is over": ([{}], ["--timeout", "0.1"], 3, "timeout", "no trace: the time is over: 1 at work"),
     "one failed, and the time is over": (
