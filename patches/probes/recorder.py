@@ -287,7 +287,9 @@ class CountedUnits(Recorder):
         try:
             before, self.request_time = self.request_time, os.stat(path).st_mtime_ns
             if self.request_time != before:
-                with open(path) as file:
+                if os.path.islink(os.path.dirname(path)):
+                    raise ValueError("%s is a link, and none is followed" % os.path.dirname(path))
+                with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)) as file:
                     self.request_settings = json.loads(file.read(9999))
                 self.read_settings()
                 if self.clock() > 1e9 * float(self.request_settings["expires"]):
@@ -295,6 +297,8 @@ class CountedUnits(Recorder):
                     raise ValueError("%s has expired" % self.request)
                 if self.is_addressed and self.last() < number:
                     raise ValueError("it was meant for %s, and this worker is at %s" % (self.last(), number))
+        except BlockingIOError:  # under a lease of somebody else it is not there yet
+            self.request_time = before
         except Exception as e:  # whatever stands there, it is data
             self.is_addressed, self.refused = False, True
             self.finish("request refused: %s" % e)
