@@ -92,24 +92,26 @@ class ServedData(TriggerData, WatchData):
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
     """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
 
+    With ``options.at`` the request may wait for workers that come.
+
     Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
     where the folder cannot be read; then nothing is written.
     """
     options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
     found = progress.collect(folder, now)
-    if not found.rows:
-        raise watching.nobody(folder, found.skipped)
+    if not found.rows and options.at is None:
+        raise watching.nobody(folder, found.skipped).replace(hint=_BEFOREHAND.format(int(options.turns != "rollout")))
     living = _living(folder, found, options)
-    rows = _takers(living, options)
-    stage = rows[0].worker.stage
+    rows = _takers(living, options) if living else []
+    stage = rows[0].worker.stage if rows else options.stage or kind_of(options.unit).NAMES[0]
     request = _request(living, options, now)
     notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
-    step = StepResult(_lines(rows, request, options), notes)
+    step = StepResult(_lines(rows, request, stage, options), notes)
     if options.dry_run:
         return CommandResult("trigger", step + StepResult(("next: the same without --dry-run",)), data=data)
     filed = _written(folder, stage, request)
@@ -117,10 +119,10 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     if wait is None:
         line = f"next: {CommandLine('watch', str(folder.save_path))}"
         return CommandResult("trigger", step + StepResult((line,)), data=data)
-    first = rows[0].worker
+    targets = {row.worker.target for row in rows[:1]}
 
     def serves(worker: Worker) -> bool:
-        return worker.on_demand and (worker.stage, worker.target) == (first.stage, first.target)
+        return worker.on_demand and worker.stage == stage and (not targets or worker.target in targets)
 
     served, watched = watching.watched(save_path, wait, shown, serves, filed, step.lines)
     return CommandResult("trigger", step + watched, data=ServedData(**{**vars(served), **vars(data)}))
@@ -147,7 +149,12 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
+    """The workers that wait for such a request, all of one stage; none where they are still to come.
+
+    Problem (NO_WORKER, USAGE) where others are there, or the rollout or step was not named.
+    """
+    if options.at is not None and all(row.life.gone for row in found.rows):
+        return []
     of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
     counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -244,9 +251,11 @@ def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options:
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
     pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
+    untaken = not of_stage and request.expires > time.time()
     name = f"{request.window} of {options.turns} {request.at}"
-    if pending and not options.replace:
-        cause = f"request {request.id} ({name}) is still to be served by {_names(pending)}"
+    if (pending or untaken) and not options.replace:
+        by = _names(pending) if pending else "workers that come"
+        cause = f"request {request.id} ({name}) is still to be served by {by}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
     if pending:
@@ -264,14 +273,21 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
-    worker = rows[0].worker
+_BEFOREHAND = "it writes from its first rollout or training step on; a request can wait for it: the same with --at {}"
+
+
+def _lines(
+    rows: Sequence[WorkerProgress], request: TriggerRequest, stage: str, options: TriggerOptions
+) -> tuple[str, ...]:
+    whose = f"no worker of {stage} is there yet: the request waits for those that come"
+    if rows:
+        whose = f"of {_names(rows)}, {rows[0].worker.target} {rows[0].worker.release}".rstrip()
     after = ", the one after the furthest that a worker is in" if options.at is None else ""
     would = "would ask" if options.dry_run else "asked"
     expires = f"which expires in {life.duration(options.expires)}"
     return (
         f"{would} for {options.words} in {options.turns} {request.at}{after}",
-        f"  of {_names(rows)}, {worker.target} {worker.release}".rstrip(),
+        f"  {whose}",
         f"  request {request.id}, {expires}; a worker looks for it where a {options.turns} begins",
     )
 
