@@ -70,15 +70,10 @@ def _window(row: Any) -> str:
     window = row.window if row.outcome != "done" or row.state == "saved" else ""
     if unit is None or not window:
         return window if unit is None else str(unit)
-    first, end = row.span(unit) or (math.inf, math.inf)
-    if unit < first:
-        return f"{unit} before {window if first == math.inf else _span(first, end)}"
-    of = "" if end == math.inf else f" of {end - first}"
-    return f"{min(unit, end) - first}{of} in {_span(first, end)}"
-
-
-def _span(first: float, end: float) -> str:
-    return f"{first}:{'' if end == math.inf else end}"
+    first, end = row.span or (math.inf, math.inf)
+    of, until = ("", "") if end == math.inf else (f" of {end - first}", end)
+    span = f"{first}:{until}" if row.span else window
+    return f"{unit} before {span}" if unit < first else f"{min(unit, end) - first}{of} in {span}"
 
 
 def _traces(traces: Sequence[Any]) -> str:

@@ -53,14 +53,13 @@ class WorkerState:
     on_demand: bool
     request: str
 
-    def span(self, unit: int) -> tuple[int, float] | None:
-        """The units of the window that ``unit`` is before or in, or of the last one; None where they are not known."""
+    @property
+    def span(self) -> tuple[int, float] | None:
+        """The units of the window, of several the first; None where they are not known yet."""
         if not self.window or (self.origin is None and (self.load or self.tail or self.context)):
             return None
-        bounds = (window.split(":") for window in self.window.split(","))
-        origin = self.origin or 0
-        spans = [(origin + int(first), origin + int(end) if end else math.inf) for first, end in bounds]
-        return next((span for span in spans if unit < span[1]), spans[-1])
+        first, _, end = self.window.partition(",")[0].partition(":")
+        return int(first) + (self.origin or 0), int(end) + (self.origin or 0) if end else math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

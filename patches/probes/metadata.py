@@ -32,7 +32,6 @@ class StepMetadata:
     clock: Callable[[], int]
     at: dict[str, int]
     origin: int | None  # of the numbers of the window, None until the condition holds
-    recorded_window: str
     done: bool
     shared: Any
     watched: str
@@ -74,8 +73,6 @@ class StepMetadata:
         if self.REPEAT > 1:
             data["repeat"] = self.REPEAT
         for path in [self.watched, *(trace + ".rlpatch.json" for trace in found)]:
-            if self.SEVERAL and path != self.watched:
-                data["window"] = self.recorded_window
             try:
                 folder = os.path.dirname(self.watched)
                 os.makedirs(folder, exist_ok=not os.path.islink(folder))

@@ -44,8 +44,8 @@ class Recorder(StepMetadata):
     request: str
     request_settings: Mapping[str, Any]
     request_time: int
+    windows: str
     next_windows: list[str]
-    current_window: str
     is_addressed: bool
     refused: bool
 
@@ -202,20 +202,19 @@ class Recorder(StepMetadata):
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        if self.SEVERAL:
-            self.recorded_window = self.current_window
-        if self.SEVERAL and self.next_windows:
-            self.schedule_window(self.origin or 0)
-        elif self.BY_STEP or self.ON_DEMAND:
-            self.done, self.open_at = False, None
-        elif self.REPEAT == 1:
-            self.done, self.open_at = True, None
-        else:
-            self.done, self.open_at = self.is_finished(), None
+        if not (self.SEVERAL and self.next_windows):
+            if self.BY_STEP or self.ON_DEMAND:
+                self.done, self.open_at = False, None
+            elif self.REPEAT == 1:
+                self.done, self.open_at = True, None
+            else:
+                self.done, self.open_at = self.is_finished(), None
         if self.METADATA:
             if self.SEVERAL or self.ON_DEMAND or self.REPEAT > 1:
                 self.saved = [*self.saved, *found][-16:]
             self.note("saved" if found else "not recorded", report, found)
+        if self.SEVERAL and self.next_windows:
+            self.schedule_window(self.origin or 0)
 
     def too_large(self) -> str:
         import shutil
@@ -254,7 +253,8 @@ class CountedUnits(Recorder):
     def read_settings(self) -> None:
         super().read_settings()
         if self.SEVERAL:
-            self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*(,\d+:\d*)*")
+            self.window = self.windows = self.setting("RLPATCH_WINDOW", self.WINDOW, r"\d+:\d*(,\d+:\d*)*")
+            self.next_windows = []
         elif self.ON_DEMAND:
             self.window = self.setting("RLPATCH_WINDOW", self.WINDOW, r"(\d+:\d*)?")
         elif self.FIRST == 1 and not self.RELATIVE:
@@ -309,10 +309,8 @@ class CountedUnits(Recorder):
         if self.SEVERAL or self.RELATIVE:
             self.origin = origin
         if self.SEVERAL:
-            self.current_window = self.next_windows.pop(0)
-            self.first, self.end = (origin + int(text or 10**9) for text in self.current_window.split(":"))
-        else:
-            self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
+            self.window = self.next_windows.pop(0)
+        self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))
         self.open_at = max(self.first - self.WARMUP, 0)
 
     def tick(self, batch: Any) -> None:

@@ -60,7 +60,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         else:
             requested = 0 <= self.rollout - self.chosen_rollout < self.REPEAT
         if self.SEVERAL:
-            self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
+            self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
         if self.RELATIVE:
             self.awaited, self.most, self.origin = requested, 0, None
             self.fewest = self.reach = 10**9
@@ -115,7 +115,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
 
     def end_rollout(self, why: str, last: bool = False) -> None:
-        if self.SEVERAL and self.live and self.next_windows:
+        if self.SEVERAL and self.next_windows:
             why, self.next_windows = "%s before %s" % (why, ",".join(self.next_windows)), []
         if self.prof is not None:
             self.close(why)
@@ -140,10 +140,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
             self.close("the framework's own profiler starts")
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        if self.SEVERAL:
-            self.say("%s %s of rollout %s: %s" % (self.UNIT, self.current_window, self.rollout, report))
-        else:
-            self.say("%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report))
+        self.say("%s %s of rollout %s: %s" % (self.UNIT, self.window, self.rollout, report))
         super().finish(report, found)
 
     def is_finished(self) -> bool:

@@ -83,7 +83,7 @@ class TrainingSteps(CountedUnits):
         else:
             requested = step in self.steps
         if self.SEVERAL:
-            self.next_windows, self.current_window = self.window.split(",") if requested else [], self.window
+            self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
             if self.next_windows:
                 self.schedule_window(0)
         elif requested:
@@ -159,8 +159,7 @@ class TrainingSteps(CountedUnits):
                 self.call("loop", self.unit, self.ends, complete)
 
     def finish(self, report: str, found: Sequence[str] = ()) -> None:
-        window = self.current_window if self.SEVERAL else self.window
-        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, window)
+        what = "%s, %s, %s %s" % (self.STAGE, self.role, self.UNIT, self.window)
         self.say("%s of training step %s: %s" % (what, self.step, report))
         super().finish(report, found)
 

@@ -92,8 +92,6 @@ class ServedData(TriggerData, WatchData):
 def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None, shown: Shown) -> CommandResult:
     """Ask for a window; with ``wait`` come back when every worker has served the request, or never will.
 
-    With ``options.at`` the request may wait for workers that come.
-
     Raises: Problem (USAGE, NO_WORKER, ENVIRONMENT) where nobody could take it, or where it cannot be written, OSError
     where the folder cannot be read; then nothing is written.
     """
@@ -102,7 +100,8 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     found = progress.collect(folder, now)
     if not found.rows and options.at is None:
         raise watching.nobody(folder, found.skipped).replace(hint=_BEFOREHAND.format(int(options.turns != "rollout")))
-    living = _living(folder, found, options)
+    to_come = options.at is not None and all(row.life.gone for row in found.rows)
+    living = [] if to_come else _living(folder, found, options)
     rows = _takers(living, options) if living else []
     stage = rows[0].worker.stage if rows else options.stage or kind_of(options.unit).NAMES[0]
     request = _request(living, options, now)
@@ -149,12 +148,7 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that wait for such a request, all of one stage; none where they are still to come.
-
-    Problem (NO_WORKER, USAGE) where others are there, or the rollout or step was not named.
-    """
-    if options.at is not None and all(row.life.gone for row in found.rows):
-        return []
+    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
     of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
     counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
     living = [row for row in counting if row.worker.on_demand and not row.life.gone]
@@ -242,26 +236,28 @@ def _notes(living: Sequence[WorkerProgress], options: TriggerOptions) -> Iterato
 def _pending_notes(folder: StateFolder, found: RunProgress, stage: str, options: TriggerOptions) -> Iterator[Message]:
     """What becomes of the request that lies there; Problem (ENVIRONMENT) where it is still to be served."""
     file = folder.file(stage)
-    for one in found.skipped:
-        if one.file == file:
-            text = "what lies in the place of the request is none, and goes"
-            yield Message("warning", text, f"{file}: {one.why}")
+    for one in (one for one in found.skipped if one.file == file):
+        text = "what lies in the place of the request is none, and goes"
+        yield Message("warning", text, f"{file}: {one.why}")
     if stage not in found.requests:
         return
     request = found.requests[stage]
     of_stage = [row for row in found.rows if row.worker.stage == stage]
-    pending = [row for row in of_stage if row.worker.on_demand and row.outcome == AT_WORK]
-    untaken = not of_stage and request.expires > time.time()
+    whose = _still_to_serve(of_stage, request)
     name = f"{request.window} of {options.turns} {request.at}"
-    if (pending or untaken) and not options.replace:
-        by = _names(pending) if pending else "workers that come"
-        cause = f"request {request.id} ({name}) is still to be served by {by}"
+    if whose and not options.replace:
+        cause = f"request {request.id} ({name}) is still to be served by {whose}"
         hint = "wait for it with `rlpatch watch`, or take its place: the same with --replace"
         raise Problem(Kind.ENVIRONMENT, cause, str(file), hint)
-    if pending:
-        yield Message("warning", f"request {request.id} ({name}) goes unserved by {_names(pending)}")
+    if whose:
+        yield Message("warning", f"request {request.id} ({name}) goes unserved by {whose}")
     elif all(row.outcome != progress.DONE for row in of_stage):
         yield Message("note", f"the request before ({name}) was served by nobody")
+
+
+def _still_to_serve(rows: Sequence[WorkerProgress], request: FiledRequest) -> str:
+    pending = [row for row in rows if row.worker.on_demand and row.outcome == AT_WORK]
+    return _names(pending) or "workers that come" * (not rows and request.expires > time.time())
 
 
 def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledRequest:
