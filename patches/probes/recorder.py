@@ -306,8 +306,7 @@ class CountedUnits(Recorder):
 
     def schedule_window(self, origin: int) -> None:
         """Take the window, or the next one of several; its numbers count from ``origin``."""
-        if self.SEVERAL or self.RELATIVE:
-            self.origin = origin
+        self.origin = origin
         if self.SEVERAL:
             self.window = self.next_windows.pop(0)
         self.first, self.end = (origin + int(text or 10**9) for text in self.window.split(":"))

@@ -106,10 +106,7 @@ class RolloutUnits(ReplicaRecorder, CountedUnits):
         if holds:
             self.awaited = False
             counted = kind in ("decode", "prefill") if self.UNIT == "iterations" else kind == self.UNIT
-            if self.ON_DEMAND:
-                self.schedule_window(self.unit + counted if any(self.at.values()) else 0)
-            else:
-                self.schedule_window(self.unit + counted)
+            self.schedule_window(self.unit + counted if not self.ON_DEMAND or any(self.at.values()) else 0)
 
     def drains(self, load: int) -> bool:
         return (self.ON_DEMAND and not self.at["tail"]) or load <= self.at["tail"] < self.most
@@ -297,9 +294,7 @@ class ModelInputs(RolloutUnits):
         return kind
 
     def longest_context(self, batch: Any, load: int, decisive: bool) -> int:  # noqa: ARG002
-        longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
-        self.reach = max(self.reach % 10**9, longest)
-        return longest
+        return int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))
 
     def contents(self, batch: Any) -> Mapping[str, object]:
         longest = int(max(self.metadata.max_prefill_seq_len, self.metadata.max_decode_seq_len))

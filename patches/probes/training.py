@@ -84,9 +84,7 @@ class TrainingSteps(CountedUnits):
             requested = step in self.steps
         if self.SEVERAL:
             self.next_windows, self.window = self.windows.split(",") if requested else [], self.windows
-            if self.next_windows:
-                self.schedule_window(0)
-        elif requested:
+        if requested:
             self.schedule_window(0)
         if not self.ON_DEMAND:
             # The other role of this object, if it has two, may still have its last step before it.

@@ -98,19 +98,16 @@ def trigger(save_path: Path, options: TriggerOptions, wait: WatchOptions | None,
     options = options._replace(window=_window(options))
     folder, now = StateFolder(save_path.resolve()), time.time()
     found = progress.collect(folder, now)
-    if not found.rows and options.at is None:
-        raise watching.nobody(folder, found.skipped).replace(hint=_BEFOREHAND.format(int(options.turns != "rollout")))
-    to_come = options.at is not None and all(row.life.gone for row in found.rows)
-    living = [] if to_come else _living(folder, found, options)
+    living = _living(folder, found, options)
     rows = _takers(living, options) if living else []
-    stage = rows[0].worker.stage if rows else options.stage or kind_of(options.unit).NAMES[0]
+    stage = ([row.worker.stage for row in rows] or [options.stage or kind_of(options.unit).NAMES[0]])[0]
     request = _request(living, options, now)
     notes = (*_notes(living, options), *_pending_notes(folder, found, stage, options))
     takers = tuple(Taker(row.worker.host, row.worker.rank, row.worker.pid) for row in rows)
     data = TriggerData(
         folder=str(folder.save_path), stage=stage, request=request, dry_run=options.dry_run, takers=takers
     )
-    step = StepResult(_lines(rows, request, stage, options), notes)
+    step = StepResult(_lines(rows, request, options), notes)
     if options.dry_run:
         return CommandResult("trigger", step + StepResult(("next: the same without --dry-run",)), data=data)
     filed = _written(folder, stage, request)
@@ -148,10 +145,17 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that wait for such a request, all of one stage; Problem (NO_WORKER, USAGE) where there are none."""
-    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
-    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
-    living = [row for row in counting if row.worker.on_demand and not row.life.gone]
+    """The workers that wait for such a request, all of one stage; none where they may be still to come.
+
+    Problem (NO_WORKER, USAGE) where there are none.
+    """
+    if options.at is not None and all(row.life.gone for row in found.rows):
+        return []
+    if not found.rows:
+        first = int(options.turns != "rollout")
+        hint = f"it writes from its first {options.turns} on; a request can wait for it: the same with --at {first}"
+        raise watching.nobody(folder, found.skipped).replace(hint=hint)
+    of_target, counting, living = _matching(found, options)
     stages = sorted({row.worker.stage for row in living})
     if len(stages) == 1:
         return living
@@ -159,6 +163,13 @@ def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) ->
     cause = f"{options.target} {options.words}: {waiting}".lstrip()
     kind = Kind.USAGE if stages or (of_target and not counting) else Kind.NO_WORKER
     raise Problem(kind, cause, str(folder.save_path), _choices(living, found.rows))
+
+
+def _matching(found: RunProgress, options: TriggerOptions) -> tuple[list[WorkerProgress], ...]:
+    """The workers of the target; of these the ones that count the unit; of these the ones that wait for a request."""
+    of_target = [row for row in found.rows if _of_target(row.worker, options.target)]
+    counting = [row for row in of_target if row.worker.unit == options.unit and options.stage in ("", row.worker.stage)]
+    return of_target, counting, [row for row in counting if row.worker.on_demand and not row.life.gone]
 
 
 def _choices(living: Sequence[WorkerProgress], rows: Sequence[WorkerProgress]) -> str:
@@ -269,13 +280,8 @@ def _written(folder: StateFolder, stage: str, request: TriggerRequest) -> FiledR
         raise Problem(Kind.ENVIRONMENT, cause, str(folder.file(stage)), hint) from None
 
 
-_BEFOREHAND = "it writes from its first rollout or training step on; a request can wait for it: the same with --at {}"
-
-
-def _lines(
-    rows: Sequence[WorkerProgress], request: TriggerRequest, stage: str, options: TriggerOptions
-) -> tuple[str, ...]:
-    whose = f"no worker of {stage} is there yet: the request waits for those that come"
+def _lines(rows: Sequence[WorkerProgress], request: TriggerRequest, options: TriggerOptions) -> tuple[str, ...]:
+    whose = "no worker is there yet: the request waits for those that come"
     if rows:
         whose = f"of {_names(rows)}, {rows[0].worker.target} {rows[0].worker.release}".rstrip()
     after = ", the one after the furthest that a worker is in" if options.at is None else ""

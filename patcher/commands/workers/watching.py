@@ -250,14 +250,15 @@ def _pending(data: WatchData) -> Iterator[str]:
 
 
 _WORDS = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
-_WITH_TRACES = {AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
+_WITH_TRACES = {**_WORDS, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
 
 
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    words = (_WITH_TRACES.get(row.outcome) if row.traces else None for row in data.workers)
-    counts = Counter(text or _WORDS[row.outcome] for text, row in zip(words, data.workers, strict=True))
+    counts = Counter((_WITH_TRACES if row.traces else _WORDS)[row.outcome] for row in data.workers)
     missing = sum(len(one.ranks) for one in data.missing)
-    parts = [f"{counts[text]} {text}" for text in (*_WORDS.values(), *_WITH_TRACES.values()) if counts[text]]
+    parts = [
+        f"{counts[text]} {text}" for text in dict.fromkeys([*_WORDS.values(), *_WITH_TRACES.values()]) if counts[text]
+    ]
     parts += [f"{missing} not heard of"] if missing else []
     parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)

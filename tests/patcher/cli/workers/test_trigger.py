@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], str, int, str, str]] = {
         [{**DEMAND, "step": 1}], "--micro-batch 0:1 --at-tail 8", 2, "--at-tail 8: a training stage has neither", "--micro-batch 0:1"),
     "a condition that is none": ([DEMAND], "--decode 1:2 --at-tail 0", 2, "--at-tail 0: not a whole number from 1", "--at-tail 2"),
     "ranks that are none": ([DEMAND], "--decode 1:2 --ranks -1", 2, "--ranks -1: not a whole number", "--ranks 1"),
-    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout or training step"),
+    "nobody": ([], "--decode 1:2", 3, "no worker: no worker has written its state into", "it writes from its first rollout on; a request can wait for it: the same with --at 0"),
     "another target": (
         [DEMAND], "verl --decode 1:2", 3, "no worker: verl --decode 1:2: no worker there waits for it", "vllm --stage rollout --decode A:B"),
     "another release": ([DEMAND], "vllm==0.9.0 --decode 1:2", 3, "vllm==0.9.0 --decode 1:2: no worker there waits for it", "vllm"),
@@ -376,7 +376,7 @@ def test_a_request_waits_for_workers_that_come(run: Run, tmp_path: Path) -> None
     asked = asdict(read((folder / ".rlpatch" / "rollout.request").read_bytes()))
     assert done.stdout.splitlines() == [
         "asked for --decode 1:3 in rollout 0",
-        "  no worker of rollout is there yet: the request waits for those that come",
+        "  no worker is there yet: the request waits for those that come",
         f"  request {asked['id']}, which expires in 2 h; a worker looks for it where a rollout begins",
         f"next: rlpatch watch {folder}",
     ]
