@@ -195,9 +195,9 @@ class Recorder(StepMetadata):
             of = " units" if self.end >= 10**9 else " of %s units" % (self.end - self.first)
             if self.RELATIVE:
                 of += " from number %s on," % self.first
-            result = why, count, of, self.uncounted, self.between() if self.BY_STEP else "uncounted iterations"
-            recorded = "%s, recorded %s%s with %s %s between them: " % result
-            self.finish(recorded + (", ".join(found) or "no trace"), found)
+            between = self.between() if self.BY_STEP else "uncounted iterations"
+            result = why, count, of, self.uncounted, between, ", ".join(found) or "no trace"
+            self.finish("%s, recorded %s%s with %s %s between them: %s" % result, found)
         else:
             self.finish("%s, recorded: %s" % (why, ", ".join(found)), found)
 

@@ -248,9 +248,9 @@ class SchedulerOutputs(RolloutUnits):
         if self.RESUMED is None and not before:
             return {}
         contexts = [counts[name] + tokens for name, tokens in before]
-        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "longest": max(contexts)}
         drafts = sum(map(len, batch.scheduled_spec_decode_tokens.values()))
-        return {**held, "drafts": drafts, "context": sum(contexts)}
+        held = {"requests": len(contexts), "tokens": batch.total_num_scheduled_tokens, "drafts": drafts}
+        return {**held, "longest": max(contexts), "context": sum(contexts)}
 
 
 class ModelInputs(RolloutUnits):

@@ -145,10 +145,7 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers that wait for such a request, all of one stage; none where they may be still to come.
-
-    Problem (NO_WORKER, USAGE) where there are none.
-    """
+    """The workers of one stage that wait for such a request, none where they may come; else Problem (NO_WORKER, USAGE)."""
     if options.at is not None and all(row.life.gone for row in found.rows):
         return []
     if not found.rows:

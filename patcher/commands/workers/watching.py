@@ -249,12 +249,12 @@ def _pending(data: WatchData) -> Iterator[str]:
             yield f"  asked for {request.window}{conditions} in {turns[stage]} {request.at}, on {ranks}"
 
 
-_WORDS = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
-_WITH_TRACES = {**_WORDS, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
-
-
 def _summary(data: WatchData, options: WatchOptions) -> str:
-    counts = Counter((_WITH_TRACES if row.traces else _WORDS)[row.outcome] for row in data.workers)
+    words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
+    of_some = {**words, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
+    counts = Counter((of_some if row.traces else words)[row.outcome] for row in data.workers)
+    texts = dict.fromkeys([*words.values(), *of_some.values()])
+    parts = [f"{counts[text]} {text}" for text in texts if counts[text]]
     missing = sum(len(one.ranks) for one in data.missing)
     parts = [
         f"{counts[text]} {text}" for text in dict.fromkeys([*_WORDS.values(), *_WITH_TRACES.values()]) if counts[text]
