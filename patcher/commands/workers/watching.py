@@ -253,12 +253,9 @@ def _summary(data: WatchData, options: WatchOptions) -> str:
     words = {DONE: "saved", AT_WORK: "at work", LOST: "without a trace", IDLE: "not asked (rlpatch trigger)"}
     of_some = {**words, AT_WORK: "saved and at work on more", LOST: "without all of its traces"}
     counts = Counter((of_some if row.traces else words)[row.outcome] for row in data.workers)
+    missing = sum(len(one.ranks) for one in data.missing)
     texts = dict.fromkeys([*words.values(), *of_some.values()])
     parts = [f"{counts[text]} {text}" for text in texts if counts[text]]
-    missing = sum(len(one.ranks) for one in data.missing)
-    parts = [
-        f"{counts[text]} {text}" for text in dict.fromkeys([*_WORDS.values(), *_WITH_TRACES.values()]) if counts[text]
-    ]
     parts += [f"{missing} not heard of"] if missing else []
     parts += [f"nobody of {stage}" for stage in _absent(data, options)]
     return ", ".join(parts)
