@@ -145,7 +145,7 @@ def _window(options: TriggerOptions) -> str:
 
 
 def _living(folder: StateFolder, found: RunProgress, options: TriggerOptions) -> list[WorkerProgress]:
-    """The workers of one stage that wait for it, none where they may come; Problem (NO_WORKER, USAGE) where none can."""
+    """The workers of one stage that wait for it, none where they may come; Problem (NO_WORKER, USAGE) if nobody can."""
     if options.at is not None and all(row.life.gone for row in found.rows):
         return []
     if not found.rows:
