@@ -65,7 +65,7 @@ class Recorder(StepMetadata):
     def dispatch(cls, probe: Any, worker: Any, event: str, args: Any) -> Any:
         try:
             if not probe:
-                import atexit
+                import atexit  # what is registered last runs first: before torch_npu shuts the device down
                 from multiprocessing.util import Finalize  # once, and in child processes, too
 
                 probe, end = cls(worker), (None, cls.LAST_EVENT, ("the process ends", True))
